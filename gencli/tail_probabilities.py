@@ -13,8 +13,8 @@ def ln_normal_tail(z: float) -> float:
     """Return ln P(Z > z) of a standard normal variable."""
     if z < _FAR:
         return math.log(0.5 * math.erfc(z / math.sqrt(2)))
-    rest = 1 / (z * z)
-    series = 1 - rest * (1 - 3 * rest * (1 - 5 * rest))
+    inverse = 1 / (z * z)
+    series = 1 - inverse * (1 - 3 * inverse * (1 - 5 * inverse))
     return -z * z / 2 - math.log(z * math.sqrt(2 * math.pi)) + math.log(series)
 
 
@@ -73,13 +73,13 @@ def _fraction(score: float, shape: float) -> float:
     """Return 1 / (x + 1 - a - 1 (1 - a) / (x + 3 - a - 2 (2 - a) / (x + 5 - a - ...)))."""
     under = score + 1 - shape
     ratio, over = 1 / _TINY, 1 / under
-    found = over
+    fraction = over
     for count in range(1, _MOST_TERMS + int(10 * math.sqrt(shape))):
         factor = count * (shape - count)
         under += 2
         over = 1 / ((factor * over + under) or _TINY)
         ratio = (under + factor / ratio) or _TINY
-        found *= (change := over * ratio)
+        fraction *= (change := over * ratio)
         if abs(change - 1) < 1e-15:
             break
-    return found
+    return fraction

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Literal, TypeVar
+from typing import Literal
 
 import torch
 from torch import Tensor
@@ -82,15 +82,14 @@ def _best_window(scorer: Scorer, evidence: Evidence, size: int) -> Window:
     sums = [0.0, *accumulate(evidence.values)]
     last = len(evidence.values) - size
     starts = sorted({*range(0, last, max(1, size // _STEPS)), last})
-    found = [(scorer.ln_p(sums[start + size] - sums[start], size), start) for start in starts]
-    ln_p, start = min(found)
-    places = evidence.places
+    windows = [(scorer.ln_p(sums[start + size] - sums[start], size), start) for start in starts]
+    ln_p, start = min(windows)
+    positions = evidence.places
     corrected = min(0.0, ln_p + math.log(len(starts)))
-    return Window(size, len(starts), places[start], places[start + size - 1] + 1, corrected)
+    return Window(size, len(starts), positions[start], positions[start + size - 1] + 1, corrected)
 
 
 _CHUNK = 4096  # tokens whose numbers are computed at once
-_N = TypeVar("_N")
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +132,10 @@ class KgwScorer(Scorer):
 
     def evidence(self, ids: Sequence[int]) -> Evidence:
         ngrams = [tuple(ids[end - self._size : end]) for end in range(self._size, len(ids) + 1)]
-        kept = _first_places(ngrams) if self._is_once else range(len(ngrams))
-        known = {ngram: float(self._green.is_green(ngram)) for ngram in dict.fromkeys(ngrams)}
+        kept = _first_indices(ngrams) if self._is_once else range(len(ngrams))
+        is_green = {ngram: float(self._green.is_green(ngram)) for ngram in dict.fromkeys(ngrams)}
         return Evidence(
-            tuple(place + self._size - 1 for place in kept), tuple(known[ngrams[i]] for i in kept)
+            tuple(index + self._size - 1 for index in kept), tuple(is_green[ngrams[i]] for i in kept)
         )
 
     def ln_p(self, total: float, count: int) -> float:
@@ -162,16 +161,16 @@ class SynthIdScorer(Scorer):
 
     def evidence(self, ids: Sequence[int]) -> Evidence:
         """Return the evidence, without tokens after a repeated context and from the first end of text on."""
-        end = next((place for place, token in enumerate(ids) if token in self._eos_ids), len(ids))
-        grams = [tuple(ids[place - self._width : place]) for place in range(self._width, end)]
-        kept = _first_places(grams, self._rules.params.history)
+        end = next((index for index, token in enumerate(ids) if token in self._eos_ids), len(ids))
+        grams = [tuple(ids[index - self._width : index]) for index in range(self._width, end)]
+        kept = _first_indices(grams, self._rules.params.history)
         if not kept:
             return Evidence((), ())
-        context = self._rules.hashed(torch.tensor([grams[place] for place in kept]))
-        targets = torch.tensor([ids[place + self._width] for place in kept])
+        context = self._rules.hashed(torch.tensor([grams[index] for index in kept]))
+        targets = torch.tensor([ids[index + self._width] for index in kept])
         bits = self._rules.bits(context, targets)[:, None] >> torch.arange(self._rules.depth) & 1
         values, plain = bits.double() @ self._weights, bits.double().mean(1)
-        return Evidence(tuple(place + self._width for place in kept), _floats(values), _floats(plain))
+        return Evidence(tuple(index + self._width for index in kept), _floats(values), _floats(plain))
 
     def ln_p(self, total: float, count: int) -> float:
         """Return ln p; each bit is 1 with the table's frequency, so the weighted mean is nearly normal."""
@@ -202,13 +201,13 @@ class GumbelScorer(Scorer):
 
     def evidence(self, ids: Sequence[int]) -> Evidence:
         padded = (*[-1] * self._width, *ids)
-        contexts = [padded[place : place + self._width] for place in range(len(ids))]
-        kept = _first_places(contexts)
+        contexts = [padded[index : index + self._width] for index in range(len(ids))]
+        kept = _first_indices(contexts)
         values: list[float] = []
         for first in range(0, len(kept), _CHUNK):
             some = kept[first : first + _CHUNK]
-            context = torch.tensor([contexts[place] for place in some])
-            targets = torch.tensor([ids[place] for place in some])
+            context = torch.tensor([contexts[index] for index in some])
+            targets = torch.tensor([ids[index] for index in some])
             values += _floats(sum(self._score(context, targets, i) for i in range(len(self._keys))))
         return Evidence(tuple(kept), tuple(values))
 
@@ -235,15 +234,15 @@ def scorer_of(params: Params, *, vocab: int, eos_ids: Sequence[int] = ()) -> Sco
     return GumbelScorer(params)
 
 
-def _first_places(items: Sequence[tuple[int, ...]], history: int | None = None) -> list[int]:
+def _first_indices(items: Sequence[tuple[int, ...]], history: int | None = None) -> list[int]:
     """Return the indices of items that do not occur among the `history` items before them; None means all."""
     last: dict[tuple[int, ...], int] = {}
     kept = []
-    for place, item in enumerate(items):
+    for index, item in enumerate(items):
         before = last.get(item)
-        if before is None or (history is not None and place - before > history):
-            kept.append(place)
-        last[item] = place
+        if before is None or (history is not None and index - before > history):
+            kept.append(index)
+        last[item] = index
     return kept
 
 

@@ -25,7 +25,6 @@ STAGES: dict[str, tuple[str, type[Params]]] = {
 KINDS = tuple(STAGES)
 
 _BOUNDS = Bounds("key file", max_bytes=64 * 1024, max_nodes=1000, max_depth=4)
-_SAID = "The key file"
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}")
 _DEPTH = 30  # tournaments of synthid for a single number
 # Names of stage fields in transformers and vLLM.
@@ -77,12 +76,12 @@ def read_key_file(kind: str, file: str | NamedKey) -> Params:
     The message contains the name of the file or key, and never its content, except field names.
     """
     if isinstance(file, NamedKey):
-        said, text = f"The file of the key {file.name}", file.content
+        source, text = f"The file of the key {file.name}", file.content
     else:
-        said, text = f"{_SAID} {file}", _content(file, _SAID)
+        source, text = f"The key file {file}", _content(file, "The key file")
     numbers = _numbers(text)
-    fields: Mapping[str, Any] = {"key": numbers} if numbers else _mapping(kind, text, said)
-    return _params(kind, fields, said)
+    fields: Mapping[str, Any] = {"key": numbers} if numbers else _mapping(kind, text, source)
+    return _params(kind, fields, source)
 
 
 def file_fingerprint(path: Path) -> str | None:
@@ -93,13 +92,13 @@ def file_fingerprint(path: Path) -> str | None:
         return None
 
 
-def _content(name: str, said: str) -> str:
+def _content(name: str, source: str) -> str:
     try:
         return read_file(Path(os.path.expanduser(name)), _BOUNDS.max_bytes).decode("utf-8-sig").strip()
     except (OSError, ValueError) as error:
         reason = "it is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else ""
         reason = reason or getattr(error, "strerror", None) or "it is no file name"
-        raise ConfigError(f"{said} {name} cannot be read: {reason}.") from None
+        raise ConfigError(f"{source} {name} cannot be read: {reason}.") from None
 
 
 def _numbers(text: str) -> list[int]:
@@ -109,41 +108,41 @@ def _numbers(text: str) -> list[int]:
     return [int(word, 0 if word[:2].lower() == "0x" else 10) for word in words] if are_numbers else []
 
 
-def _mapping(kind: str, text: str, said: str) -> dict[str, Any]:
+def _mapping(kind: str, text: str, source: str) -> dict[str, Any]:
     """Return the fields of a mapping in YAML or JSON."""
     faults: list[YamlFault] = []
     root = parse(text.encode(), faults, _BOUNDS)
     if faults or root is None or not isinstance(root.value, Mapping):
         where = f" (line {faults[0].line})" if faults else ""
         raise ConfigError(
-            f"{said} has neither whole numbers nor a mapping in YAML or JSON{where}.",
+            f"{source} has neither whole numbers nor a mapping in YAML or JSON{where}.",
             hint="Write a number such as that of: python -c 'import secrets; print(secrets.randbits(63))'",
         )
-    return _fields(kind, root, said)
+    return _fields(kind, root, source)
 
 
-def _fields(kind: str, root: YamlNode, said: str) -> dict[str, Any]:
-    known = [field.name for field in STAGES[kind][1].own_fields()]
-    found: dict[str, Any] = {}
-    for given, value in root.plain().items():
-        key = str(given)
+def _fields(kind: str, root: YamlNode, source: str) -> dict[str, Any]:
+    names = [field.name for field in STAGES[kind][1].own_fields()]
+    fields: dict[str, Any] = {}
+    for name, value in root.plain().items():
+        key = str(name)
         if key == "watermark":
             if value != kind:
-                raise ConfigError(f"{said} is not for {kind}: the watermark named there is another one.")
+                raise ConfigError(f"{source} is not for {kind}: the watermark named there is another one.")
             continue
         field = _NAMES[kind].get(key, key)
-        if field not in known:
+        if field not in names:
             shown = repr(key) if key.isidentifier() and len(key) <= 40 else "that is no name"
-            raise ConfigError(f"{said} has a key {shown}; those of {kind} are {', '.join(known)}.")
-        if field in found:
-            raise ConfigError(f"{said} sets {field} twice.")
-        found[field] = value
-    if found.get("key") is None:
-        raise ConfigError(f"{said} has no key: add a line such as key: NUMBER.")
-    return found
+            raise ConfigError(f"{source} has a key {shown}; those of {kind} are {', '.join(names)}.")
+        if field in fields:
+            raise ConfigError(f"{source} sets {field} twice.")
+        fields[field] = value
+    if fields.get("key") is None:
+        raise ConfigError(f"{source} has no key: add a line such as key: NUMBER.")
+    return fields
 
 
-def _params(kind: str, fields: Mapping[str, Any], said: str) -> Params:
+def _params(kind: str, fields: Mapping[str, Any], source: str) -> Params:
     try:
         key = Secret(fields["key"])
         if kind == "synthid" and len(key.numbers) == 1:
@@ -151,7 +150,7 @@ def _params(kind: str, fields: Mapping[str, Any], said: str) -> Params:
         return STAGES[kind][1].from_mapping({**fields, "key": key})
     except ParamError as error:
         text = str(error) if not str(error).startswith("is no key") else f"key {error}"
-        raise ConfigError(f"{said}: {text}") from None
+        raise ConfigError(f"{source}: {text}") from None
 
 
 def _derived(number: int, depth: int) -> int:

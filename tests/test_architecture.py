@@ -68,8 +68,6 @@ gencli.runtime.llm -> gencli.scoring.scorer
 gencli.runtime.llm -> gencli.scoring.text_scores
 gencli.server.serve_options -> gencli.batch.batch_options
 gencli.server.served_models -> gencli.batch.batch_plan
-gencli.templates.chat_templates -> gencli.text.tokenizer
-gencli.templates.prompt_templates -> gencli.config.settings
 """
 
 

@@ -22,7 +22,7 @@ from gencli.batch.journal import Journal, Places, check_trace, company, fingerpr
 from gencli.batch.output_formats import OPENAI, TEXTS, Output, plan_output
 from gencli.batch.table_columns import DocumentColumns, OutputFormat, Table, document_columns
 from gencli.config.job import Job, Jobs, make_request
-from gencli.config.job_parts import is_draft_model
+from gencli.config.job_parts import is_draft_model, wanted_template
 from gencli.config.run_options import EARLY_EXIT, NO_AMATEUR
 from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.core.request import Request
@@ -42,7 +42,6 @@ from gencli.models.model_memory import (
 )
 from gencli.runtime.model_loading import load_tokenizer
 from gencli.templates.chat_templates import render_conversation
-from gencli.templates.prompt_templates import wanted_template
 from gencli.text.tokenizer import Tokenizer
 from gencli.watermark_keys import NamedKey, file_fingerprint
 from processors.rng import derive

@@ -15,6 +15,7 @@ from gencli.cli.render import say_notice
 from gencli.cli.stderr import Stderr
 from gencli.cli.trace_views import RUN_KEYS
 from gencli.config.job import Job, make_job
+from gencli.config.job_parts import wanted_template
 from gencli.config.layers import gather
 from gencli.config.settings import Settings
 from gencli.core.events import Event, Token
@@ -22,7 +23,6 @@ from gencli.errors import GenerationError, UsageError
 from gencli.explain.token_record import token_record
 from gencli.explain.trace_file import TracedText, TraceWriter, read_trace
 from gencli.runtime.machine import importing, quiet_libraries
-from gencli.templates.prompt_templates import wanted_template
 from processors.catalog import Draw
 from processors.chain import Chain
 from processors.params import MOST

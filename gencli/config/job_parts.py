@@ -29,6 +29,7 @@ from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec, refuse_o
 from gencli.structured.planning import PlanRequest, plan_output
 from gencli.structured.schema_errors import Deadline
 from gencli.templates.chat_templates import NOTHING, Instructions
+from gencli.templates.prompt_templates import PromptTemplate, read_template
 from processors.registry import Registry
 
 _VALUES = (*DOCUMENTS, "tools")
@@ -333,3 +334,12 @@ def is_draft_model(name: str, registry: Registry | None) -> bool:
     if name in (NO_DRAFTER, *BUILT_IN) or name.partition(":")[0] == EARLY_EXIT:
         return False
     return not (isinstance(registry, PluginRegistry) and registry.drafter(name) is not None)
+
+
+def wanted_template(settings: Settings) -> PromptTemplate | None:
+    """Return the template of the settings with its variables; None without a template. Raises UsageError."""
+    if settings["template"] is None:
+        return None
+    is_typed = settings.origin("template") == FLAG
+    name = settings.name("template")
+    return read_template(settings["template"], settings["vars"], name=name, pipes=is_typed)

@@ -4,7 +4,7 @@ complements, keywords of older drafts converted to 2020-12.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Any
 
@@ -17,6 +17,7 @@ from gencli.structured.flat_schema import (
     Scope,
     intersect_flat,
     is_empty,
+    joined_origins,
     key_of,
     origins,
     put,
@@ -25,11 +26,6 @@ from gencli.structured.flat_schema import (
 from gencli.structured.json_schema import APPLICATORS
 from gencli.structured.pattern_sets import complement, texts_without
 from gencli.structured.schema_errors import GiveUp
-
-
-class _TooMany(GiveUp):
-    """A schema would become too many flat schemas."""
-
 
 _LIMIT = 48  # flat schemas of one schema
 _DEPENDENT = ("dependentRequired", "dependentSchemas")
@@ -56,18 +52,22 @@ def alternatives(
         return [node]
     spread = _Spread(scope, strict, path)
     parts: list[list[Flat]] = []
-    is_own_done = False
+    has_plain = False
     for keyword in asserting:
-        if keyword not in _APART and not is_own_done:
-            is_own_done = True
-            own = without(node, *_APART)
-            parts.append([own])
-            if is_empty(own):
-                scope.unsatisfiable.update(place for places in own[AT].values() for place in places)
+        if keyword not in _APART and not has_plain:
+            has_plain = True
+            plain = without(node, *_APART)
+            parts.append([plain])
+            if is_empty(plain):
+                scope.unsatisfiable.update(pointer for pointers in plain[AT].values() for pointer in pointers)
                 return []
         elif keyword in _APART - set(_UNEVALUATED) - {"then", "else"}:
             parts.extend(spread.keyword(node, keyword))
     return spread.unevaluated(node, spread.product(parts))
+
+
+class _TooMany(GiveUp):
+    """A schema would become too many flat schemas."""
 
 
 class _Spread:
@@ -79,14 +79,14 @@ class _Spread:
         self.path = path
 
     def keyword(self, node: Flat, keyword: str) -> list[list[Flat]]:
-        places = [
-            place
+        pointers = [
+            pointer
             for key in (keyword, "then", "else")
             if keyword in (key, "if")
-            for place in node[AT].get(key, ())
+            for pointer in node[AT].get(key, ())
         ]
         try:
-            found = self._spell(node, keyword)
+            parts = self._spell(node, keyword)
         except _TooMany:
             raise
         except GiveUp as error:
@@ -94,11 +94,12 @@ class _Spread:
                 raise
             if keyword != "oneOf":  # the branches of oneOf are enforced like those of anyOf
                 both = ("if", "then", "else") if keyword == "if" else (keyword,)
-                places += [place for key in both for place in origins(_schemas(node.get(key)))]
-            self.scope.leave(places, f"{error} cannot be said in a mask")
-            return self._approximation(node, keyword)
-        self.scope.note(places, _NOTES.get(keyword, "rewritten: spelled out"))
-        return found
+                pointers += [pointer for key in both for pointer in origins(_schemas(node.get(key)))]
+            self.scope.leave(pointers, f"{error} cannot be said in a mask")
+            # The enforceable part of a keyword that is left to the final check.
+            return [self._any_of(node["oneOf"])] if keyword == "oneOf" else []
+        self.scope.note(pointers, _NOTES.get(keyword, "rewritten: spelled out"))
+        return parts
 
     def _spell(self, node: Flat, keyword: str) -> list[list[Flat]]:
         value = node[keyword]
@@ -107,7 +108,7 @@ class _Spread:
         if keyword == "allOf":
             return [self.below(branch) for branch in value]
         if keyword == "anyOf":
-            return [distinct([flat for branch in value for flat in self.below(branch)])]
+            return [self._any_of(value)]
         if keyword == "oneOf":
             return [self.one_of(value)]
         if keyword == "not":
@@ -124,11 +125,8 @@ class _Spread:
             return [self.dependent(name, below, node) for name, below in wanted.items()]
         raise GiveUp(keyword)
 
-    def _approximation(self, node: Flat, keyword: str) -> list[list[Flat]]:
-        """Return the enforceable part of a keyword that is left to the final check."""
-        if keyword != "oneOf":
-            return []
-        return [distinct([flat for branch in node["oneOf"] for flat in self.below(branch)])]
+    def _any_of(self, branches: list[Schema]) -> list[Flat]:
+        return distinct([flat for branch in branches for flat in self.below(branch)])
 
     def below(self, schema: Schema, *, strict: bool | None = None) -> list[Flat]:
         return alternatives(
@@ -144,15 +142,15 @@ class _Spread:
 
     def product(self, parts: list[list[Flat]]) -> list[Flat]:
         """Return the flat schemas of one alternative from each part, combined in all ways."""
-        found: list[Flat] = [{AT: {}}]
+        flats: list[Flat] = [{AT: {}}]
         for part in self.paired(parts):
-            if len(found) * len(part) > _LIMIT * 4:
+            if len(flats) * len(part) > _LIMIT * 4:
                 raise GiveUp("too many combinations")
-            pairs = [(a, b) for a in found for b in part]
-            found = distinct([flat for pair in pairs for flat in self.meets(*pair)])
-        if len(found) > _LIMIT:
+            pairs = [(a, b) for a in flats for b in part]
+            flats = distinct([flat for pair in pairs for flat in self.meets(*pair)])
+        if len(flats) > _LIMIT:
             raise GiveUp("too many combinations")
-        return found
+        return flats
 
     def paired(self, parts: list[list[Flat]]) -> Iterator[list[Flat]]:
         """Yield the parts; single flat schemas are merged pairwise, as one by one takes quadratic time."""
@@ -242,12 +240,10 @@ class _Spread:
             self.scope.note(places, f"rewritten: {plain}")
             flats = [
                 flat if plain in flat else {**flat, plain: node[keyword], AT: {**flat[AT], plain: places}}
-                for flat in self._followed(flats)
+                for ref in flats
+                for flat in (self.target(ref["$ref"]) if "$ref" in ref else [ref])
             ]
         return flats
-
-    def _followed(self, flats: Iterable[Flat]) -> list[Flat]:
-        return [one for flat in flats for one in (self.target(flat["$ref"]) if "$ref" in flat else [flat])]
 
 
 def _schemas(value: Any) -> Any:
@@ -259,18 +255,14 @@ def distinct(flats: list[Flat]) -> list[Flat]:
     """Return each flat schema once, with the origins of all its copies."""
     if len(flats) < 2:
         return flats
-    found: dict[str, Flat] = {}
+    kept: dict[str, Flat] = {}
     for flat in flats:
         key = key_of(flat)
-        if key in found:
-            at, more = found[key][AT], flat[AT]
-            joined = {
-                name: at.get(name, frozenset()) | more.get(name, frozenset()) for name in {**at, **more}
-            }
-            found[key] = {**found[key], AT: joined}
+        if key in kept:
+            kept[key] = {**kept[key], AT: joined_origins(kept[key], flat)}
         else:
-            found[key] = flat
-    return list(found.values())
+            kept[key] = flat
+    return list(kept.values())
 
 
 _NOTES = {
@@ -288,7 +280,7 @@ def negate(flat: Flat) -> list[Flat]:
     """
     if ALSO in flat:
         raise GiveUp("the complement of two patterns")
-    found: list[Flat] = []
+    complements: list[Flat] = []
     for keyword, value in flat.items():
         if keyword == AT:
             continue
@@ -296,8 +288,8 @@ def negate(flat: Flat) -> list[Flat]:
             raise GiveUp(f"the complement of {keyword}")
         places = flat.get(AT, {}).get(keyword, frozenset())
         for other in _RULES[keyword](value, flat):
-            found.append({**other, AT: {**dict.fromkeys(other, places), **other.get(AT, {})}})
-    return found
+            complements.append({**other, AT: {**dict.fromkeys(other, places), **other.get(AT, {})}})
+    return complements
 
 
 _MANY = 200
@@ -322,12 +314,8 @@ def _enum(values: list[Any], flat: Flat) -> Iterator[Flat]:
         {value for value in values if isinstance(value, int | float) and not isinstance(value, bool)}
     )
     flags = [flag for flag in (True, False) if not any(flag is value for value in values)]
-    whole = [
-        kind
-        for kind in ("null", "boolean", "number", "string", "array", "object")
-        if not _meets(kind, values)
-    ]
-    if whole:
+    kinds = ("null", "boolean", "number", "string", "array", "object")
+    if whole := [kind for kind in kinds if not _meets(kind, values)]:
         yield {"type": whole}
     if len(flags) == 1:
         yield {"enum": flags}
@@ -379,8 +367,7 @@ def _required(names: list[str], flat: Flat) -> Iterator[Flat]:
 def _properties(properties: dict[str, Any], flat: Flat) -> Iterator[Flat]:
     for name, below in properties.items():
         if below is not True:
-            refused = {"not": below, AT: {"not": origins(below)}} if below is not False else True
-            yield {"type": ["object"], "required": [name], "properties": {name: refused}}
+            yield {"type": ["object"], "required": [name], "properties": {name: _refusing(below)}}
 
 
 def _items(below: Any, flat: Flat) -> Iterator[Flat]:
@@ -390,7 +377,7 @@ def _items(below: Any, flat: Flat) -> Iterator[Flat]:
     elif heads:
         raise GiveUp("the complement of items behind others")
     elif below is not True:
-        yield {"type": ["array"], "contains": {"not": below, AT: {"not": origins(below)}}}
+        yield {"type": ["array"], "contains": _refusing(below)}
 
 
 def _contains(below: Any, flat: Flat) -> Iterator[Flat]:
@@ -400,8 +387,12 @@ def _contains(below: Any, flat: Flat) -> Iterator[Flat]:
 def _prefix_items(heads: list[Any], flat: Flat) -> Iterator[Flat]:
     for index, below in enumerate(heads):
         if below is not True:
-            refused = {"not": below, AT: {"not": origins(below)}} if below is not False else True
-            yield {"type": ["array"], "minItems": index + 1, "prefixItems": [*[True] * index, refused]}
+            items = [*[True] * index, _refusing(below)]
+            yield {"type": ["array"], "minItems": index + 1, "prefixItems": items}
+
+
+def _refusing(schema: Schema) -> Schema:
+    return {"not": schema, AT: {"not": origins(schema)}} if schema is not False else True
 
 
 _RULES: dict[str, Callable[[Any, Flat], Iterator[Flat]]] = {
@@ -425,10 +416,8 @@ _RULES: dict[str, Callable[[Any, Flat], Iterator[Flat]]] = {
     "prefixItems": _prefix_items,
 }
 
-
-_COUNTS = (
-    *("minLength", "maxLength", "minItems", "maxItems", "minProperties", "maxProperties"),
-    *("minContains", "maxContains"),
+_COUNTS = tuple(
+    "minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains".split()
 )
 
 
@@ -441,11 +430,9 @@ def modernize(node: Flat, scope: Scope) -> Flat:
     for keyword, empty in (("uniqueItems", False), ("required", []), ("minLength", 0), ("minItems", 0)):
         if keyword in node and node[keyword] == empty:
             node = _drop(node, keyword, scope)
-    for keyword in ("minContains", "maxContains"):
-        if keyword in node and "contains" not in node:
-            node = _drop(node, keyword, scope)
-    for keyword in ("then", "else"):
-        if keyword in node and "if" not in node:
+    companions = {"minContains": "contains", "maxContains": "contains", "then": "if", "else": "if"}
+    for keyword, companion in companions.items():
+        if keyword in node and companion not in node:
             node = _drop(node, keyword, scope)
     return node
 

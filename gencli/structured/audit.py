@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from typing import Any
 
@@ -34,7 +34,6 @@ _VERDICTS: dict[Grade, tuple[Enforcement, str]] = {
     "unknown": ("unknown", "not probed in this combination"),
 }
 
-
 _ELSEWHERE = frozenset((*APPLICATORS, "enum", "const"))
 _NAMING = ("additionalProperties", "patternProperties", "unevaluatedProperties", "propertyNames", "type")
 
@@ -55,26 +54,27 @@ def graded(schema: Any, backend: str, deadline: Deadline = NEVER) -> Iterator[Gr
     for pointer, below in walk(schema):
         worst: dict[str, Graded] = {}
         for keyword, shape in deadline.watch(shapes_of(below)):
-            one = Graded(child(pointer, keyword), keyword, support.grade(shape), shape)
-            worst[keyword] = min(worst.get(keyword, one), one, key=lambda each: _WORST.index(each.grade))
+            candidate = Graded(child(pointer, keyword), keyword, support.grade(shape), shape)
+            worst[keyword] = min(
+                worst.get(keyword, candidate), candidate, key=lambda each: _WORST.index(each.grade)
+            )
         yield from worst.values()
 
 
 def audit(schema: Any, backend: str) -> Audit:
-    """Audit a schema for a back end without rewriting it."""
     return Audit(backend, tuple(finding(one) for one in graded(schema, backend)))
 
 
-def finding(one: Graded) -> Finding:
+def finding(keyword: Graded) -> Finding:
     """Return the finding for a graded keyword."""
-    if one.shape.startswith("?"):
-        what = "format" if one.keyword == "format" else "keyword"
-        near = ", though nearly ".join(["", *likely_keywords(one.keyword)[:1]])
+    if keyword.shape.startswith("?"):
+        what = "format" if keyword.keyword == "format" else "keyword"
+        near = ", though nearly ".join(["", *likely_keywords(keyword.keyword)[:1]])
         reason = f"not a {what} of JSON Schema{near}: nothing checks it"
-        return Finding(one.pointer, one.keyword, "unknown", reason)
-    verdict, reason = _VERDICTS[one.grade]
-    shape = f" ({one.shape})" if reason and one.shape != one.keyword else ""
-    return Finding(one.pointer, one.keyword, verdict, reason + shape)
+        return Finding(keyword.pointer, keyword.keyword, "unknown", reason)
+    verdict, reason = _VERDICTS[keyword.grade]
+    shape = f" ({keyword.shape})" if reason and keyword.shape != keyword.keyword else ""
+    return Finding(keyword.pointer, keyword.keyword, verdict, reason + shape)
 
 
 def free_names(schema: Any) -> Iterator[tuple[str, str]]:
@@ -100,12 +100,11 @@ def _is_free(schema: dict[str, Any]) -> bool:
         return True
     if "object" not in types or schema.get("maxProperties", 2) < 2:
         return False
-    rest = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
-    return bool(schema.get("patternProperties")) or rest is not False
+    others = schema.get("additionalProperties", schema.get("unevaluatedProperties"))
+    return bool(schema.get("patternProperties")) or others is not False
 
 
 def duplicate_name_finding(pointer: str) -> Finding:
-    """Return the finding that an object with free property names may repeat a name."""
     return Finding(pointer, UNIQUE_NAMES, "check", "the mask lets a name that is free come twice")
 
 
@@ -119,10 +118,10 @@ def without_formats(plan: Plan) -> Plan:
 
 def _unchecked(variant: Variant) -> Variant:
     findings = (
-        replace(one, verdict="unknown", reason=f"{one.reason}; checked with `formats` only")
-        if (one.keyword, one.verdict) == ("format", "check")
-        else one
-        for one in variant.audit.findings
+        replace(entry, verdict="unknown", reason=f"{entry.reason}; checked with `formats` only")
+        if (entry.keyword, entry.verdict) == ("format", "check")
+        else entry
+        for entry in variant.audit.findings
     )
     return replace(variant, audit=replace(variant.audit, findings=tuple(findings)))
 
@@ -137,15 +136,7 @@ def audit_json(plan: Plan) -> dict[str, Any]:
             {
                 "backend": variant.audit.backend,
                 "exact": variant.audit.is_exact,
-                "findings": [
-                    {
-                        "pointer": one.pointer,
-                        "keyword": one.keyword,
-                        "verdict": one.verdict,
-                        "reason": one.reason,
-                    }
-                    for one in variant.audit.findings
-                ],
+                "findings": list(map(asdict, variant.audit.findings)),
             }
             for variant in plan.variants
         ],
@@ -156,34 +147,12 @@ Spelled = tuple[Any, dict[str, frozenset[str]]]  # a plain schema, and origins b
 
 # The order in which the keywords of one place are removed.
 _ORDER = (
-    *("unevaluatedProperties", "unevaluatedItems", "uniqueItems", "contains", "minContains", "maxContains"),
-    *(
-        "dependencies",
-        "dependentRequired",
-        "dependentSchemas",
-        "propertyNames",
-        "minProperties",
-        "maxProperties",
-    ),
-    *(
-        "if",
-        "then",
-        "else",
-        "not",
-        "$dynamicRef",
-        "$recursiveRef",
-        "patternProperties",
-        "multipleOf",
-        "format",
-    ),
-    *("pattern", "minLength", "maxLength", "additionalItems", "allOf", "oneOf", "anyOf"),
+    "unevaluatedProperties unevaluatedItems uniqueItems contains minContains maxContains dependencies"
+    " dependentRequired dependentSchemas propertyNames minProperties maxProperties if then else not"
+    " $dynamicRef $recursiveRef patternProperties multipleOf format pattern minLength maxLength"
+    " additionalItems allOf oneOf anyOf".split()
 )
-
-
-_TOGETHER = {
-    "if": ("if", "then", "else"),
-    "contains": ("contains", "minContains", "maxContains"),
-}
+_TOGETHER = {"if": ("if", "then", "else"), "contains": ("contains", "minContains", "maxContains")}
 
 
 def split_origins(schema: Schema, pointer: str = "") -> Spelled:
@@ -200,12 +169,12 @@ def _split_origins(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> A
     for keyword, places in value.get(AT, {}).items():
         at[child(pointer, keyword)] = places
     kept = {key: below for key, below in value.items() if key not in (AT, ALSO)}
-    found = {key: _split_origins(below, child(pointer, key), at) for key, below in kept.items()}
+    plain = {key: _split_origins(below, child(pointer, key), at) for key, below in kept.items()}
     if value.get(ALSO):
-        also = [{"type": "string", **one} for one in value[ALSO]]
-        found["allOf"] = _split_origins(also, child(pointer, "allOf"), at)
+        also = [{"type": "string", **flat} for flat in value[ALSO]]
+        plain["allOf"] = _split_origins(also, child(pointer, "allOf"), at)
         at[child(pointer, "allOf")] = frozenset()
-    return found
+    return plain
 
 
 def relax(schema: Any, backend: str, deadline: Deadline = NEVER) -> tuple[Any, list[Graded], list[Graded]]:
@@ -215,8 +184,8 @@ def relax(schema: Any, backend: str, deadline: Deadline = NEVER) -> tuple[Any, l
     if refused := _refused(grades):
         schema = json.loads(json.dumps(schema))
     while refused:
-        for one in refused:
-            _remove(schema, one)
+        for keyword in refused:
+            _remove(schema, keyword)
         gone.extend(refused)
         grades = list(graded(schema, backend, deadline))
         refused = _refused(grades)
@@ -225,12 +194,16 @@ def relax(schema: Any, backend: str, deadline: Deadline = NEVER) -> tuple[Any, l
 
 def _refused(grades: list[Graded]) -> list[Graded]:
     """Return for each place the one rejected keyword that is removed first."""
-    found: dict[str, Graded] = {}
-    for one in grades:
-        if one.grade == "refused" or one.shape == "?format":
-            place = one.pointer.rpartition("/")[0]
-            found[place] = min(found.get(place, one), one, key=_rank)
-    return [one for place, one in found.items() if not any(above in found for above in above(place))]
+
+    def rank(keyword: Graded) -> int:
+        return _ORDER.index(keyword.keyword) if keyword.keyword in _ORDER else len(_ORDER)
+
+    first: dict[str, Graded] = {}
+    for keyword in grades:
+        if keyword.grade == "refused" or keyword.shape == "?format":
+            place = keyword.pointer.rpartition("/")[0]
+            first[place] = min(first.get(place, keyword), keyword, key=rank)
+    return [keyword for place, keyword in first.items() if not any(outer in first for outer in above(place))]
 
 
 def above(pointer: str) -> Iterator[str]:
@@ -240,16 +213,12 @@ def above(pointer: str) -> Iterator[str]:
         yield pointer
 
 
-def _rank(one: Graded) -> int:
-    return _ORDER.index(one.keyword) if one.keyword in _ORDER else len(_ORDER)
-
-
-def _remove(schema: Any, one: Graded) -> None:
-    *way, keyword = keys_of(one.pointer)
+def _remove(schema: Any, refused: Graded) -> None:
+    *way, keyword = keys_of(refused.pointer)
     node = schema
     for key in way:
         node = descend(node, key)
-    if one.shape.startswith("properties:false"):
+    if refused.shape.startswith("properties:false"):
         node["properties"] = {name: below for name, below in node["properties"].items() if below is not False}
     elif keyword == "oneOf" and "anyOf" not in node:
         node["anyOf"] = node.pop("oneOf")
@@ -357,9 +326,7 @@ def _array_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         yield ":list"
     elif keyword == "additionalItems" and not isinstance(schema.get("items"), list):
         yield ":alone"
-    elif (keyword in ("items", "additionalItems") and value is False) or (
-        keyword == "uniqueItems" and value is False
-    ):
+    elif keyword in ("items", "additionalItems", "uniqueItems") and value is False:
         yield ":false"
     else:
         yield ""
@@ -399,12 +366,9 @@ def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
 def _start_apart(patterns: Iterable[str]) -> bool:
     """Whether no text matches two of the patterns, because their first characters differ."""
     starts = [match[1] if (match := re.match(r"\^\\?([A-Za-z0-9_$/-])", text)) else "" for text in patterns]
-    clear = all(starts) and not any("|" in text or re.match(r"\^\\?.[*?{]", text) for text in patterns)
-    return (
-        clear
-        and len(set(starts)) == len(starts)
-        and not any(re.match(r"\^\\[a-z]", text) for text in patterns)
-    )
+    is_clear = all(starts) and not any("|" in text or re.match(r"\^\\?.[*?{]", text) for text in patterns)
+    is_plain = not any(re.match(r"\^\\[a-z]", text) for text in patterns)
+    return is_clear and is_plain and len(set(starts)) == len(starts)
 
 
 def _may_match(patterns: Collection[str], names: Collection[str]) -> bool:
@@ -461,7 +425,10 @@ def _applied(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         yield _reference_form(value)
     elif keyword == "allOf":
         yield "allOf:one" if len(value) == 1 else "allOf"
-        if any(_is_closed(branch) for branch in value):
+        if any(
+            isinstance(branch, dict) and branch.get("additionalProperties", True) is not True
+            for branch in value
+        ):
             yield "allOf:closed"
     elif keyword == "oneOf":
         yield f"oneOf:{_branches(value)}"
@@ -478,10 +445,6 @@ def _reference_form(ref: str) -> str:
     if ref == "#":
         return "$ref:root"
     return "$ref" if ref.startswith("#/") else "$ref:anchor" if ref.startswith("#") else "$ref:uri"
-
-
-def _is_closed(branch: Any) -> bool:
-    return isinstance(branch, dict) and branch.get("additionalProperties", True) is not True
 
 
 def _branches(branches: list[Any]) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Literal
 
 from jsonschema import Draft202012Validator
@@ -62,7 +63,7 @@ from gencli.structured.rewrite_objects import (
 )
 from gencli.structured.rewrite_strings import rewrite_number, rewrite_string
 from gencli.structured.schema_errors import NEVER, Deadline, GiveUp, SchemaError, child
-from processors.grammar.json_grammars import unmarked
+from processors.grammar.json_grammars import REFERENCE, unmarked
 from processors.request_values import MAX_EXPONENT, MAX_NUMBER, WHITESPACE, Constraint
 
 _BACKENDS = ("xgrammar", "llguidance")
@@ -84,11 +85,10 @@ class BackendCandidate:
     @property
     def is_understood(self) -> bool:
         """Whether the mask or the final check enforces each keyword."""
-        return all(one.verdict != "unknown" for one in self.variant.audit.findings)
+        return all(entry.verdict != "unknown" for entry in self.variant.audit.findings)
 
     @property
     def is_exact(self) -> bool:
-        """Whether the mask allows exactly the valid values."""
         return self.loose == self.tight == 0
 
 
@@ -111,23 +111,14 @@ def choose(
     """
     schema = with_published(schema)
     names = _BACKENDS if backend == "auto" else (backend,)
-    found = [
-        candidate(
-            schema,
-            name,
-            whitespace=whitespace,
-            extra=extra,
-            any_order=any_order,
-            rewrite=rewrite,
-            deadline=deadline,
-        )
-        for name in names
-    ]
-    found = [_known(one, draft_of(schema)) for one in found]
+    make = partial(
+        candidate, whitespace=whitespace, extra=extra, any_order=any_order, rewrite=rewrite, deadline=deadline
+    )
+    candidates = [_known(make(schema, name), draft_of(schema)) for name in names]
     if backend != "auto":
-        rest = "" if found[0].is_exact else ", and does not enforce all of this schema"
-        return Plan((found[0].variant,), f"{backend} was asked for{rest}.", schema)
-    best, other, reason = _ordered(*found)
+        open_part = "" if candidates[0].is_exact else ", and does not enforce all of this schema"
+        return Plan((candidates[0].variant,), f"{backend} was asked for{open_part}.", schema)
+    best, other, reason = _ordered(*candidates)
     return Plan((best.variant, other.variant), reason, schema)
 
 
@@ -136,7 +127,7 @@ def _ordered(
 ) -> tuple[BackendCandidate, BackendCandidate, str]:
     """Return the candidates of xgrammar and llguidance, better one first, and the reason."""
     whole = "all of this schema" + " that is understood" * (not (first.is_understood or second.is_understood))
-    whole += _ONCE * any(one.keyword == UNIQUE_NAMES for one in first.variant.audit.findings)
+    whole += _ONCE * any(entry.keyword == UNIQUE_NAMES for entry in first.variant.audit.findings)
     if first.is_exact and first.is_endless and second.is_exact and not second.is_endless:
         reason = f"llguidance enforces {whole}; xgrammar does, too, but with formats without a length."
         return second, first, reason
@@ -150,28 +141,28 @@ def _ordered(
     return first, second, f"{none}, xgrammar more of it: {_why(first)}."
 
 
-def _known(one: BackendCandidate, draft: Draft) -> BackendCandidate:
+def _known(rated: BackendCandidate, draft: Draft) -> BackendCandidate:
     """Return the candidate; keywords that its draft lacks are not called enforced by the final check."""
-    audit = one.variant.audit
+    audit = rated.variant.audit
     findings = tuple(
-        replace(each, verdict="unknown", reason=f"not a keyword of draft {draft.name}: nothing checks it")
-        if each.verdict == "check" and each.keyword not in {*draft.judged(), UNIQUE_NAMES}
-        else each
-        for each in audit.findings
+        replace(entry, verdict="unknown", reason=f"not a keyword of draft {draft.name}: nothing checks it")
+        if entry.verdict == "check" and entry.keyword not in {*draft.judged(), UNIQUE_NAMES}
+        else entry
+        for entry in audit.findings
     )
-    return replace(one, variant=replace(one.variant, audit=replace(audit, findings=findings)))
+    return replace(rated, variant=replace(rated.variant, audit=replace(audit, findings=findings)))
 
 
-def _why(one: BackendCandidate) -> str:
+def _why(rated: BackendCandidate) -> str:
     """Return a short reason why a candidate is not exact."""
-    findings = one.variant.audit.findings
-    told = [each for each in findings if each.verdict != "mask" and each.keyword != UNIQUE_NAMES] or [
+    findings = rated.variant.audit.findings
+    reasons = [each for each in findings if each.verdict != "mask" and each.keyword != UNIQUE_NAMES] or [
         each for each in findings if "valid" in each.reason
     ]
-    if not told:
+    if not reasons:
         return "some valid values are not generated"
-    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
-    return f"{told[0].keyword} at {told[0].pointer} ({told[0].reason}){more}"
+    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return f"{reasons[0].keyword} at {reasons[0].pointer} ({reasons[0].reason}){more}"
 
 
 def candidate(
@@ -188,79 +179,76 @@ def candidate(
     if not rewrite:
         return _as_it_stands(schema, backend, whitespace, deadline)
     try:
-        form = rewritten_for(schema, backend, extra=extra, any_order=any_order, deadline=deadline)
-        return _rewritten(schema, form, backend, whitespace, deadline)
+        rewritten, scope = rewritten_for(schema, backend, extra=extra, any_order=any_order, deadline=deadline)
+        return _rewritten(rewritten, scope, whitespace)
     except GiveUp:
         return _as_it_stands(schema, backend, whitespace, deadline)
 
 
-def _rewritten(
-    schema: Any, form: Rewritten, backend: str, whitespace: int, deadline: Deadline
-) -> BackendCandidate:
+def _rewritten(rewritten: Schema, scope: Scope, whitespace: int) -> BackendCandidate:
     """Return the candidate with the rewritten schema. Raises GiveUp if the unchanged schema is better."""
-    if form.schema is False:
-        if form.tight or form.left:
+    schema, backend, deadline = scope.root, scope.backend, scope.deadline
+    if rewritten is False:
+        if scope.tight or scope.left:
             raise GiveUp("nothing is left of it")
         raise SchemaError(
             "Nothing satisfies this schema.", pointer="", hint="Look for bounds that exclude each other."
         )
-    spelled, at = split_origins(form.schema)
+    spelled, at = split_origins(rewritten)
     spelled, grades, gone = relax(spelled, backend, deadline)
-    lost = _places(at, {one.pointer for one in gone})
-    left = {**form.left, **dict.fromkeys(lost, "no grammar can be made of it")}
+    removed = {keyword.pointer for keyword in gone}
+    below = (key for key in at if any(pointer in removed for pointer in (key, *above(key))))
+    lost = {place for key in below for place in at[key]}
+    left = {**scope.left, **dict.fromkeys(lost, "no grammar can be made of it")}
     carriers: dict[str, list[Graded]] = {}
-    for one in grades:
-        for place in at.get(one.pointer, ()):
-            carriers.setdefault(place, []).append(one)
-    inside = [one for one in grades if one.grade != "exact"]
-    homeless = [finding(replace(one, pointer="")) for one in inside if not at.get(one.pointer)]
+    for keyword in grades:
+        for place in at.get(keyword.pointer, ()):
+            carriers.setdefault(place, []).append(keyword)
+    inside = [keyword for keyword in grades if keyword.grade != "exact"]
+    homeless = [finding(replace(keyword, pointer="")) for keyword in inside if not at.get(keyword.pointer)]
     told = _limited(
-        schema, _opened(schema, list(_told(graded(schema, backend, deadline), carriers, left, form)))
+        schema, _opened(schema, list(_told(graded(schema, backend, deadline), carriers, left, scope)))
     )
     findings = (*told, *homeless)
-    loose = sum(one.verdict != "mask" and not one.reason.startswith("not a ") for one in findings)
-    loose = max(loose, len(left), len(gone) + sum(one.grade != "tight" for one in inside))
-    tight = len(form.tight) + sum(one.grade == "tight" for one in inside)
+    loose = sum(entry.verdict != "mask" and not entry.reason.startswith("not a ") for entry in findings)
+    loose = max(loose, len(left), len(gone) + sum(keyword.grade != "tight" for keyword in inside))
+    tight = len(scope.tight) + sum(keyword.grade == "tight" for keyword in inside)
     constraint = Constraint("json_schema", json.dumps(spelled, ensure_ascii=False), backend, whitespace)
     free = {
         place.rpartition("/")[0] for here in free_names(spelled) for place in at.get(child(*here)) or [""]
     }
     findings = (*findings, *map(duplicate_name_finding, sorted(free)))
     variant = Variant(constraint, Audit(backend, findings))
-    return BackendCandidate(variant, loose, tight, is_endless=bool(form.unbounded))
+    return BackendCandidate(variant, loose, tight, is_endless=bool(scope.unbounded))
 
 
 _LOST = "the rewriting lost it"
 
 
-def _places(at: dict[str, frozenset[str]], pointers: set[str]) -> set[str]:
-    """Return the places in the given schema from which these keywords and all below them originate."""
-    below = (key for key in at if any(one in pointers for one in (key, *above(key))))
-    return {place for key in below for place in at[key]}
-
-
 def _told(
-    keywords: Iterable[Graded], carriers: dict[str, list[Graded]], left: dict[str, str], form: Rewritten
+    keywords: Iterable[Graded], carriers: dict[str, list[Graded]], left: dict[str, str], scope: Scope
 ) -> Iterable[Finding]:
     """Yield one finding for each reachable keyword of the given schema."""
-    for one in keywords:
-        note = form.tight.get(one.pointer) or form.notes.get(one.pointer, "")
-        if one.shape.startswith("?"):
-            yield finding(one)
-        elif one.pointer in left:
-            yield Finding(one.pointer, one.keyword, "check", left[one.pointer])
-        elif one.pointer in carriers:
-            told = [finding(each) for each in carriers[one.pointer]]
-            worst = next((each for each in told if each.verdict != "mask"), None) or max(
-                told, key=lambda each: each.reason
+    for keyword in keywords:
+        note = scope.tight.get(keyword.pointer) or scope.notes.get(keyword.pointer, "")
+        if keyword.shape.startswith("?"):
+            yield finding(keyword)
+        elif keyword.pointer in left:
+            yield Finding(keyword.pointer, keyword.keyword, "check", left[keyword.pointer])
+        elif keyword.pointer in carriers:
+            carried = [finding(each) for each in carriers[keyword.pointer]]
+            worst = next((each for each in carried if each.verdict != "mask"), None) or max(
+                carried, key=lambda each: each.reason
             )
-            yield Finding(one.pointer, one.keyword, worst.verdict, worst.reason or note)
+            yield Finding(keyword.pointer, keyword.keyword, worst.verdict, worst.reason or note)
         elif note:
-            yield Finding(one.pointer, one.keyword, "mask", note)
-        elif one.pointer in form.unsatisfiable:
-            yield Finding(one.pointer, one.keyword, "mask", "rewritten: left out, for nothing satisfies it")
-        elif one.pointer in form.reachable:
-            yield Finding(one.pointer, one.keyword, "unknown", _LOST)
+            yield Finding(keyword.pointer, keyword.keyword, "mask", note)
+        elif keyword.pointer in scope.unsatisfiable:
+            yield Finding(
+                keyword.pointer, keyword.keyword, "mask", "rewritten: left out, for nothing satisfies it"
+            )
+        elif keyword.pointer in scope.reachable:
+            yield Finding(keyword.pointer, keyword.keyword, "unknown", _LOST)
 
 
 _NUMBERS = f"numbers have at most {MAX_NUMBER} characters and {MAX_EXPONENT} digits of an exponent"
@@ -274,10 +262,10 @@ def _limited(schema: Any, findings: list[Finding]) -> list[Finding]:
         if isinstance(here, dict) and "number" in declared_types(here)
     }
     return [
-        replace(one, reason=_NUMBERS)
-        if one.pointer in numbers and one.verdict == "mask" and not one.reason
-        else one
-        for one in findings
+        replace(entry, reason=_NUMBERS)
+        if entry.pointer in numbers and entry.verdict == "mask" and not entry.reason
+        else entry
+        for entry in findings
     ]
 
 
@@ -287,21 +275,24 @@ _CONDITIONS = {"if": ("if/", "then/", "else/"), "not": ("not/",), "oneOf": ("one
 
 def _opened(schema: Any, findings: list[Finding]) -> list[Finding]:
     """Return the findings; keywords that depend on an open condition become open too."""
-    left = [one.pointer for one in findings if one.verdict != "mask" and not one.reason.startswith("not a ")]
+    left = [
+        entry.pointer
+        for entry in findings
+        if entry.verdict != "mask" and not entry.reason.startswith("not a ")
+    ]
     causes: dict[str, str] = {}  # dependent place -> pointer of the open keyword
     for pointer, here in walk(schema) if left else ():
         for keyword in _CONDITIONS.keys() & here.keys() if isinstance(here, dict) else ():
             below = child(pointer, keyword) + "/"
-            if cause := next((one for one in left if one.startswith(below)), ""):
+            if cause := next((entry for entry in left if entry.startswith(below)), ""):
                 causes |= {f"{pointer}/{name}": cause for name in _CONDITIONS[keyword]}
 
-    def opened(one: Finding) -> Finding:
-        places = (one.pointer, *(f"{place}/" for place in (one.pointer, *above(one.pointer))))
+    def opened(entry: Finding) -> Finding:
+        places = (entry.pointer, *(f"{place}/" for place in (entry.pointer, *above(entry.pointer))))
         cause = next((causes[place] for place in places if place in causes), "")
-        is_open = cause and one.verdict == "mask"
-        return (
-            replace(one, verdict="check", reason=f"it hangs on {cause}, which stays open") if is_open else one
-        )
+        if not cause or entry.verdict != "mask":
+            return entry
+        return replace(entry, verdict="check", reason=f"it hangs on {cause}, which stays open")
 
     return list(map(opened, findings))
 
@@ -309,12 +300,14 @@ def _opened(schema: Any, findings: list[Finding]) -> list[Finding]:
 def _as_it_stands(schema: Any, backend: str, whitespace: int, deadline: Deadline) -> BackendCandidate:
     # Only the rewriting may set marks.
     relaxed, grades, gone = relax(unmarked(schema), backend, deadline)
-    dropped = {one.pointer for one in gone}
-    findings = [finding(one) for one in (*gone, *(one for one in grades if one.pointer not in dropped))]
+    dropped = {keyword.pointer for keyword in gone}
+    kept = [keyword for keyword in grades if keyword.pointer not in dropped]
+    findings = list(map(finding, (*gone, *kept)))
     loose = sum(
-        one.grade not in ("exact", "tight") and not one.shape.startswith("?") for one in (*gone, *grades)
+        keyword.grade not in ("exact", "tight") and not keyword.shape.startswith("?")
+        for keyword in (*gone, *grades)
     )
-    tight = sum(one.grade == "tight" for one in grades)
+    tight = sum(keyword.grade == "tight" for keyword in grades)
     constraint = Constraint("json_schema", json.dumps(relaxed, ensure_ascii=False), backend, whitespace)
     findings += [duplicate_name_finding(pointer) for pointer, _ in free_names(relaxed)]
     return BackendCandidate(Variant(constraint, Audit(backend, tuple(findings))), loose, tight)
@@ -324,34 +317,18 @@ _GROUP_TYPES = {"string": ["string"], "number": ["number"], "array": ["array"], 
 _ALL = ["null", "boolean", "number", "string", "array", "object"]
 
 
-@dataclass(frozen=True, slots=True)
-class Rewritten:
-    """A schema with origins, notes on rewritten keywords, and keywords left to the final check.
-
-    The fields are those of Scope, by JSON pointer in the given schema.
-    """
-
-    schema: Schema
-    notes: dict[str, str]
-    left: dict[str, str]
-    tight: dict[str, str]
-    reachable: set[str]
-    unsatisfiable: set[str]
-    unbounded: set[str]
-
-
 def rewritten_for(
     schema: Any, backend: str, *, extra: bool = False, any_order: bool = False, deadline: Deadline = NEVER
-) -> Rewritten:
-    """Rewrite a schema for a back end. Raises GiveUp if it is too large or too deep, and OutOfTime."""
+) -> tuple[Schema, Scope]:
+    """Return the schema rewritten for a back end, with origins, and its scope with the findings.
+
+    Raises GiveUp if it is too large or too deep, and OutOfTime.
+    """
     scope = Scope(schema, backend, extra, References(schema), any_order=any_order, deadline=deadline)
     try:
-        found = _Rewriter(scope).whole(mark(schema, "", scope))
+        return _Rewriter(scope).whole(mark(schema, "", scope)), scope
     except RecursionError:
         raise GiveUp("the schema is too deep") from None
-    return Rewritten(
-        found, scope.notes, scope.left, scope.tight, scope.reachable, scope.unsatisfiable, scope.unbounded
-    )
 
 
 class _Rewriter:
@@ -362,18 +339,18 @@ class _Rewriter:
         self.defs: dict[str, Schema] = {}
 
     def whole(self, schema: Schema) -> Schema:
-        found = self.schema(schema)
+        rewritten = self.schema(schema)
         while self.pending:
             name, below, is_kept = self.pending.pop()
             self.defs[name] = self.unchanged(below) if is_kept else self.written_out(below)
-        if isinstance(found, bool):
-            return found
+        if isinstance(rewritten, bool):
+            return rewritten
         if self.defs:
-            found = {**found, "$defs": self.defs}
-            kept = drop_void(found)
-            self.scope.unsatisfiable.update(origins(found) - origins(kept))
-            found = kept
-        return settle_marks(found, self.scope) if isinstance(found, dict) else found
+            rewritten = {**rewritten, "$defs": self.defs}
+            kept = drop_void(rewritten)
+            self.scope.unsatisfiable.update(origins(rewritten) - origins(kept))
+            rewritten = kept
+        return settle_marks(rewritten, self.scope) if isinstance(rewritten, dict) else rewritten
 
     def schema(self, schema: Schema) -> Schema:
         """Rewrite a subschema; one with references becomes a definition in $defs."""
@@ -394,7 +371,6 @@ class _Rewriter:
         return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": schema[AT].get("$ref", frozenset())}}
 
     def followed(self, schema: Flat) -> Schema:
-        """Return the target of a reference without other keywords."""
         if schema.keys() != {"$ref", AT}:
             return schema
         return self.scope.target(schema["$ref"])
@@ -410,14 +386,14 @@ class _Rewriter:
                 self.scope.narrow(objects, "in the schema's order, for it stands as it was given")
             kept: Schema = self.unchanged(schema)
             return kept
-        own = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))
-        places = own or frozenset(place for each in schema[AT].values() for place in each)
-        found = self.joined([one for flat in flats for one in self.finished(flat)])
-        found = [one for flat in found for one in branch_orders(flat, self.scope, self.shared)]
-        if len(found) == 1:
-            self.scope.note(own, "rewritten: one branch is left")
-            return found[0]
-        return {"anyOf": found, AT: {"anyOf": places}} if found else False
+        branch_pointers = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))
+        places = branch_pointers or frozenset(place for each in schema[AT].values() for place in each)
+        branches = self.joined([branch for flat in flats for branch in self.finished(flat)])
+        branches = [branch for flat in branches for branch in branch_orders(flat, self.scope, self.shared)]
+        if len(branches) == 1:
+            self.scope.note(branch_pointers, "rewritten: one branch is left")
+            return branches[0]
+        return {"anyOf": branches, AT: {"anyOf": places}} if branches else False
 
     def unchanged(self, schema: Any) -> Any:
         """Return the schema unchanged, except for the names of references."""
@@ -425,18 +401,18 @@ class _Rewriter:
             return [self.unchanged(item) for item in schema]
         if not isinstance(schema, dict):
             return schema
-        found = {
+        copy = {
             key: below if key in (AT, "enum", "const") else self.unchanged(below)
             for key, below in schema.items()
         }
         if AT in schema and "$ref" in schema:
             alone = {"$ref": schema["$ref"], AT: {"$ref": schema[AT].get("$ref", frozenset())}}
-            found["$ref"] = self.named(alone, is_kept=True)["$ref"]
-        return found
+            copy["$ref"] = self.named(alone, is_kept=True)["$ref"]
+        return copy
 
     def whole_numbers(self, flats: list[Flat]) -> list[Flat]:
         """Remove the type FRACTION: no back end can restrict numbers to non-integers."""
-        found = []
+        kept = []
         for flat in flats:
             kinds = flat.get("type", ())
             if FRACTION in kinds:
@@ -450,8 +426,8 @@ class _Rewriter:
                     self.scope.leave(places, "whole numbers cannot be excluded by a mask")
                     others = ["number"]
                 flat = put(flat, "type", others)
-            found.append(flat)
-        return found
+            kept.append(flat)
+        return kept
 
     def joined(self, flats: list[Flat]) -> list[Flat]:
         """Merge the branches that consist of listed values only."""
@@ -462,22 +438,22 @@ class _Rewriter:
         values = {key_of(value): value for flat in lists for value in flat["enum"]}
         places = frozenset(place for flat in lists for place in flat[AT].get("enum", ()))
         first = flats.index(lists[0])
-        rest = [flat for flat in flats[first:] if flat not in lists]
-        return [*flats[:first], {"enum": list(values.values()), AT: {"enum": places}}, *rest]
+        others = [flat for flat in flats[first:] if flat not in lists]
+        return [*flats[:first], {"enum": list(values.values()), AT: {"enum": places}}, *others]
 
     def finished(self, flat: Flat) -> list[Flat]:
         """Rewrite a flat schema by its types, and then its subschemas."""
         if "$ref" in flat:
-            found = self.schema(flat)
-            return [found] if isinstance(found, dict) else []
+            rewritten = self.schema(flat)
+            return [rewritten] if isinstance(rewritten, dict) else []
         if "enum" in flat:
             values = filter_enum(flat, self.scope)
             singles = [values] if values is not None else []
         else:
-            typed = [one for single in self.typed(flat) for one in self.by_type(single)]
-            whole = [rewrite_unique(one, self.scope) for one in map(self.children, typed)]
-            whole = [one for one in whole if one.get("contains") is not False]
-            singles = [one for one in map(drop_dead_properties, whole) if one is not None]
+            typed = [part for single in self.typed(flat) for part in self.by_type(single)]
+            whole = [rewrite_unique(part, self.scope) for part in map(self.children, typed)]
+            whole = [part for part in whole if part.get("contains") is not False]
+            singles = [part for part in map(drop_dead_properties, whole) if part is not None]
         if not singles:
             self.scope.unsatisfiable.update(origins(flat))
         return singles
@@ -490,19 +466,23 @@ class _Rewriter:
             groups.append("string")
         if not groups or (len(kinds) == 1 and groups == [_group(kinds[0])]):
             return [flat]
-        found = []
+        split = []
         for kind in kinds:
             keep = GROUPS.get(_group(kind), ())
             foreign = [
                 key for keywords in GROUPS.values() for key in keywords if key in flat and key not in keep
             ]
             self.scope.note((place for key in foreign for place in flat[AT].get(key, ())), "of another type")
-            found.append(put(without(flat, *foreign, *([] if kind == "string" else [ALSO])), "type", [kind]))
-        bare = [one for one in found if one.keys() == {"type", AT}]
+            split.append(put(without(flat, *foreign, *([] if kind == "string" else [ALSO])), "type", [kind]))
+        bare = [single for single in split if single.keys() == {"type", AT}]
         if len(bare) > 1:
-            rest = put(bare[0], "type", [one["type"][0] for one in bare])
-            found = [rest if one is bare[0] else one for one in found if one is bare[0] or one not in bare]
-        return found
+            joined = put(bare[0], "type", [single["type"][0] for single in bare])
+            split = [
+                joined if single is bare[0] else single
+                for single in split
+                if single is bare[0] or single not in bare
+            ]
+        return split
 
     def by_type(self, flat: Flat) -> list[Flat]:
         kinds = flat.get("type", [])
@@ -515,24 +495,24 @@ class _Rewriter:
         return [rewrite_number(flat, self.scope)] if set(kinds) <= {"integer", "number"} else [flat]
 
     def children(self, flat: Flat) -> Flat:
-        found = dict(flat)
+        rewritten = dict(flat)
         if len(flat.get("type", ())) == 1:
-            found["type"] = flat["type"][0]
+            rewritten["type"] = flat["type"][0]
         for keyword in ("properties", "patternProperties"):
             if keyword in flat:
-                found[keyword] = {name: self.schema(below) for name, below in flat[keyword].items()}
+                rewritten[keyword] = {name: self.schema(below) for name, below in flat[keyword].items()}
         for keyword in ("additionalProperties", "items", "contains"):
             if keyword in flat:
-                found[keyword] = self.schema(flat[keyword])
+                rewritten[keyword] = self.schema(flat[keyword])
         if "propertyNames" in flat:
-            found["propertyNames"] = self.schema(
+            rewritten["propertyNames"] = self.schema(
                 intersect({"type": ["string"], AT: {}}, flat["propertyNames"])
             )
         if "prefixItems" in flat:
-            found["prefixItems"] = [self.schema(below) for below in flat["prefixItems"]]
-        if "enum" in found and "type" in found:
-            return without(put(found, "enum", found["enum"], found[AT].get("type", ())), "type")
-        return found
+            rewritten["prefixItems"] = [self.schema(below) for below in flat["prefixItems"]]
+        if "enum" in rewritten and "type" in rewritten:
+            return without(put(rewritten, "enum", rewritten["enum"], rewritten[AT].get("type", ())), "type")
+        return rewritten
 
     def shared(self, schema: Schema) -> Schema:
         """Return a reference to a rewritten schema, or the schema itself if it is short."""
@@ -564,7 +544,6 @@ def _name(schema: Flat) -> str:
     return "".join(sign for sign in last if sign.isascii() and sign.isalnum()) or "schema"
 
 
-_PREFIX = "#/$defs/"
 _ROOT = "urn:gencli:schema"
 
 
@@ -573,10 +552,10 @@ def drop_void(schema: Schema) -> Schema:
     while isinstance(schema, dict):
         defs = schema.get("$defs", {})
         ending = _ending(defs)
-        void = frozenset(name for name in map(_PREFIX.__add__, defs) if name not in ending)
+        void = frozenset(name for name in map(REFERENCE.__add__, defs) if name not in ending)
         if not void:
             return schema
-        kept = {name: _cleaned(below, void) for name, below in defs.items() if _PREFIX + name in ending}
+        kept = {name: _cleaned(below, void) for name, below in defs.items() if REFERENCE + name in ending}
         cleaned = _cleaned({key: below for key, below in schema.items() if key != "$defs"}, void)
         schema = {**cleaned, **({"$defs": kept} if kept else {})} if isinstance(cleaned, dict) else cleaned
     return schema
@@ -586,17 +565,17 @@ def _ending(defs: dict[str, Schema]) -> frozenset[str]:
     """Return the references to definitions that a finite value satisfies, judged by required parts."""
     ending: frozenset[str] = frozenset()
     while True:
-        found = frozenset(_PREFIX + name for name, below in defs.items() if _ends(below, ending))
-        if found == ending:
+        more = frozenset(REFERENCE + name for name, below in defs.items() if _ends(below, ending))
+        if more == ending:
             return ending
-        ending = found
+        ending = more
 
 
 def _ends(schema: Any, ending: frozenset[str]) -> bool:
     """Whether a finite value satisfies the schema, given the satisfiable references `ending`."""
     if not isinstance(schema, dict):
         return schema is not False
-    if str(schema.get("$ref", "")).startswith(_PREFIX):
+    if str(schema.get("$ref", "")).startswith(REFERENCE):
         return schema["$ref"] in ending
     if not all(_ends(below, ending) for below in schema.get("allOf", ())):
         return False
@@ -625,30 +604,30 @@ def _cleaned(value: Any, void: frozenset[str]) -> Any:
         return False
     if "enum" in value:
         return value
-    found = {key: below if key == AT else _cleaned(below, void) for key, below in value.items()}
-    if AT not in found:
-        return found
-    if "anyOf" in found:
-        branches = [branch for branch in found["anyOf"] if branch is not False]
-        return {**found, "anyOf": branches} if branches else False
-    if found.get("contains") is False:
+    cleaned = {key: below if key == AT else _cleaned(below, void) for key, below in value.items()}
+    if AT not in cleaned:
+        return cleaned
+    if "anyOf" in cleaned:
+        branches = [branch for branch in cleaned["anyOf"] if branch is not False]
+        return {**cleaned, "anyOf": branches} if branches else False
+    if cleaned.get("contains") is False:
         return False
-    return drop_dead_properties(found) or False
+    return drop_dead_properties(cleaned) or False
 
 
 def filter_enum(flat: Flat, scope: Scope) -> Flat | None:
     """Keep the values of enum that satisfy the other keywords; None if no value is left."""
-    rest = without(flat, "enum")
+    others = without(flat, "enum")
     values = flat["enum"]
     places = flat[AT].get("enum", frozenset())
-    if rest.keys() != {AT}:
-        scope.note(origins(rest), "rewritten: the values that it refuses are left out")
-        places |= origins(rest)
-        types = frozenset(rest.get("type", ()))
+    if others.keys() != {AT}:
+        scope.note(origins(others), "rewritten: the values that it refuses are left out")
+        places |= origins(others)
+        types = frozenset(others.get("type", ()))
         values = [value for value in values if not types or is_of(value, types)]
-    if rest.keys() - {AT, "type"}:
+    if others.keys() - {AT, "type"}:
         registry = Registry().with_resource(_ROOT, DRAFT202012.create_resource(scope.root))
-        validator = Draft202012Validator(_absolute(plain(rest)), registry=registry)
+        validator = Draft202012Validator(_absolute(plain(others)), registry=registry)
         values = [value for value in values if validator.is_valid(value)]
     return {"enum": values, AT: {"enum": places}} if values else None
 
@@ -656,8 +635,8 @@ def filter_enum(flat: Flat, scope: Scope) -> Flat | None:
 def _absolute(value: Any) -> Any:
     """Return the schema with references relative to the whole schema."""
     if isinstance(value, dict):
-        found = {key: _absolute(below) for key, below in value.items() if key != ALSO}
-        if isinstance(ref := found.get("$ref"), str):
-            found["$ref"] = f"{_ROOT}#{ref}"
-        return found
+        copy = {key: _absolute(below) for key, below in value.items() if key != ALSO}
+        if isinstance(ref := copy.get("$ref"), str):
+            copy["$ref"] = f"{_ROOT}#{ref}"
+        return copy
     return [_absolute(item) for item in value] if isinstance(value, list) else value

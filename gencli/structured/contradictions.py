@@ -17,7 +17,7 @@ from gencli.structured.schema_validator import canonical, exact
 
 _MAX_CHAIN = 30  # references and allOf followed to find the types of a value
 
-_Fault = tuple[str, str]
+_Fault = tuple[str, str]  # JSON pointer or, of one schema, keyword; fault
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +88,7 @@ class _ContradictionSearch:
         schema = self._references.at(pointer)
         if not isinstance(schema, dict):
             return schema
-        if "$ref" in schema and self._draft.name in (
-            "4",
-            "6",
-            "7",
-        ):  # these drafts ignore keywords next to $ref
+        if "$ref" in schema and self._draft.name in ("4", "6", "7"):  # which ignore keywords next to $ref
             return {"$ref": schema["$ref"]}
         return {key: value for key, value in schema.items() if key in self._draft.judged()}
 
@@ -194,11 +190,8 @@ _PAIRS = (
     ("minProperties", "maxProperties", "object"),
 )
 
-_Exclusion = tuple[str, str]  # keyword, fault
-
 
 def is_nothing(schema: Any) -> bool:
-    """Whether the schema obviously rejects every value."""
     return schema is False or (isinstance(schema, dict) and schema.get("not", False) in ({}, True))
 
 
@@ -206,11 +199,11 @@ def own_types(schema: dict[str, Any]) -> list[frozenset[str]]:
     """Return the types that `type`, `const` and `enum` each allow; integers count as numbers."""
     named = schema.get("type", list(TYPES))
     names = [named] if isinstance(named, str) else named
-    found = [frozenset("number" if name == "integer" else name for name in names)]
+    types = [frozenset("number" if name == "integer" else name for name in names)]
     for values in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
         if values is not None:
-            found.append(frozenset(map(_type_of, values)))
-    return found
+            types.append(frozenset(map(_type_of, values)))
+    return types
 
 
 def _allows(kind: str, schema: dict[str, Any]) -> bool:
@@ -222,7 +215,7 @@ def _type_of(value: Any) -> str:
     return next((name for kind, name in kinds if isinstance(value, kind)), "number")
 
 
-def _no_choice(schema: dict[str, Any]) -> Iterator[_Exclusion]:
+def _no_choice(schema: dict[str, Any]) -> Iterator[_Fault]:
     for keyword in ("enum", "type"):
         if schema.get(keyword) == []:
             yield keyword, "the list is empty, so nothing is in it"
@@ -231,25 +224,25 @@ def _no_choice(schema: dict[str, Any]) -> Iterator[_Exclusion]:
         yield "const", f"{shortened(schema['const'])} is not in enum"
 
 
-def _pairs(schema: dict[str, Any]) -> Iterator[_Exclusion]:
+def _pairs(schema: dict[str, Any]) -> Iterator[_Fault]:
     for low, high, kind in _PAIRS:
         if low in schema and high in schema and schema[low] > schema[high] and _allows(kind, schema):
             yield low, f"{schema[low]} is above {high}, which is {schema[high]}"
 
 
-def _range(schema: dict[str, Any]) -> Iterator[_Exclusion]:
+def _range(schema: dict[str, Any]) -> Iterator[_Fault]:
     low, high = _bound(schema, "Minimum", max), _bound(schema, "Maximum", min)
     if low is None or high is None or not _allows("number", schema):
         return
-    (least, is_above, keyword), (most, is_below, other) = low, high
-    if least > most or (least == most and (is_above or is_below)):
+    (lowest, is_above, keyword), (highest, is_below, other) = low, high
+    if lowest > highest or (lowest == highest and (is_above or is_below)):
         yield keyword, f"{schema[keyword]} leaves no number up to {other}, which is {schema[other]}"
         return
     step = exact(schema["multipleOf"]) if "multipleOf" in schema else Fraction(1)
     if "multipleOf" not in schema and schema.get("type") != "integer":
         return
-    first = math.floor(least / step) + 1 if is_above else math.ceil(least / step)
-    last = math.ceil(most / step) - 1 if is_below else math.floor(most / step)
+    first = math.floor(lowest / step) + 1 if is_above else math.ceil(lowest / step)
+    last = math.ceil(highest / step) - 1 if is_below else math.floor(highest / step)
     if first > last:
         kind = "multiple" if "multipleOf" in schema else "whole number"
         yield keyword, f"no {kind} lies between {schema[keyword]} and {schema[other]}"
@@ -260,15 +253,15 @@ def _bound(
 ) -> tuple[Fraction, bool, str] | None:
     """Return (number, whether it is exclusive, keyword) of the tighter bound on one side."""
     plain, exclusive = name.lower(), f"exclusive{name}"
-    found = []
+    bounds = []
     if plain in schema:
-        found.append((exact(schema[plain]), schema.get(exclusive) is True, plain))
+        bounds.append((exact(schema[plain]), schema.get(exclusive) is True, plain))
     if exclusive in schema and not isinstance(schema[exclusive], bool):
-        found.append((exact(schema[exclusive]), True, exclusive))
-    return tightest(found, key=lambda bound: bound[0]) if found else None
+        bounds.append((exact(schema[exclusive]), True, exclusive))
+    return tightest(bounds, key=lambda bound: bound[0]) if bounds else None
 
 
-def _missing(schema: dict[str, Any]) -> Iterator[_Exclusion]:
+def _missing(schema: dict[str, Any]) -> Iterator[_Fault]:
     required = schema.get("required", [])
     if not _allows("object", schema) or isinstance(required, bool):
         return
@@ -292,16 +285,16 @@ def _matches(patterns: dict[str, Any], key: str) -> bool:
     return True
 
 
-def _items(schema: dict[str, Any]) -> Iterator[_Exclusion]:
+def _items(schema: dict[str, Any]) -> Iterator[_Fault]:
     first = schema.get("prefixItems", schema.get("items"))
-    rest = schema.get("items" if "prefixItems" in schema else "additionalItems")
+    tail = schema.get("items" if "prefixItems" in schema else "additionalItems")
     length = len(first) if isinstance(first, list) else 0
-    is_closed = is_nothing(rest) if isinstance(first, list) else is_nothing(first)
+    is_closed = is_nothing(tail) if isinstance(first, list) else is_nothing(first)
     if is_closed and schema.get("minItems", 0) > length and _allows("array", schema):
         yield "minItems", f"it is {schema['minItems']}, but only {length} items are allowed"
 
 
-def _distinct(schema: dict[str, Any]) -> Iterator[_Exclusion]:
+def _distinct(schema: dict[str, Any]) -> Iterator[_Fault]:
     """Yield faults of arrays and objects that need more distinct items or names than there are."""
     count = _num_values(schema.get("items"))
     if schema.get("uniqueItems") is True and "prefixItems" not in schema and count is not None:
@@ -334,7 +327,7 @@ def _num_values(schema: Any) -> int | None:
     return {"boolean": 2, "null": 1}.get(str(schema.get("type")))
 
 
-def _combined(schema: dict[str, Any]) -> Iterator[_Exclusion]:
+def _combined(schema: dict[str, Any]) -> Iterator[_Fault]:
     if any(map(is_nothing, schema.get("allOf", ()))):
         yield "allOf", "one of them is false, so nothing satisfies all"
     if any(map(is_nothing, schema.get("anyOf", ()))) and all(map(is_nothing, schema["anyOf"])):

@@ -98,7 +98,7 @@ def class_members(text: str, start: int) -> Iterator[Member]:
     A hyphen forms a range only between two characters. Before a set, as in [a-\\d], the hyphen is yielded
     with the name "-". Raises RegexError for a reversed range.
     """
-    items = [_item(found, start) for found in _MEMBER.finditer(text)]
+    items = [_item(member, start) for member in _MEMBER.finditer(text)]
     at = 0
     while at < len(items):
         low = items[at]
@@ -117,10 +117,10 @@ def class_members(text: str, start: int) -> Iterator[Member]:
             at += 3
 
 
-def _item(found: re.Match[str], start: int) -> Member:
+def _item(member: re.Match[str], start: int) -> Member:
     """Return one character or set; a hyphen without a backslash has the name "-"."""
-    escape, char = found[1], found[2]
-    end = start + found.end()
+    escape, char = member[1], member[2]
+    end = start + member.end()
     if char:
         return Member(end, (ord(char), ord(char)), "-" * (char == "-"))
     if is_set(escape):
@@ -279,7 +279,6 @@ _MOST_BRANCHES = 64  # limit of branches for a pattern with anchors in groups
 _SPACES = "\x1c-\x1f\x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000\ufeff"
 # Characters that some dialects add to a shorthand.
 _DISPUTED = {"d": r"\p{Nd}", "w": r"[\p{L}\p{N}]", "s": f"[{_SPACES}]"}
-_LINE_ENDS: Ranges = ((10, 10), (13, 13), (0x2028, 0x2029))
 _LOOKS = ("(?=", "(?!", "(?<=", "(?<!")
 _NAMED = re.compile(r"\(\?P?<(\w+)>")
 
@@ -326,10 +325,9 @@ class _EcmaReader:
         raise RegexError(f"{self._text!r} at {offset}: {what}")
 
     def _take(self, *texts: str) -> bool:
-        """Advance over the next token if it is one of these texts."""
-        found = self._at < len(self._tokens) and self._tokens[self._at][0] in texts
-        self._at += found
-        return found
+        is_taken = self._at < len(self._tokens) and self._tokens[self._at][0] in texts
+        self._at += is_taken
+        return is_taken
 
     def _alternatives(self, depth: int) -> Node:
         if depth > _MOST_NESTED:
@@ -370,7 +368,7 @@ class _EcmaReader:
             case "repeat":
                 self._fail("a quantifier that quantifies nothing", token.start() + 1)
         if token[0] == ".":
-            return Chars(_LINE_ENDS, True)
+            return Chars(_LINE_TERMINATORS, True)
         return Anchor(token[0]) if token[0] in "^$" else self._letter(ord(token[0]))
 
     def _letter(self, code: int) -> Chars:
@@ -436,10 +434,10 @@ class _EcmaReader:
             ranges += _named_ranges(name, "i" * self._ignores_case, is_wide=is_negated != self._is_refused)
         if any(name.upper() in names and name in names for name in SHORTHANDS):
             ranges = [(0, TOP)]
-        found = join_ranges(ranges)
+        joined = join_ranges(ranges)
         if self._ignores_case:
-            found = without_case(found)
-        return chars(invert_ranges(found) if is_negated else found)
+            joined = without_case(joined)
+        return chars(invert_ranges(joined) if is_negated else joined)
 
 
 def _named_ranges(name: str, flags: str, *, is_wide: bool) -> Ranges:
@@ -526,19 +524,19 @@ def whole(node: Node) -> list[Node]:
 def _spread(node: Node) -> list[tuple[Node, ...]]:
     """Return the branches, each a sequence; groups that contain anchors or lookarounds are multiplied out."""
     if isinstance(node, Alt):
-        found = [branch for item in node.items for branch in _spread(item)]
+        branches = [branch for item in node.items for branch in _spread(item)]
     elif isinstance(node, Seq):
-        found = [()]
+        branches = [()]
         for item in node.items:
             ways = _spread(item) if _has_asserts(item) else [(item,)]
-            found = [(*before, *way) for before in found for way in ways]
-            if len(found) > _MOST_BRANCHES:
+            branches = [(*before, *way) for before in branches for way in ways]
+            if len(branches) > _MOST_BRANCHES:
                 break
     else:
-        found = [(node,)]
-    if len(found) > _MOST_BRANCHES:
+        branches = [(node,)]
+    if len(branches) > _MOST_BRANCHES:
         raise RegexError("too many branches with anchors")
-    return found
+    return branches
 
 
 def _has_asserts(node: Node) -> bool:
@@ -578,7 +576,7 @@ def chars_of(source: str, flags: str) -> Chars:
     import regex
 
     if source[0] == "[":
-        source = _ESCAPE.sub(lambda found: _shorthand(found[1]) or found[0], source)
+        source = _ESCAPE.sub(lambda escape: _shorthand(escape[1]) or escape[0], source)
     elif source[0] == "\\" and (inside := _shorthand(source[1])):
         source, flags = f"[{inside}]", ""
     pattern = f"(?{flags}:{source})+" if flags else f"(?:{source})+"
@@ -603,7 +601,6 @@ def _shorthand(letter: str) -> str:
 
 @lru_cache(maxsize=1)
 def _all() -> str:
-    """Return all characters in order."""
     return "".join(chr(code) for low, high in drop_surrogates(((0, TOP),)) for code in range(low, high + 1))
 
 

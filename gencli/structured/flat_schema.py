@@ -25,9 +25,7 @@ Flat = dict[str, Any]  # a schema without applicators for the same value, such a
 AT = "\0at"  # the key of the origins: {keyword: frozenset of JSON pointers}
 ALSO = "\0also"  # further flat schemas with one pattern or format each, which have to hold as well
 FRACTION = "fraction"  # an internal type: numbers with a fractional part
-_KNOWN = frozenset(
-    ("type", "enum", "const", *APPLICATORS, *(key for keys in GROUPS.values() for key in keys))
-)
+_KNOWN = frozenset(("type", "enum", "const", *APPLICATORS)).union(*GROUPS.values())
 _DEPTH = 60
 _OLD = ("draft-03", "draft-04", "draft-06", "draft-07")
 
@@ -53,7 +51,6 @@ class Scope:
     marked: dict[str, Schema] = field(default_factory=dict)  # pointer -> the schema with origins
 
     def note(self, pointers: Iterable[str], text: str) -> None:
-        """Record how the keywords at these pointers were rewritten."""
         for pointer in pointers:
             self.notes.setdefault(pointer, text)
 
@@ -75,7 +72,6 @@ class Scope:
             raise GiveUp("the schema becomes too large")
 
     def target(self, pointer: str) -> Schema:
-        """Return the target schema of a reference."""
         if pointer not in self.marked:
             self.marked[pointer] = mark(self.references.at(pointer), pointer, self)
         return self.marked[pointer]
@@ -152,13 +148,11 @@ def _anchors(value: Any, name: str) -> Iterator[int]:
 
 
 def put(node: Flat, keyword: str, value: Any, places: Iterable[str] = ()) -> Flat:
-    """Return a copy with another value of a keyword, and more origins for the keyword."""
     at = node.get(AT, {})
     return {**node, keyword: value, AT: {**at, keyword: at.get(keyword, frozenset()) | frozenset(places)}}
 
 
 def without(node: Flat, *keywords: str) -> Flat:
-    """Return a copy without some keywords."""
     at = {key: places for key, places in node.get(AT, {}).items() if key not in keywords}
     return {**{key: value for key, value in node.items() if key not in keywords}, AT: at}
 
@@ -206,18 +200,15 @@ def intersect_flat(a: Flat, b: Flat) -> Flat | None:
 
     Raises GiveUp if one flat schema cannot express the intersection.
     """
-    at = {
-        key: a.get(AT, {}).get(key, frozenset()) | b.get(AT, {}).get(key, frozenset())
-        for key in (*a.get(AT, {}), *b.get(AT, {}))
-    }
-    found: Flat = {AT: at}
+    at = joined_origins(a, b)
+    met: Flat = {AT: at}
     done = {AT}
     for keywords, merge in ((_OBJECT, _objects), (_ARRAY, _arrays)):
         if any(key in a for key in keywords) and any(key in b for key in keywords):
-            found.update(merge(a, b))
+            met.update(merge(a, b))
             done.update(keywords)
             for key in keywords:
-                if lost := _lost(key, a, b, found):
+                if lost := _lost(key, a, b, met):
                     at[key] = at.get(key, frozenset()) | lost
     for key in (*a, *(key for key in b if key not in a)):
         if key in done:
@@ -225,27 +216,33 @@ def intersect_flat(a: Flat, b: Flat) -> Flat | None:
         if key in a and key in b:
             value = _RULES.get(key, _same)(a[key], b[key])
             if key in ("pattern", "format") and value is _NOTHING:
-                found[key] = a[key]
-                one = {key: b[key], AT: {key: b.get(AT, {}).get(key, frozenset())}}
-                found[ALSO] = [*found.get(ALSO, ()), one]
+                met[key] = a[key]
+                other = {key: b[key], AT: {key: b.get(AT, {}).get(key, frozenset())}}
+                met[ALSO] = [*met.get(ALSO, ()), other]
                 continue
-            found[key] = value
+            met[key] = value
         elif key == ALSO:
-            found[ALSO] = [*found.get(ALSO, ()), *(a.get(ALSO) or b[ALSO])]
+            met[ALSO] = [*met.get(ALSO, ()), *(a.get(ALSO) or b[ALSO])]
         else:
-            found[key] = a[key] if key in a else b[key]
-    return None if is_empty(found) else found
+            met[key] = a[key] if key in a else b[key]
+    return None if is_empty(met) else met
 
 
-def _lost(keyword: str, a: Flat, b: Flat, found: Flat) -> frozenset[str]:
+def joined_origins(a: Flat, b: Flat) -> dict[str, frozenset[str]]:
+    """Return the origins of each keyword in both."""
+    first, second = a.get(AT, {}), b.get(AT, {})
+    return {key: first.get(key, frozenset()) | second.get(key, frozenset()) for key in {**first, **second}}
+
+
+def _lost(keyword: str, a: Flat, b: Flat, met: Flat) -> frozenset[str]:
     """Return the origins of subschemas that became False."""
-    merged = found.get(keyword)
+    merged = met.get(keyword)
     if merged is False:
         return origins(a.get(keyword)) | origins(b.get(keyword))
     names = merged.items() if isinstance(merged, dict) and AT not in merged else ()
     void = [name for name, below in names if below is False]
     return frozenset(
-        place for one in (a, b) for name in void for place in origins(one.get(keyword, {}).get(name))
+        place for flat in (a, b) for name in void for place in origins(flat.get(keyword, {}).get(name))
     )
 
 
@@ -262,7 +259,7 @@ def intersect(a: Schema, b: Schema) -> Schema:
 
 def _are_apart(a: Flat | bool, b: Flat | bool) -> bool:
     """Whether no value satisfies both, judged by listed values."""
-    lists = [_values(one) for one in (a, b) if isinstance(one, dict)]
+    lists = [_values(schema) for schema in (a, b) if isinstance(schema, dict)]
     return len(lists) == 2 and all(lists) and not (lists[0] & lists[1])
 
 
@@ -315,14 +312,14 @@ def _no_object(flat: Flat) -> bool:
 
 def _property(flat: Flat, name: str) -> Schema:
     """Return a flat schema's schema for the property with a name."""
-    found: Schema = True
+    schema: Schema = True
     is_named = name in flat.get("properties", {})
     if is_named:
-        found = flat["properties"][name]
+        schema = flat["properties"][name]
     for pattern, below in flat.get("patternProperties", {}).items():
         if matches(pattern, name):
-            is_named, found = True, intersect(found, below)
-    return found if is_named else flat.get("additionalProperties", True)
+            is_named, schema = True, intersect(schema, below)
+    return schema if is_named else flat.get("additionalProperties", True)
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -341,32 +338,32 @@ def check_names(flat: Flat, names: Sized) -> None:
 
 def _objects(a: Flat, b: Flat) -> Flat:
     names = list(dict.fromkeys([*a.get("properties", {}), *b.get("properties", {})]))
-    found: Flat = {}
-    for one in (a, b):
-        check_names(one, names)
+    merged: Flat = {}
+    for flat in (a, b):
+        check_names(flat, names)
     if names:
-        found["properties"] = {name: intersect(_property(a, name), _property(b, name)) for name in names}
+        merged["properties"] = {name: intersect(_property(a, name), _property(b, name)) for name in names}
     patterns = _patterns(a, b)
     if patterns:
-        found["patternProperties"] = patterns
+        merged["patternProperties"] = patterns
     if "additionalProperties" in a or "additionalProperties" in b:
-        found["additionalProperties"] = intersect(
+        merged["additionalProperties"] = intersect(
             a.get("additionalProperties", True), b.get("additionalProperties", True)
         )
-    return found
+    return merged
 
 
 def _patterns(a: Flat, b: Flat) -> dict[str, Schema]:
     """Return the patterns of both; a name that matches one also has to satisfy the rest of the other."""
     ours, theirs = a.get("patternProperties", {}), b.get("patternProperties", {})
-    rest = {"a": a.get("additionalProperties", True), "b": b.get("additionalProperties", True)}
-    if ours and theirs and ours.keys() != theirs.keys() and rest != {"a": True, "b": True}:
+    others = {"a": a.get("additionalProperties", True), "b": b.get("additionalProperties", True)}
+    if ours and theirs and ours.keys() != theirs.keys() and others != {"a": True, "b": True}:
         raise GiveUp("two sets of patternProperties, and additionalProperties")
     if ours.keys() == theirs.keys():
         return {pattern: intersect(ours[pattern], theirs[pattern]) for pattern in ours}
     if ours and theirs:
         return {key: intersect(ours.get(key, True), theirs.get(key, True)) for key in {**ours, **theirs}}
-    other, named = (rest["b"], b) if ours else (rest["a"], a)
+    other, named = (others["b"], b) if ours else (others["a"], a)
     names = named.get("properties", {})
     if other is not True and any(matches(pattern, name) for pattern in ours or theirs for name in names):
         raise GiveUp("a name that one has in properties, the other in patternProperties")
@@ -378,27 +375,26 @@ def _arrays(a: Flat, b: Flat) -> Flat:
     rests = a.get("items", True), b.get("items", True)
     length = max(map(len, heads))
     full = [[*head, *[rest] * (length - len(head))] for head, rest in zip(heads, rests, strict=True)]
-    found: Flat = {"prefixItems": [intersect(*pair) for pair in zip(*full, strict=True)]} if length else {}
+    merged: Flat = {"prefixItems": [intersect(*pair) for pair in zip(*full, strict=True)]} if length else {}
     if "items" in a or "items" in b:
-        found["items"] = intersect(*rests)
-    return found
+        merged["items"] = intersect(*rests)
+    return merged
 
 
 def _types(a: list[str], b: list[str]) -> list[str]:
     parts = {"number": ("integer", FRACTION)}
     there = {part for kind in b for part in parts.get(kind, (kind,))}
-    found = [part for kind in a for part in parts.get(kind, (kind,)) if part in there]
-    if "integer" in found and FRACTION in found:
-        found = ["number" if kind == "integer" else kind for kind in found if kind != FRACTION]
-    return list(dict.fromkeys(found))
+    kinds = [part for kind in a for part in parts.get(kind, (kind,)) if part in there]
+    if "integer" in kinds and FRACTION in kinds:
+        kinds = ["number" if kind == "integer" else kind for kind in kinds if kind != FRACTION]
+    return list(dict.fromkeys(kinds))
 
 
 def _multiple(a: float, b: float) -> float:
     x, y = Fraction(str(a)), Fraction(str(b))
-    found = Fraction(
-        lcm(x.numerator * y.denominator, y.numerator * x.denominator), x.denominator * y.denominator
-    )
-    return int(found) if found.denominator == 1 else float(found)
+    size = x.denominator * y.denominator
+    multiple = Fraction(lcm(x.numerator * y.denominator, y.numerator * x.denominator), size)
+    return int(multiple) if multiple.denominator == 1 else float(multiple)
 
 
 def _common(a: list[Any], b: list[Any]) -> list[Any]:
@@ -430,7 +426,6 @@ _RULES: dict[str, Callable[[Any, Any], Any]] = {
     ALSO: lambda a, b: [*a, *b],
 }
 
-
 Grade = Literal["exact", "loose", "tight", "refused", "unknown"]
 
 
@@ -456,21 +451,18 @@ class Support:
     @cached_property
     def _unknown(self) -> frozenset[str]:
         """Keywords that the back end rejects in every form."""
-        found: dict[str, set[str]] = {}
+        grades_of: dict[str, set[str]] = {}
         for shape, grade in self.shapes.items():
             if "+" not in shape:
-                found.setdefault(keyword_of(shape), set()).add(grade)
-        return frozenset(keyword for keyword, grades in found.items() if grades == {"refused"})
+                grades_of.setdefault(keyword_of(shape), set()).add(grade)
+        return frozenset(keyword for keyword, grades in grades_of.items() if grades == {"refused"})
 
 
 def keyword_of(shape: str) -> str:
-    """Return the first keyword of a shape."""
     return re.split("[:+]", shape)[0]
 
 
 SUPPORT: dict[str, Support] = {
     name: Support(**entry)
-    for name, entry in json.loads(
-        Path(__file__).with_name("support.json").read_text(encoding="utf-8")
-    ).items()
+    for name, entry in json.loads(Path(__file__).with_name("support.json").read_bytes()).items()
 }

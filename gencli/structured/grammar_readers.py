@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Literal
 
 from gencli.errors import ConfigError
 from gencli.structured.grammar_tree import (
@@ -35,8 +35,8 @@ from gencli.structured.grammar_tree import (
 )
 
 Dialect = Literal["gbnf", "xgrammar"]
-MOST_LETTERS = 1 << 20
-_MOST_NESTED = 100
+MOST_LETTERS = 1 << 20  # characters of a grammar
+_MOST_NESTED = 100  # groups inside one another
 _MOST_STACKED = 4
 _ANY = Chars(drop_surrogates(((0, TOP),)))
 
@@ -100,10 +100,10 @@ class _EbnfReader:
     def dialect(self) -> Dialect:
         """Return the dialect; GBNF if the text has no feature of one dialect only."""
         if len(self.seen) == 2:
-            (one, first), (other, second) = self.seen["gbnf"], self.seen["xgrammar"]
+            (gbnf, first), (xgrammar, second) = self.seen["gbnf"], self.seen["xgrammar"]
             raise ConfigError(
-                f"The grammar mixes two notations: {one} at {place(self.text, first)} is of GBNF alone, "
-                f"{other} at {place(self.text, second)} of xgrammar's EBNF alone."
+                f"The grammar mixes two notations: {gbnf} at {place(self.text, first)} is of GBNF alone, "
+                f"{xgrammar} at {place(self.text, second)} of xgrammar's EBNF alone."
             )
         return next(iter(self.seen), "gbnf")
 
@@ -127,12 +127,10 @@ class _EbnfReader:
         return rules
 
     def fail(self, what: str, offset: int | None = None, hint: str = "") -> ConfigError:
-        """Return an error with line and column."""
         where = place(self.text, self.at if offset is None else offset)
         return ConfigError(f"{what}, at {where} of the grammar.", hint=hint)
 
     def note(self, dialect: Dialect, what: str, offset: int) -> None:
-        """Record a feature that only one dialect has."""
         self.seen.setdefault(dialect, (what, offset))
 
     def _note_name(self, name: str, offset: int) -> None:
@@ -155,9 +153,9 @@ class _EbnfReader:
         return text
 
     def _skip(self) -> None:
-        found = _SPACE.match(self.text, self.at)
-        assert found
-        self.at = found.end()
+        space = _SPACE.match(self.text, self.at)
+        assert space
+        self.at = space.end()
 
     def _choice(self) -> Node:
         self.depth += 1
@@ -173,13 +171,11 @@ class _EbnfReader:
     def _sequence(self) -> Node:
         items: list[Node] = []
         self._skip()
-        while self.at < len(self.text) and self.text[self.at] not in "|)" and not self._rule_begins():
+        text = self.text
+        while self.at < len(text) and text[self.at] not in "|)" and not _HEAD.match(text, self.at):
             items.append(self._repeated(self._element()))
             self._skip()
         return seq(items)
-
-    def _rule_begins(self) -> bool:
-        return _HEAD.match(self.text, self.at) is not None
 
     def _element(self) -> Node:
         letter, start = self.text[self.at], self.at
@@ -221,14 +217,14 @@ class _EbnfReader:
 
     def _macro(self, name: str, start: int) -> Node:
         if name not in _MACROS:
-            known = ", ".join(_MACROS)
-            raise self.fail(f"There is no macro {name!r}", start, f"xgrammar has {known}; or leave a space.")
+            names = ", ".join(_MACROS)
+            raise self.fail(f"There is no macro {name!r}", start, f"xgrammar has {names}; or leave a space.")
         self.note("xgrammar", f"the macro {name}", start)
         depth = 0
-        for found in re.compile(r'"(?:[^"\\]|\\.)*"|[()]').finditer(self.text, self.at):
-            depth += {"(": 1, ")": -1}.get(found[0], 0)
+        for mark in re.compile(r'"(?:[^"\\]|\\.)*"|[()]').finditer(self.text, self.at):
+            depth += {"(": 1, ")": -1}.get(mark[0], 0)
             if depth == 0:
-                self.at = found.end()
+                self.at = mark.end()
                 return Verbatim(self.text[start : self.at])
         raise self.fail(f"The macro {name} is not closed", start)
 
@@ -245,10 +241,10 @@ class _EbnfReader:
         return item if not isinstance(item, Repeat) or item.most != 0 else EMPTY
 
     def _bounds(self) -> tuple[int, int | None] | None:
-        found = re.compile(r"[ \t]*(?=[*+?{])").match(self.text, self.at)
-        if not found:
+        space = re.compile(r"[ \t]*(?=[*+?{])").match(self.text, self.at)
+        if not space:
             return None
-        start = self.at = found.end()
+        start = self.at = space.end()
         if self.text[start] in QUANTIFIERS:
             self.at += 1
             return QUANTIFIERS[self.text[start]]
@@ -270,32 +266,19 @@ _DIGITS = {"u": 4, "U": 8}
 _HEX = "0123456789abcdefABCDEF"
 
 
-class Letters(Protocol):
-    """The attributes of a grammar reader that the functions of this module use."""
-
-    text: str
-    at: int
-    hex_digits: int
-    ambiguous_hex: bool
-
-    def fail(self, what: str, offset: int | None = None, hint: str = "") -> ConfigError: ...
-
-    def note(self, dialect: Literal["gbnf", "xgrammar"], what: str, offset: int) -> None: ...
-
-
-def read_string(reader: Letters) -> Node:
+def read_string(reader: _EbnfReader) -> Node:
     """Read a string in double quotes."""
-    start, found = reader.at, ""
+    start, text = reader.at, ""
     reader.at += 1
     while not reader.text.startswith('"', reader.at):
         if reader.at >= len(reader.text) or reader.text[reader.at] in "\r\n":
             raise reader.fail("The string is not closed", start, r"A line break is written \n.")
-        found += chr(_letter(reader, in_class=False))
+        text += chr(_letter(reader, in_class=False))
     reader.at += 1
-    return literal(found)
+    return literal(text)
 
 
-def read_class(reader: Letters) -> Node:
+def read_class(reader: _EbnfReader) -> Node:
     """Read a class in brackets."""
     start = reader.at
     negated = reader.text.startswith("[^", start)
@@ -315,7 +298,7 @@ def read_class(reader: Letters) -> Node:
     return Chars(chars)
 
 
-def _range(reader: Letters) -> tuple[int, int]:
+def _range(reader: _EbnfReader) -> tuple[int, int]:
     start = reader.at
     low = _letter(reader, in_class=True)
     is_range = reader.text.startswith("-", reader.at) and not reader.text.startswith("-]", reader.at)
@@ -328,7 +311,7 @@ def _range(reader: Letters) -> tuple[int, int]:
     return low, high
 
 
-def _letter(reader: Letters, *, in_class: bool) -> int:
+def _letter(reader: _EbnfReader, *, in_class: bool) -> int:
     start, letter = reader.at, reader.text[reader.at : reader.at + 1]
     reader.at += 1
     if not letter:
@@ -356,10 +339,10 @@ def _letter(reader: Letters, *, in_class: bool) -> int:
     raise reader.fail(f"The escape \\{name} is not known", start)
 
 
-def _hex(reader: Letters, name: str, start: int) -> int:
-    most = _DIGITS.get(name, reader.hex_digits)
+def _hex(reader: _EbnfReader, name: str, start: int) -> int:
+    limit = _DIGITS.get(name, reader.hex_digits)
     end = reader.at
-    while end < reader.at + most and reader.text[end : end + 1] and reader.text[end] in _HEX:
+    while end < reader.at + limit and reader.text[end : end + 1] and reader.text[end] in _HEX:
         end += 1
     digits = reader.text[reader.at : end]
     if len(digits) < _DIGITS.get(name, 2):
@@ -373,8 +356,6 @@ def _hex(reader: Letters, name: str, start: int) -> int:
     return point
 
 
-_MOST_LETTERS = 1 << 20
-_MOST_NESTED_LARK = 100
 _NAME = r"[!?]?_?[A-Za-z][A-Za-z0-9_-]*"
 _TOKENS = re.compile(
     rf"""(?P<space>[ \t\f]+|(?://|\#)[^\n]*)
@@ -421,8 +402,8 @@ class _LarkToken:
 
 def read_lark(text: str) -> dict[str, Rule]:
     """Read the rules and terminals. Raises ConfigError with line and column for features llguidance lacks."""
-    if len(text) > _MOST_LETTERS:
-        raise ConfigError(f"The grammar has {len(text)} characters; at most {_MOST_LETTERS} are read.")
+    if len(text) > MOST_LETTERS:
+        raise ConfigError(f"The grammar has {len(text)} characters; at most {MOST_LETTERS} are read.")
     return _LarkReader(text, _tokens(text)).rules()
 
 
@@ -433,15 +414,15 @@ def _fail(text: str, what: str, offset: int, hint: str = "") -> ConfigError:
 def _tokens(text: str) -> list[_LarkToken]:
     tokens, at = [], 0
     while at < len(text):
-        found = _TOKENS.match(text, at)
-        if not found:
+        match = _TOKENS.match(text, at)
+        if not match:
             hint = "Strings have double quotes." if text[at] == "'" else ""
             raise _fail(text, f"{text[at]!r} is not understood", at, hint)
-        kind = str(found.lastgroup)
+        kind = str(match.lastgroup)
         if kind != "space":
-            tokens.append(_LarkToken(kind, found[0], at))
-        at = found.end()
-        if found[0] in _WITH_JSON:
+            tokens.append(_LarkToken(kind, match[0], at))
+        at = match.end()
+        if match[0] in _WITH_JSON:
             end = _json_end(text, at)
             tokens.append(_LarkToken("json", text[at:end], at))
             at = end
@@ -450,10 +431,10 @@ def _tokens(text: str) -> list[_LarkToken]:
 
 def _json_end(text: str, start: int) -> int:
     depth = 0
-    for found in re.compile(r'"(?:[^"\\]|\\.)*"|[{}]').finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(found[0], 0)
+    for mark in re.compile(r'"(?:[^"\\]|\\.)*"|[{}]').finditer(text, start):
+        depth += {"{": 1, "}": -1}.get(mark[0], 0)
         if depth == 0:
-            return found.end()
+            return mark.end()
     raise _fail(text, "The JSON object is not closed", start)
 
 
@@ -466,24 +447,24 @@ class _LarkReader:
         return self.tokens[self.at]
 
     def rules(self) -> dict[str, Rule]:
-        found: dict[str, Rule] = {}
+        rules: dict[str, Rule] = {}
         while self.next.kind != "end":
             token = self._take()
             if token.kind == "directive":
-                self._directive(token, found)
+                self._directive(token, rules)
             elif token.kind == "name":
-                self._define(found, token, self._rule())
+                self._define(rules, token, self._rule())
             elif token.kind != "newline":
                 raise self._fail(f"{token.text!r} is not understood where a rule would begin", token)
-        if not found:
+        if not rules:
             raise ConfigError("The Lark grammar is empty.", hint='Write at least: start: "text"')
-        return found
+        return rules
 
-    def _define(self, found: dict[str, Rule], name: _LarkToken, node: Node) -> None:
+    def _define(self, rules: dict[str, Rule], name: _LarkToken, node: Node) -> None:
         plain = name.text.lstrip("?!")
-        if plain in found:
+        if plain in rules:
             raise self._fail(f"{plain!r} is there a second time", name)
-        found[plain] = Rule(node, name.offset)
+        rules[plain] = Rule(node, name.offset)
 
     def _fail(self, what: str, token: _LarkToken | None = None, hint: str = "") -> ConfigError:
         return _fail(self.text, what, (token or self.next).offset, hint)
@@ -502,7 +483,7 @@ class _LarkReader:
         if not self._accept(text):
             raise self._fail(f"{text!r} is expected, not {self.next.text[:20] or 'the end'!r}")
 
-    def _directive(self, token: _LarkToken, found: dict[str, Rule]) -> None:
+    def _directive(self, token: _LarkToken, rules: dict[str, Rule]) -> None:
         if token.text in _UNKNOWN or token.text not in ("%import", "%ignore", "%llguidance"):
             raise self._fail(f"llguidance does not have {_UNKNOWN.get(token.text, token.text)}", token)
         if token.text == "%llguidance":
@@ -510,9 +491,9 @@ class _LarkReader:
         elif token.text == "%ignore":
             self._choice()
         else:
-            self._import(token, found)
+            self._import(token, rules)
 
-    def _import(self, token: _LarkToken, found: dict[str, Rule]) -> None:
+    def _import(self, token: _LarkToken, rules: dict[str, Rule]) -> None:
         line: list[_LarkToken] = []
         while self.next.kind not in ("newline", "end"):
             line.append(self._take())
@@ -520,7 +501,7 @@ class _LarkReader:
             raise self._fail("llguidance imports from 'common' alone", token)
         names = [part for part in line[1:] if part.kind == "name"]
         for name in names[-1:] if any(part.text == "->" for part in line) else names:
-            self._define(found, name, Verbatim(name.text))
+            self._define(rules, name, Verbatim(name.text))
 
     def _rule(self) -> Node:
         if self._accept("."):
@@ -550,8 +531,8 @@ class _LarkReader:
 
     def _choice(self) -> Node:
         self.depth += 1
-        if self.depth > _MOST_NESTED_LARK:
-            raise self._fail(f"More than {_MOST_NESTED_LARK} groups are inside one another")
+        if self.depth > _MOST_NESTED:
+            raise self._fail(f"More than {_MOST_NESTED} groups are inside one another")
         items = [self._sequence()]
         while self._accept("|") or self._continues():
             items.append(self._sequence())
@@ -630,5 +611,5 @@ class _LarkReader:
     def _check_regex(self, token: _LarkToken) -> None:
         inner = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "..", token.text)
         for pattern, what in _REGEX:
-            if found := pattern.search(inner):
-                raise self._fail(f"llguidance does not have {what} ({found[0]}) in {token.text}", token)
+            if match := pattern.search(inner):
+                raise self._fail(f"llguidance does not have {what} ({match[0]}) in {token.text}", token)

@@ -93,7 +93,6 @@ EMPTY = Seq(())
 
 
 def single(code: int) -> Chars:
-    """Return the node of one code point."""
     return Chars(((code, code),))
 
 
@@ -122,17 +121,14 @@ def within(node: Node, ranges: Ranges) -> Node:
 
 
 def literal(text: str) -> Seq:
-    """Return the node of a text."""
     return Seq(tuple(single(ord(char)) for char in text))
 
 
 def seq(items: Sequence[Node]) -> Node:
-    """Return the concatenation of items; a single item is returned unchanged."""
     return items[0] if len(items) == 1 else Seq(tuple(items))
 
 
 def alt(items: Sequence[Node]) -> Node:
-    """Return the alternation of items; a single item is returned unchanged."""
     return items[0] if len(items) == 1 else Alt(tuple(items))
 
 
@@ -144,7 +140,6 @@ def bounds_fault(count: str, least: int, most: int | None) -> str:
 
 
 def parts(node: Node) -> tuple[Node, ...]:
-    """Return the nodes directly below a node."""
     if isinstance(node, Seq | Alt):
         return node.items
     return (node.body,) if isinstance(node, Repeat | Look) else ()
@@ -239,12 +234,10 @@ def class_text(chars: Chars, code: Callable[[int], str]) -> str:
 
 
 def range_text(ranges: Ranges, code: Callable[[int], str]) -> str:
-    """Return ranges as they are written inside a class."""
     return "".join(code(low) if low == high else f"{code(low)}-{code(high)}" for low, high in ranges)
 
 
 def count_text(node: Repeat, style: Style) -> str:
-    """Return a quantifier."""
     if mark := _MARKS.get((node.least, node.most)):
         return mark
     if node.least == node.most and style.has_exact_counts:
@@ -271,7 +264,6 @@ def _readable(code: int) -> str:
 
 PLAIN = Style(_readable, has_exact_counts=True)
 ESCAPED = Style(code_point, has_exact_counts=False)
-
 
 _Known = Callable[[str], bool]
 
@@ -325,15 +317,12 @@ def refuse_left_recursion(text: str, rules: dict[str, Rule]) -> None:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         names = list(reversed(error.args[1]))
+        path = " -> ".join(names if len(names) <= 8 else [*names[:4], "...", *names[-3:]])
         raise ConfigError(
             f"Rule {names[0]!r}, at {place(text, rules[names[0]].offset)} of the grammar, is left-recursive "
-            f"({_path(names)}).",
+            f"({path}).",
             hint='Write a repetition: instead of  a ::= a "x" | "y"  write  a ::= "y" "x"*',
         ) from None
-
-
-def _path(names: list[str]) -> str:
-    return " -> ".join(names if len(names) <= 8 else [*names[:4], "...", *names[-3:]])
 
 
 def find_recursion(rules: dict[str, Rule]) -> bool:
@@ -355,14 +344,14 @@ def _closure(rules: dict[str, Rule], holds: Callable[[Node, _Known], bool]) -> s
     for name, rule in rules.items():
         for ref in _refs(rule.node):
             users[ref.name].add(name)
-    found: set[str] = set()
+    names: set[str] = set()
     waiting = list(rules)
     while waiting:
         name = waiting.pop()
-        if name not in found and holds(rules[name].node, found.__contains__):
-            found.add(name)
-            waiting += users[name] - found
-    return found
+        if name not in names and holds(rules[name].node, names.__contains__):
+            names.add(name)
+            waiting += users[name] - names
+    return names
 
 
 def _ends(node: Node, known: _Known) -> bool:
@@ -397,13 +386,13 @@ def _first_refs(node: Node, empty: _Known) -> Iterator[str]:
 
 
 def _reachable(rules: dict[str, Rule], root: str) -> list[str]:
-    found, waiting = {root: None}, [root]
+    names, waiting = {root: None}, [root]
     while waiting:
         for ref in _refs(rules[waiting.pop()].node):
-            if ref.name not in found:
-                found[ref.name] = None
+            if ref.name not in names:
+                names[ref.name] = None
                 waiting.append(ref.name)
-    return list(found)
+    return list(names)
 
 
 def ebnf_text(rules: dict[str, Rule], root: str) -> str:
@@ -411,9 +400,9 @@ def ebnf_text(rules: dict[str, Rule], root: str) -> str:
 
     All names except the root get the prefix `r-`, because a name may be neither a digit nor `true`.
     """
-    names = {given: given if given == root else f"r-{given}" for given in rules}
+    names = {name: name if name == root else f"r-{name}" for name in rules}
     write = _GrammarWriter(names, _ebnf_class, _ebnf_string).write
-    return "".join(f"{names[given]} ::= {write(rule.node)}\n" for given, rule in rules.items())
+    return "".join(f"{names[name]} ::= {write(rule.node)}\n" for name, rule in rules.items())
 
 
 def lark_text(rules: dict[str, Rule], root: str) -> str:
@@ -423,10 +412,10 @@ def lark_text(rules: dict[str, Rule], root: str) -> str:
     terminal; in other grammars each character is a terminal.
     """
     prefix = "rule_" if find_recursion(rules) else "RULE_"
-    names = {given: f"{prefix}{number}" for number, given in enumerate(rules)}
+    names = {name: f"{prefix}{number}" for number, name in enumerate(rules)}
     write = _GrammarWriter(names, _lark_class, _lark_string).write
-    lines = [f"start: {names[root]}\n"]
-    return "".join(lines + [f"{names[given]}: {write(rule.node)}\n" for given, rule in rules.items()])
+    lines = (f"{names[name]}: {write(rule.node)}\n" for name, rule in rules.items())
+    return f"start: {names[root]}\n" + "".join(lines)
 
 
 @dataclass(frozen=True, slots=True)

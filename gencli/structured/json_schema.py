@@ -27,7 +27,6 @@ class Draft:
     class_name: str
 
     def validator(self) -> Any:
-        """Return jsonschema's class."""
         import jsonschema
 
         return getattr(jsonschema, self.class_name)
@@ -88,23 +87,23 @@ def _described(draft: Draft) -> dict[str, str]:
 
     root = draft.uri.removesuffix("#")
     parts = [part["$ref"] for part in draft.validator().META_SCHEMA.get("allOf", ())]
-    found = {}
+    uris = {}
     for uri in (root, *(urljoin(root, part) for part in parts)):
         for keyword in REGISTRY.contents(uri).get("properties", {}):
-            found[keyword] = f"{uri}#/properties/{keyword}"
-    return found
+            uris[keyword] = f"{uri}#/properties/{keyword}"
+    return uris
 
 
 @cache
 def _judged(draft: Draft) -> frozenset[str]:
-    found = set(draft.validator().VALIDATORS)
+    keywords = set(draft.validator().VALIDATORS)
     if draft.name == "4":
-        found |= {"exclusiveMinimum", "exclusiveMaximum"}
-    if "if" in found:
-        found |= {"then", "else"}
-    if "dependentRequired" in found:
-        found |= {"minContains", "maxContains"}
-    return frozenset(found)
+        keywords |= {"exclusiveMinimum", "exclusiveMaximum"}
+    if "if" in keywords:
+        keywords |= {"then", "else"}
+    if "dependentRequired" in keywords:
+        keywords |= {"minContains", "maxContains"}
+    return frozenset(keywords)
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -144,7 +143,8 @@ def declared_types(schema: dict[str, Any]) -> frozenset[str]:
     return frozenset([types] if isinstance(types, str) else types)
 
 
-_REFS = ("$ref", "$dynamicRef", "$recursiveRef")
+_DYNAMIC = ("$dynamicRef", "$recursiveRef")
+_REFS = ("$ref", *_DYNAMIC)
 _ONE = SINGLE | {"contentSchema"}
 _MAP = MAPPED | {"$defs", "definitions"}
 # Their subschemas apply to the same value as the schema that contains them.
@@ -176,21 +176,21 @@ def walk(schema: Any) -> Iterator[tuple[str, Any]]:
 
 def refs_in(schema: Any) -> list[tuple[str, str]]:
     """Return (keyword, reference) of each reference directly in a schema."""
-    found = [(keyword, schema.get(keyword)) for keyword in _REFS] if isinstance(schema, dict) else []
-    return [(keyword, ref) for keyword, ref in found if isinstance(ref, str)]
+    values = [(keyword, schema.get(keyword)) for keyword in _REFS] if isinstance(schema, dict) else []
+    return [(keyword, ref) for keyword, ref in values if isinstance(ref, str)]
 
 
 def _below(schema: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
     """Yield (keyword, relative JSON pointer, subschema) for the subschemas directly below."""
     for keyword, value in schema.items():
-        found: list[tuple[str, Any]] = []
+        subschemas: list[tuple[str, Any]] = []
         if keyword in _ONE and not isinstance(value, list):
-            found = [(child("", keyword), value)]
+            subschemas = [(child("", keyword), value)]
         elif keyword in LISTED and isinstance(value, list):
-            found = [(child("", keyword, index), item) for index, item in enumerate(value)]
+            subschemas = [(child("", keyword, index), item) for index, item in enumerate(value)]
         elif keyword in _MAP and isinstance(value, dict):
-            found = [(child("", keyword, key), item) for key, item in value.items()]
-        yield from ((keyword, step, below) for step, below in found if isinstance(below, dict | bool))
+            subschemas = [(child("", keyword, key), item) for key, item in value.items()]
+        yield from ((keyword, step, below) for step, below in subschemas if isinstance(below, dict | bool))
 
 
 def resolve(root: Any, ref: str, base_pointer: str = "") -> tuple[str, Any]:
@@ -264,13 +264,13 @@ class References:
 
     def _resource(self, pointer: str) -> tuple[str, str]:
         """Return the pointer and URI of a place's resource: the nearest $id above it."""
-        here, at, found, base = self._root, "", "", ""
+        here, at, nearest, base = self._root, "", "", ""
         for key in (None, *keys_of(pointer)):
             if key is not None:
                 here, at = descend(here, key), child(at, key)
             if (name := self._identifier(here)) is not None:
-                found, base = at, urljoin(base, name)
-        return found, base
+                nearest, base = at, urljoin(base, name)
+        return nearest, base
 
     def _identifier(self, schema: Any) -> str | None:
         name = schema.get(self._id) if isinstance(schema, dict) else None
@@ -326,7 +326,7 @@ def longest_chain(root: Any, deadline: Deadline = NEVER) -> tuple[int, str]:
                     map(depths.__getitem__, _same_value(references, pointer)), default=0
                 )
     return max(
-        ((depth, pointer) for pointer, depth in depths.items()), default=(0, ""), key=lambda one: one[0]
+        ((depth, pointer) for pointer, depth in depths.items()), default=(0, ""), key=lambda chain: chain[0]
     )
 
 
@@ -359,7 +359,6 @@ def _same_value(references: References, pointer: str) -> list[str]:
     return targets + [pointer + step for keyword, step, _ in _below(schema) if keyword in _IN_PLACE]
 
 
-_DYNAMIC = ("$dynamicRef", "$recursiveRef")
 _ANCHORS = ("$dynamicAnchor", "$recursiveAnchor")
 _NAMELESS = "https://schema.invalid/"  # URI of a schema without one, which dynamic references may lead to
 _UNTRUE = ("$schema", "$vocabulary")  # in a definition: the root declares the draft of the whole schema
@@ -377,8 +376,8 @@ def with_published(schema: Any) -> Any:
     if not isinstance(schema, dict) or not (entries := dict(_entries(schema))):
         return schema
     draft = draft_of(schema)
-    place = "$defs" if draft.name.startswith("20") else "definitions"
-    if not isinstance(named := schema.get(place, {}), dict):
+    keyword = "$defs" if draft.name.startswith("20") else "definitions"
+    if not isinstance(named := schema.get(keyword, {}), dict):
         return schema  # the check says so
     for uri, error in entries.items():
         if (other := _draft_at(uri)) and DRAFTS.index(other) < DRAFTS.index(draft):
@@ -386,16 +385,16 @@ def with_published(schema: Any) -> Any:
     if any(anchor in schema for anchor in _ANCHORS) and "$id" not in schema:
         schema = {"$id": _NAMELESS, **schema}
     top = _extended(schema)
-    found: dict[str, Any] = {}
+    copies: dict[str, Any] = {}
     for entry in entries:
         waiting = [entry]
         while waiting:
             uri = waiting.pop()
             name = _name(uri, entry, top)
-            if name not in found:
-                found[name], others = _Copy(uri, entry, top, draft).made()
+            if name not in copies:
+                copies[name], others = _Copy(uri, entry, top, draft).made()
                 waiting += others
-    return {**schema, place: {**named, **found}}
+    return {**schema, keyword: {**named, **copies}}
 
 
 def _entries(schema: dict[str, Any]) -> Iterator[tuple[str, SchemaError]]:
@@ -425,9 +424,9 @@ def _published(uri: str) -> dict[str, Any] | None:
     """Return the published meta-schema at a URI, with http or https; None if there is none."""
     from jsonschema_specifications import REGISTRY
 
-    scheme, _, rest = uri.partition("://")
-    written = {f"{one}://{rest}" for one in ("http", "https")} if scheme in ("http", "https") else set()
-    return next((REGISTRY.contents(one) for one in written if one in REGISTRY), None)
+    scheme, _, path = uri.partition("://")
+    uris = {f"{name}://{path}" for name in ("http", "https")} if scheme in ("http", "https") else set()
+    return next((REGISTRY.contents(each) for each in uris if each in REGISTRY), None)
 
 
 def _extended(schema: dict[str, Any]) -> str | None:
@@ -487,6 +486,6 @@ class _Copy:
             here = {key: below for key, below in here.items() if key != "minimum"}
             here["exclusiveMinimum"] = 0
         names = here.get("dependencies", {}).values() if self._draft.name.startswith("20") else ()
-        if names and all(isinstance(one, list) for one in names):
+        if names and all(isinstance(value, list) for value in names):
             here = {("dependentRequired" if key == "dependencies" else key): here[key] for key in here}
         return here

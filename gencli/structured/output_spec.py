@@ -141,19 +141,19 @@ def plan_notices(plan: Plan) -> Iterator[str]:
     first = plan.variants[0]
     if first.constraint.kind != "json_schema":
         return
-    found = [line(finding) for finding in first.audit.open if finding.keyword != UNIQUE_NAMES]
-    if not found:
+    lines = [line(finding) for finding in first.audit.open if finding.keyword != UNIQUE_NAMES]
+    if not lines:
         return
-    more = len(found) - _NUM_SHOWN
-    rest = [f"and {more} more; gencli schema audit lists all"] if more > 0 else []
-    yield "\n  ".join([plan.reason, *found[:_NUM_SHOWN], *rest])
+    more = len(lines) - _NUM_SHOWN
+    remainder = [f"and {more} more; gencli schema audit lists all"] if more > 0 else []
+    yield "\n  ".join([plan.reason, *lines[:_NUM_SHOWN], *remainder])
 
 
 def refuse_open(plan: Plan, *, name: str) -> None:
     """Raise ConfigError if the mask leaves any keyword of the schema to the final check."""
-    if found := plan.variants[0].audit.open:
-        lines = "\n".join(f"  {line(finding)}" for finding in found)
-        names = any(finding.keyword == UNIQUE_NAMES for finding in found)
+    if findings := plan.variants[0].audit.open:
+        lines = "\n".join(f"  {line(finding)}" for finding in findings)
+        names = any(finding.keyword == UNIQUE_NAMES for finding in findings)
         raise ConfigError(
             f"{name}: {plan.variants[0].constraint.backend} does not enforce all of the schema:\n{lines}",
             hint=f"Take these out of the schema (a remark may be called x-NAME), {_NAMED * names}"
@@ -204,7 +204,11 @@ class OutputValidator:
             faults = self._faults(value)
             if not faults and spec.plan.check is not None:
                 faults = spec.plan.check.faults(text)
-            return ValidationResult(faults, value, text if faults else _written(value, text, spec))
+            if not faults and spec.select is not None:
+                text = select(value, spec.select)
+            elif not faults and spec.is_parsed:
+                text = compact(value)
+            return ValidationResult(faults, value, text)
         except GencliError as error:
             return ValidationResult((error.message,), written=text)
 
@@ -215,12 +219,6 @@ def _value_check(spec: OutputSpec | None) -> Callable[[Any], tuple[str, ...]]:
     from gencli.structured.schema_validator import Validator
 
     return Validator(spec.plan.schema, spec.has_formats).faults
-
-
-def _written(value: Any, text: str, spec: OutputSpec) -> str:
-    if spec.select is not None:
-        return select(value, spec.select)
-    return compact(value) if spec.is_parsed else text
 
 
 def _cut(finish: Finish, spec: OutputSpec | None) -> str:
@@ -248,8 +246,8 @@ class Pieces:
 def split_thinking(text: str, marker: str) -> Pieces:
     """Split a finished text at the marker. Without the marker all of it is reasoning."""
     _check(marker)
-    before, found, rest = text.partition(marker)
-    return Pieces(before + found, rest)
+    before, separator, result = text.partition(marker)
+    return Pieces(before + separator, result)
 
 
 class ThinkingSplitter:

@@ -50,7 +50,6 @@ def texts_without(words: list[str], *, prefixes: bool = False) -> str:
 
 
 def _outside(words: frozenset[str], prefixes: bool) -> Node:
-    """Return the tree of the texts that are not among the words."""
     if prefixes and "" in words:
         raise GiveUp("nothing is left")
     firsts = sorted({word[0] for word in words if word})
@@ -109,27 +108,27 @@ def _words(node: Node, limit: int = 200) -> list[str]:
     if node == Anchor("$"):
         return ["\0"]
     if isinstance(node, Alt):
-        found = [word for item in node.items for word in _words(item, limit)]
+        words = [word for item in node.items for word in _words(item, limit)]
     elif isinstance(node, Seq):
-        found = [""]
+        words = [""]
         for item in node.items:
-            found = [before + after for before in found for after in _words(item, limit)][: limit + 1]
+            words = [before + after for before in words for after in _words(item, limit)][: limit + 1]
     elif isinstance(node, Repeat) and node.most is not None and node.least <= limit:
-        found, times = [], [""]
+        words, times = [], [""]
         for count in range(min(node.most, limit) + 1):
-            found += times if count >= node.least else []
+            words += times if count >= node.least else []
             times = [before + after for before in times for after in _words(node.body, limit)][: limit + 1]
     elif (
         isinstance(node, Chars)
         and not node.negated
         and sum(high - low + 1 for low, high in node.ranges) <= 64
     ):
-        found = [chr(code) for low, high in node.ranges for code in range(low, high + 1)]
+        words = [chr(code) for low, high in node.ranges for code in range(low, high + 1)]
     else:
         raise GiveUp("what is no list of words")
-    if len(found) > limit:
+    if len(words) > limit:
         raise GiveUp("more than a few words")
-    return found
+    return words
 
 
 _STATES = 300
@@ -218,8 +217,8 @@ def between(wanted: Sequence[Node], refused: Sequence[Node]) -> str | None:
             if next_ is not None:
                 edge = blocks[number], blocks[next_]
                 edges[edge] = join_ranges([*edges.get(edge, ()), *letters[letter]])
-    found = _pattern(edges, blocks[0], {blocks[number] for number in ends})
-    text = "" if found is None else f"^(?:{show(found)})$"
+    pattern = _pattern(edges, blocks[0], {blocks[number] for number in ends})
+    text = "" if pattern is None else f"^(?:{show(pattern)})$"
     if len(text) > _LENGTH:
         raise GiveUp("a combination of patterns that is too large")
     return text or None
@@ -233,23 +232,23 @@ def _blocks(steps: list[list[int | None]], ends: set[int]) -> list[int]:
             (blocks[state], *(None if next_ is None else blocks[next_] for next_ in row))
             for state, row in enumerate(steps)
         ]
-        known = {key: number for number, key in enumerate(dict.fromkeys(keys))}
-        finer = [known[key] for key in keys]
-        if len(known) == len(set(blocks)):
+        numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
+        finer = [numbers[key] for key in keys]
+        if len(numbers) == len(set(blocks)):
             return finer
         blocks = finer
 
 
 def _lookbehinds(trees: Iterable[Node]) -> list[Node]:
     """Return the bodies of lookbehinds, inner ones first."""
-    found: dict[Node, None] = {}
+    bodies: dict[Node, None] = {}
     for tree in trees:
         for look in walk(tree):
             if isinstance(look, Look) and look.kind.startswith("?<"):
                 if any(isinstance(each, Look) and each.kind in ("?=", "?!") for each in walk(look.body)):
                     raise GiveUp("a lookahead in a lookbehind")
-                found.setdefault(look.body)
-    return list(reversed(found))
+                bodies.setdefault(look.body)
+    return list(reversed(bodies))
 
 
 def _letters(trees: Iterable[Node]) -> list[Ranges]:
@@ -263,14 +262,14 @@ def _letters(trees: Iterable[Node]) -> list[Ranges]:
         for low, high in ranges:
             changes.setdefault(low, set()).symmetric_difference_update((index,))
             changes.setdefault(high + 1, set()).symmetric_difference_update((index,))
-    found: dict[frozenset[int], list[tuple[int, int]]] = {}
+    letters: dict[frozenset[int], list[tuple[int, int]]] = {}
     inside: frozenset[int] = frozenset()
     bounds = sorted(changes)
     for low, after in zip(bounds, [*bounds[1:], TOP + 1], strict=True):
         inside ^= changes[low]
         if low < after:
-            found.setdefault(inside, []).append((low, after - 1))
-    return [join_ranges(ranges) for ranges in found.values()]
+            letters.setdefault(inside, []).append((low, after - 1))
+    return [join_ranges(ranges) for ranges in letters.values()]
 
 
 def _spelled(node: Node, firsts: Sequence[int]) -> Node:
@@ -315,14 +314,14 @@ def _after(state: _Whole, looks: Sequence[Node], letter: int, kind: str) -> _Who
 @lru_cache(maxsize=4096)
 def _anchors(state: _State) -> frozenset[str]:
     """Return the kinds of the anchors in a state."""
-    found: set[str] = set()
+    kinds: set[str] = set()
     for item in state:
-        for one in item:
-            if isinstance(one, _Not):
-                found |= _anchors(one.state)
+        for condition in item:
+            if isinstance(condition, _Not):
+                kinds |= _anchors(condition.state)
             else:
-                found |= {each.kind for each in walk(one) if isinstance(each, Anchor)}
-    return frozenset(found)
+                kinds |= {each.kind for each in walk(condition) if isinstance(each, Anchor)}
+    return frozenset(kinds)
 
 
 def _start(node: Node) -> _State:
@@ -332,63 +331,60 @@ def _start(node: Node) -> _State:
 @lru_cache(maxsize=65_536)
 def _derived(state: _State, spot: _Spot, letter: int) -> _State:
     """Return the state behind one more letter."""
-    found: set[_Item] = set()
+    items: set[_Item] = set()
     for item in state:
-        found |= _item(item, spot, letter)
-        if len(found) > _ITEMS:
+        items |= _item(item, spot, letter)
+        if len(items) > _ITEMS:
             raise GiveUp("a combination of patterns that is too large")
-    return _TRUE if frozenset() in found else frozenset(found)
+    return _TRUE if frozenset() in items else frozenset(items)
 
 
 def _item(item: _Item, spot: _Spot, letter: int) -> frozenset[_Item]:
     """Return the items of which one must hold behind one more letter."""
     ways: set[_Item] = {frozenset()}
-    for one in item:
-        if isinstance(one, _Not):
-            rest = _derived(one.state, spot, letter)
-            more = _FALSE if rest == _TRUE else _TRUE if not rest else frozenset([frozenset([_Not(rest)])])
+    for condition in item:
+        if isinstance(condition, _Not):
+            state = _derived(condition.state, spot, letter)
+            more = _FALSE if state == _TRUE else _TRUE if not state else frozenset([frozenset([_Not(state)])])
         else:
-            more = frozenset(held | _condition(rest) for rest, held in _first(one, spot, letter))
+            firsts = _first(condition, spot, letter)
+            more = frozenset(held if tail == REST else held | {tail} for tail, held in firsts)
         ways = {way | other for way in ways for other in more}
         if len(ways) > _ITEMS:
             raise GiveUp("a combination of patterns that is too large")
     return frozenset(ways)
 
 
-def _condition(node: Node) -> _Item:
-    return frozenset() if node == REST else frozenset([node])
-
-
 @lru_cache(maxsize=65_536)
 def _first(node: Node, spot: _Spot, letter: int) -> frozenset[tuple[Node, _Item]]:
     """Return (remaining node, further conditions on the rest of the text) pairs behind one letter."""
-    found: set[tuple[Node, _Item]] = set()
+    pairs: set[tuple[Node, _Item]] = set()
     if isinstance(node, Chars):
         if _has(node.ranges, letter):
-            found.add((EMPTY, frozenset()))
+            pairs.add((EMPTY, frozenset()))
     elif isinstance(node, Alt):
         for item in node.items:
-            found |= _first(item, spot, letter)
+            pairs |= _first(item, spot, letter)
     elif isinstance(node, Repeat) and node.most != 0:
-        most = None if node.most is None else node.most - 1
-        found |= _followed(node.body, (Repeat(node.body, max(0, node.least - 1), most),), spot, letter)
+        limit = None if node.most is None else node.most - 1
+        pairs |= _followed(node.body, (Repeat(node.body, max(0, node.least - 1), limit),), spot, letter)
         if node.least > 1:
             for held in _passed(node.body, spot, letter):  # repeats that match the empty text here
-                more = _followed(node.body, (Repeat(node.body, 0, most),), spot, letter)
-                found |= {(rest, held | other) for rest, other in more}
+                more = _followed(node.body, (Repeat(node.body, 0, limit),), spot, letter)
+                pairs |= {(tail, held | other) for tail, other in more}
     elif isinstance(node, Seq):
         ways: frozenset[_Item] = frozenset([frozenset()])
         for index, item in enumerate(node.items):
             more = _followed(item, node.items[index + 1 :], spot, letter)
-            found |= {(rest, way | held) for way in ways for rest, held in more}
+            pairs |= {(tail, way | held) for way in ways for tail, held in more}
             ways = frozenset(way | held for way in ways for held in _passed(item, spot, letter))
             if not ways:
                 break
-    return frozenset(found)
+    return frozenset(pairs)
 
 
 def _followed(node: Node, after: tuple[Node, ...], spot: _Spot, letter: int) -> set[tuple[Node, _Item]]:
-    return {(_join(rest, *after), held) for rest, held in _first(node, spot, letter)}
+    return {(_join(tail, *after), held) for tail, held in _first(node, spot, letter)}
 
 
 def _passed(node: Node, spot: _Spot, letter: int) -> set[_Item]:
@@ -426,11 +422,13 @@ def _holds(kind: str, spot: _Spot) -> bool:
 
 def _accepts(state: _State, spot: _Spot) -> bool:
     """Whether the text may end here: at its end, or for a lookbehind anywhere."""
-    return any(all(_meets(one, spot) for one in item) for item in state)
+    return any(all(_meets(condition, spot) for condition in item) for item in state)
 
 
-def _meets(one: _Condition, spot: _Spot) -> bool:
-    return not _accepts(one.state, spot) if isinstance(one, _Not) else _accepts(_empty(one, spot), spot)
+def _meets(condition: _Condition, spot: _Spot) -> bool:
+    if isinstance(condition, _Not):
+        return not _accepts(condition.state, spot)
+    return _accepts(_empty(condition, spot), spot)
 
 
 def _join(*nodes: Node) -> Node:
@@ -446,18 +444,18 @@ def _pattern(edges: dict[tuple[int, int], Ranges], first: int, ends: Iterable[in
     """Return the tree of an automaton, by state elimination."""
     start, end = -1, -2
     nodes: dict[tuple[int, int], Node] = {pair: chars(ranges) for pair, ranges in edges.items()}
-    nodes = {**nodes, (start, first): EMPTY, **{(one, end): EMPTY for one in ends}}
+    nodes = {**nodes, (start, first): EMPTY, **{(state, end): EMPTY for state in ends}}
     left = _ending(nodes, end) - {start, end}
     nodes = {pair: node for pair, node in nodes.items() if set(pair) <= left | {start, end}}
     while left:
-        into: dict[int, list[int]] = {one: [] for one in left}
-        out: dict[int, list[int]] = {one: [] for one in left}
+        into: dict[int, list[int]] = {state: [] for state in left}
+        out: dict[int, list[int]] = {state: [] for state in left}
         for a, b in nodes:
             if a != b and b in into:
                 into[b].append(a)
             if a != b and a in out:
                 out[a].append(b)
-        gone = min(left, key=lambda one: (len(into[one]) * len(out[one]), one))
+        gone = min(left, key=lambda state: (len(into[state]) * len(out[state]), state))
         left.remove(gone)
         loop = nodes.get((gone, gone))
         again = [Repeat(loop, 0, None)] if loop is not None else []
@@ -476,13 +474,13 @@ def _ending(edges: Iterable[tuple[int, int]], end: int) -> set[int]:
     into: dict[int, list[int]] = {}
     for a, b in edges:
         into.setdefault(b, []).append(a)
-    found = {end}
+    states = {end}
     queue = [end]
     for state in queue:
-        more = [one for one in into.get(state, ()) if one not in found]
-        found.update(more)
+        more = [source for source in into.get(state, ()) if source not in states]
+        states.update(more)
         queue.extend(more)
-    return found
+    return states
 
 
 def _either(a: Node, b: Node) -> Node:
@@ -514,20 +512,20 @@ def pattern_forms(text: str) -> list[str]:
         trees = whole(node)
     except RegexError:
         return [":anchors"]
-    found = [] if _is_anchored(node) else [":search"]
+    forms = [] if _is_anchored(node) else [":search"]
     if any(map(_is_nested, trees)):
-        found.append(":nested")
+        forms.append(":nested")
     if any(map(_needs_escapes, trees)):
-        found.append(":escapes")
+        forms.append(":escapes")
     if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]", text):
-        found.append(":unicode")
+        forms.append(":unicode")
     if re.search(r"\\[pP]\{", text):
-        found.append(":property")
+        forms.append(":property")
     if not text.isascii():
-        found.append(":wide")
+        forms.append(":wide")
     if re.search(r"[\x00-\x1f\x7f]", text):
-        found.append(":control")
-    return found or [""]
+        forms.append(":control")
+    return forms or [""]
 
 
 def needs_escapes(text: str) -> bool:
@@ -537,7 +535,6 @@ def needs_escapes(text: str) -> bool:
 
 
 def _is_nested(node: Node) -> bool:
-    """Whether a repeated part contains a repeated part."""
     return any(isinstance(each, Repeat) and _has_node(each.body, Repeat) for each in walk(node))
 
 

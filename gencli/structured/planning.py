@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from gencli.errors import ConfigError, UsageError
@@ -17,8 +16,6 @@ from processors.request_values import WHITESPACE
 
 if TYPE_CHECKING:
     from gencli.structured.tool_calls import Schemas
-
-__all__ = ["PlanRequest", "plan_output"]
 
 _MAX_BYTES = 4 << 20  # bytes of a file
 
@@ -57,12 +54,11 @@ def plan_output(kind: str, value: Any, request: PlanRequest | None = None, *, na
     if kind in DOCUMENTS:
         spec = _document(kind, value, request)
     else:
-        choices = tuple(value) if kind == "choice" else ()
-        spec = (
-            _tools(value, request)
-            if kind == "tools"
-            else OutputSpec(kind, _plain(kind, value, request), choices=choices)
-        )
+        if kind == "tools":
+            spec = _tools(value, request)
+        else:
+            choices = tuple(value) if kind == "choice" else ()
+            spec = OutputSpec(kind, _plain(kind, value, request), choices=choices)
         spec = replace(spec, plan=_on_backend(spec.plan, request.backend, name or kind))
     return replace(
         spec,
@@ -141,23 +137,18 @@ def _tools(value: str, request: PlanRequest) -> OutputSpec:
     text = _text("tools", value, request)
     template, special = declared_template(request.model)
     answer = _answer(request) if request.answer is not None and request.tool_choice == "auto" else None
-    found = plan_tools(
-        text,
-        _schemas(request),
-        template=template,
-        choice=request.tool_choice,
-        special=special,
-        answer=answer,
+    tools = plan_tools(
+        text, _schemas(request), template=template, choice=request.tool_choice, special=special, answer=answer
     )
     return OutputSpec(
         "tools",
-        found.plan,
-        read=found.value,
-        notice=found.notice,
+        tools.plan,
+        read=tools.value,
+        notice=tools.notice,
         tools=tuple(parse_json(text)),
         has_answer=answer is not None,
         schema=answer,
-        call_form=found.form.shape,
+        call_form=tools.form.shape,
     )
 
 
@@ -180,15 +171,13 @@ def _on_backend(plan: Plan, backend: str, name: str) -> Plan:
     return replace(plan, variants=kept, reason=f"{backend} was asked for.")
 
 
-def _text(kind: str, given: str, request: PlanRequest) -> str:
+def _text(kind: str, value: str, request: PlanRequest) -> str:
     """Return the text of the file that the value names, or the value itself."""
-    path = named_file(kind, given)
-    return given if path is None else _read(path, pipes=request.pipes)
-
-
-def _read(path: Path, *, pipes: bool) -> str:
+    path = named_file(kind, value)
+    if path is None:
+        return value
     try:
-        return read_file(path, _MAX_BYTES, pipes=pipes).decode()
+        return read_file(path, _MAX_BYTES, pipes=request.pipes).decode()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise ConfigError(f"{path} cannot be read: {reason}.") from None

@@ -40,6 +40,9 @@ from processors.grammar.json_grammars import (
     MAX_COUNT,
     MAX_ONCE,
     MAX_UNCOUNTED,
+    VALUE_LISTS,
+    VALUE_SINGLE,
+    changed_below,
     leading,
     leads,
     references,
@@ -71,8 +74,8 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
                 below for key, below in flat.get("patternProperties", {}).items() if matches(key, name)
             ]
             below: Schema = True if matching else flat.get("additionalProperties", True)
-            for one in matching:
-                below = intersect(below, one)
+            for pattern_schema in matching:
+                below = intersect(below, pattern_schema)
             properties[name] = below
         if properties[name] is False:
             return None
@@ -142,17 +145,16 @@ def _sets(optional: list[str], least: int, most: int) -> list[tuple[list[str], l
         branches = [([name], optional[:index]) for index, name in enumerate(optional)]
         return branches if len(branches) <= _BRANCHES else None
     if least <= 0 and most == 1:
-        return [
-            ([], optional),
-            *(([name], [other for other in optional if other != name]) for name in optional),
-        ]
-    found: list[tuple[list[str], list[str]]] = []
+        others = [([name], [other for other in optional if other != name]) for name in optional]
+        return [([], optional), *others]
     if len(optional) > 12:
         return None
-    for count in range(max(least, 0), min(most, len(optional)) + 1):
-        for chosen in combinations(optional, count):
-            found.append((list(chosen), [name for name in optional if name not in chosen]))
-    return found if len(found) <= _BRANCHES else None
+    branches = [
+        (list(chosen), [name for name in optional if name not in chosen])
+        for count in range(max(least, 0), min(most, len(optional)) + 1)
+        for chosen in combinations(optional, count)
+    ]
+    return branches if len(branches) <= _BRANCHES else None
 
 
 def _only(flat: Flat, must: list[str], never: list[str], places: Any) -> Flat:
@@ -175,11 +177,11 @@ def _listed(flat: Flat, scope: Scope) -> Flat:
     if not listed:
         return flat
     places = flat[AT].get("propertyNames", frozenset()) | origins(names)
-    given, patterns = flat.get("properties", {}), flat.get("patternProperties", {})
-    properties: dict[str, Schema] = {name: below for name, below in given.items() if name in listed}
+    declared, patterns = flat.get("properties", {}), flat.get("patternProperties", {})
+    properties: dict[str, Schema] = {name: below for name, below in declared.items() if name in listed}
     for name in listed:
         matching = [below for key, below in patterns.items() if matches(key, name)]
-        if name not in given and not matching:
+        if name not in declared and not matching:
             properties[name] = flat.get("additionalProperties", True)
         for below in matching:
             properties[name] = intersect(properties.get(name, True), below)
@@ -203,8 +205,8 @@ def _finite(flat: Flat, scope: Scope) -> Flat:
             properties[name] = intersect(properties.get(name, True), patterns[key])
     scope.note(places, "rewritten: optional properties with the names that a pattern matches")
     flat = put(flat, "properties", properties, places)
-    rest = {key: below for key, below in patterns.items() if key not in listed}
-    return put(flat, "patternProperties", rest) if rest else without(flat, "patternProperties")
+    kept = {key: below for key, below in patterns.items() if key not in listed}
+    return put(flat, "patternProperties", kept) if kept else without(flat, "patternProperties")
 
 
 def _named(flat: Flat, scope: Scope) -> Flat:
@@ -226,14 +228,14 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     if pattern is None:
         return flat
     inner = places | origins(names)
-    rest = flat.get("additionalProperties", True)
+    others = flat.get("additionalProperties", True)
     properties = {
         name: below if matches(pattern, name) else False for name, below in flat.get("properties", {}).items()
     }
     flat = put(flat, "properties", properties, places) if properties else flat
     more = (*inner, *flat[AT].get("additionalProperties", ()))
-    if rest is not False:
-        flat = put(flat, "patternProperties", {pattern: rest}, more)
+    if others is not False:
+        flat = put(flat, "patternProperties", {pattern: others}, more)
     return put(flat, "additionalProperties", False, more)
 
 
@@ -251,12 +253,9 @@ def _name_pattern(names: Schema) -> str | None:
     values = [names["const"]] if keys == {"const"} else names["enum"] if keys == {"enum"} else None
     if values is not None:
         return f"^(?:{'|'.join(re.escape(value) for value in values if isinstance(value, str))})$"
-    if (
-        keys == {"not"}
-        and isinstance(names["not"], dict)
-        and names["not"].keys() <= {AT, "enum", "const", "type"}
-    ):
-        return texts_without(names["not"].get("enum", [names["not"].get("const")]))
+    refused = names["not"] if keys == {"not"} else None
+    if isinstance(refused, dict) and refused.keys() <= {AT, "enum", "const", "type"}:
+        return texts_without(refused.get("enum", [refused.get("const")]))
     raise GiveUp("such propertyNames")
 
 
@@ -270,20 +269,20 @@ def _patterned(flat: Flat, scope: Scope) -> Flat:
         return flat
     places = flat[AT].get("patternProperties", frozenset())
     properties = dict(flat.get("properties", {}))
-    found: dict[str, Schema] = {}
+    rewritten: dict[str, Schema] = {}
     try:
         if len(patterns) > _PATTERNS:
             raise GiveUp(f"more than {_PATTERNS} patterns of names")
         check_names(flat, properties)
         for name, below in properties.items():
-            for pattern, rest in patterns.items():
-                properties[name] = below = intersect(below, rest) if matches(pattern, name) else below
+            for pattern, other in patterns.items():
+                properties[name] = below = intersect(below, other) if matches(pattern, name) else below
         for count in range(1, len(patterns) + 1):
             for chosen in combinations(patterns, count):
-                names = [name for name in properties if all(matches(one, name) for one in chosen)]
-                text = single_pattern(chosen, [one for one in patterns if one not in chosen], names)
+                names = [name for name in properties if all(matches(key, name) for key in chosen)]
+                text = single_pattern(chosen, [key for key in patterns if key not in chosen], names)
                 if text is not None:
-                    found[text] = reduce(intersect, (patterns[one] for one in chosen))
+                    rewritten[text] = reduce(intersect, (patterns[key] for key in chosen))
     except (GiveUp, RegexError) as error:
         if not set(grades) <= {"exact", "tight"}:
             scope.leave(places, f"the names cannot be said in a mask: {error}")
@@ -292,16 +291,15 @@ def _patterned(flat: Flat, scope: Scope) -> Flat:
         places, "rewritten: patterns that exclude each other, in the form that the back end reads right"
     )
     flat = put(flat, "properties", properties, places) if properties else flat
-    return put(flat, "patternProperties", found) if found else without(flat, "patternProperties")
+    return put(flat, "patternProperties", rewritten) if rewritten else without(flat, "patternProperties")
 
 
 def _grades(flat: Flat, scope: Scope) -> list[Grade]:
     """Return the back end's grades of the patterns, and of names that several patterns match."""
-    shapes = [
-        shape for keyword, shape in shapes_of(flat) if keyword == "patternProperties" and "+" not in shape
-    ]
     return [
-        SUPPORT[scope.backend].grade(shape) for shape in shapes if not shape.endswith((":open", ":false"))
+        SUPPORT[scope.backend].grade(shape)
+        for keyword, shape in shapes_of(flat)
+        if keyword == "patternProperties" and "+" not in shape and not shape.endswith((":open", ":false"))
     ]
 
 
@@ -338,11 +336,8 @@ def rewrite_unique(flat: Flat, scope: Scope) -> Flat:
         scope.note(places, "rewritten: with at most one item there is nothing to compare")
         return without(flat, "uniqueItems")
     items = flat.get("items")
-    if (
-        not isinstance(items, dict)
-        or flat.get("type") != "array"
-        or {"prefixItems", "contains"} & flat.keys()
-    ):
+    is_plain = flat.get("type") == "array" and not {"prefixItems", "contains"} & flat.keys()
+    if not isinstance(items, dict) or not is_plain:
         return flat
     values = list({json_key(value): value for value in reversed(_values(items))}.values())[::-1]
     least, most = flat.get("minItems", 0), min(len(values), flat.get("maxItems", len(values)))
@@ -378,35 +373,27 @@ def _contains(flat: Flat, scope: Scope) -> list[Flat]:
     if flat.get("minContains") == 0:
         scope.note((*places, *flat[AT].get("minContains", ())), "says nothing here")
         return [without(flat, "contains", "minContains")]
-    heads, rest, wanted = flat.get("prefixItems", []), flat.get("items", True), flat["contains"]
-    most = flat.get("maxItems")
-    if most is None or most > _PLACES or flat.get("type") != ["array"]:
+    heads, tail, wanted = flat.get("prefixItems", []), flat.get("items", True), flat["contains"]
+    limit = flat.get("maxItems")
+    if limit is None or limit > _PLACES or flat.get("type") != ["array"]:
         return [flat]
     scope.note((*places, *flat[AT].get("minContains", ())), "rewritten: one branch for each place")
     bare = without(flat, "contains", "minContains", "prefixItems")
-    found = []
-    for index in range(most):
-        here = [*heads[: index + 1], *[rest] * (index + 1 - len(heads))]
+    branches = []
+    for index in range(limit):
+        here = [*heads[: index + 1], *[tail] * (index + 1 - len(heads))]
         here[index] = intersect(here[index], wanted)
         branch = put(
             bare, "prefixItems", [*here, *heads[index + 1 :]], (*places, *flat[AT].get("prefixItems", ()))
         )
-        found.append(put(branch, "minItems", max(index + 1, flat.get("minItems", 0)), places))
-    return found
+        branches.append(put(branch, "minItems", max(index + 1, flat.get("minItems", 0)), places))
+    return branches
 
 
 def _wanted(flat: Flat, scope: Scope) -> Flat | None:
     """Return the array with a counting rule for llguidance; None if impossible."""
     count, bound = flat.get("minContains", 1), max(flat.get("minItems", 0), flat.get("maxItems", 0))
-    is_known = flat.keys() <= {
-        "type",
-        "items",
-        "contains",
-        "minContains",
-        "minItems",
-        "maxItems",
-        AT,
-    }
+    is_known = flat.keys() <= {"type", "items", "contains", "minContains", "minItems", "maxItems", AT}
     if scope.backend != "llguidance" or flat.get("type") != ["array"] or not is_known:
         return None
     if not 1 <= count <= min(MAX_ONCE, flat.get("maxItems", inf)) or bound > MAX_COUNT:
@@ -426,8 +413,6 @@ _BOUNDS = ("minProperties", "maxProperties")
 _KEYWORDS = frozenset(("type", "required", *_BELOW, *_BOUNDS, AT))
 _OBJECT = frozenset(("type", "properties", "required", "patternProperties", "additionalProperties", AT))
 _MAPS = ("properties", "patternProperties")
-_LISTS = ("anyOf", "prefixItems")
-_SINGLE = ("items", "additionalProperties", "contains")
 
 
 def mark_any_order(flat: Flat, scope: Scope) -> Flat:
@@ -460,17 +445,16 @@ def branch_orders(flat: Flat, scope: Scope, shared: Callable[[Schema], Schema]) 
         return [flat]
     if flat.get("additionalProperties") is not False or flat.get("patternProperties"):
         _tell(flat, scope, "properties whose names are free come behind the others")
-    scope.notes.update(
-        dict.fromkeys(
-            flat[AT].get("properties", ()), "rewritten: one branch for each order of the properties"
-        )
-    )
+    note = "rewritten: one branch for each order of the properties"
+    scope.notes.update(dict.fromkeys(flat[AT].get("properties", ()), note))
     scope.orders -= count
     scope.spend(count)
-    below = {name: shared(one) for name, one in properties.items()}
-    found = [put(flat, "properties", {name: below[name] for name in order}) for order in permutations(below)]
+    below = {name: shared(branch) for name, branch in properties.items()}
+    branches = [
+        put(flat, "properties", {name: below[name] for name in order}) for order in permutations(below)
+    ]
     # xgrammar merges branches that differ only in order.
-    return [{**one, "x-order": index} for index, one in enumerate(found)]
+    return [{**branch, "x-order": index} for index, branch in enumerate(branches)]
 
 
 def _has_one_order(flat: Flat) -> bool:
@@ -524,17 +508,17 @@ def _names_apart(flat: Flat, scope: Scope) -> Flat:
         return flat
     if len(patterns) > _MAX_PATTERNS or not are_apart(tuple(patterns)):
         raise GiveUp("its patterns match the same names, or are many")
-    rest = flat.get("additionalProperties", True)
-    found: dict[str, Schema] = {}
+    others_schema = flat.get("additionalProperties", True)
+    disjoint: dict[str, Schema] = {}
     for pattern, below in patterns.items():
         taken = [name for name in names if matches(pattern, name)]
-        is_kept = rest is False and not taken and is_exact(pattern, scope)
+        is_kept = others_schema is False and not taken and is_exact(pattern, scope)
         text = pattern if is_kept else single_pattern([pattern], (), taken)
-        found |= {} if text is None else {text: below}
-    if rest is not False:
+        disjoint |= {} if text is None else {text: below}
+    if others_schema is not False:
         others = single_pattern([r"^[\s\S]*$"], patterns, names)
-        found |= {} if others is None else {others: rest}
-    return put(put(flat, "patternProperties", found), "additionalProperties", False)
+        disjoint |= {} if others is None else {others: others_schema}
+    return put(put(flat, "patternProperties", disjoint), "additionalProperties", False)
 
 
 def settle_marks(schema: Flat, scope: Scope) -> Flat:
@@ -543,14 +527,14 @@ def settle_marks(schema: Flat, scope: Scope) -> Flat:
     root = {key: value for key, value in schema.items() if key != "$defs"}
     lost: set[str] = set()  # definitions that llguidance reaches from a part in JSON Schema
     while True:
-        one = _Settler(leading({name: below for name, below in defs.items() if name not in lost}), scope)
-        found = {
-            name: one.dropped(below) if name in lost else one.settle(below) for name, below in defs.items()
+        walk = _Settler(leading({name: below for name, below in defs.items() if name not in lost}), scope)
+        settled = {
+            name: walk.dropped(below) if name in lost else walk.settle(below) for name, below in defs.items()
         }
-        whole = {**one.settle(root), **({"$defs": found} if found else {})}
-        if one.lost <= lost:
+        whole = {**walk.settle(root), **({"$defs": settled} if settled else {})}
+        if walk.lost <= lost:
             return whole
-        lost |= one.lost
+        lost |= walk.lost
 
 
 class _Settler:
@@ -574,14 +558,7 @@ class _Settler:
         return self.dropped(schema)
 
     def inside(self, schema: Flat) -> Flat:
-        found = dict(schema)
-        for key in schema.keys() & {*_MAPS, *_LISTS, *_SINGLE}:
-            value = schema[key]
-            if key in _MAPS:
-                found[key] = {name: self.settle(below) for name, below in value.items()}
-            else:
-                found[key] = [self.settle(one) for one in value] if key in _LISTS else self.settle(value)
-        return found
+        return changed_below(schema, self.settle, _MAPS, VALUE_LISTS, VALUE_SINGLE)
 
     def dropped(self, schema: Any) -> Any:
         """Return the schema without marks; definitions it refers to lose theirs in the next traversal."""

@@ -47,8 +47,8 @@ def rewrite_string(flat: Flat, scope: Scope) -> Flat:
     flat = _ending(flat, scope)
     singles = [without(flat, ALSO), *flat.get(ALSO, ())]
     rewritten = [_pattern(_format(single, scope), scope) for single in singles]
-    flat, *also = [one for single in rewritten for one in [without(single, ALSO), *single.get(ALSO, ())]]
-    also = [one for one in also if one.keys() - {AT}]
+    flat, *also = [part for whole in rewritten for part in [without(whole, ALSO), *whole.get(ALSO, ())]]
+    also = [part for part in also if part.keys() - {AT}]
     if also and "pattern" not in flat and scope.backend == "xgrammar":
         flat, also = {**flat, **also[0], AT: {**flat[AT], **also[0][AT]}}, also[1:]
     flat = _length(flat, scope) if scope.backend == "xgrammar" else flat
@@ -57,15 +57,15 @@ def rewrite_string(flat: Flat, scope: Scope) -> Flat:
 
 def _ending(flat: Flat, scope: Scope) -> Flat:
     """Add a maximum length to a format without one, because its texts could be endless."""
-    most = LENGTHS.get(flat.get("format", ""))
-    if most is None or flat.keys() & {"maxLength", "pattern", ALSO} or flat.get("minLength", 0) > most:
+    limit = LENGTHS.get(flat.get("format", ""))
+    if limit is None or flat.keys() & {"maxLength", "pattern", ALSO} or flat.get("minLength", 0) > limit:
         return flat
     places = flat[AT].get("format", frozenset())
     if scope.backend == "xgrammar":  # xgrammar ignores a length next to a format
         scope.unbounded.update(places)
         return flat
-    scope.note(places, f"rewritten: at most {most:,} characters")
-    return put(flat, "maxLength", most, places)
+    scope.note(places, f"rewritten: at most {limit:,} characters")
+    return put(flat, "maxLength", limit, places)
 
 
 def _grade(shape: str, scope: Scope) -> str:
@@ -234,9 +234,9 @@ def _length(flat: Flat, scope: Scope) -> Flat:
     if not keys or "pattern" in flat or "format" in flat:
         return flat
     places = frozenset(place for key in keys for place in flat[AT].get(key, ()))
-    most = flat.get("maxLength", "")
+    limit = flat.get("maxLength", "")
     scope.narrow(places, "rewritten: a pattern, without valid characters that need a backslash")
-    text = f"^{_PLAIN}{{{flat.get('minLength', 0)},{most}}}$"
+    text = f"^{_PLAIN}{{{flat.get('minLength', 0)},{limit}}}$"
     return put(without(flat, *keys), "pattern", text, places)
 
 
@@ -282,16 +282,14 @@ def _can_read(bound: int, backend: str) -> bool:
 def _whole_bounds(flat: Flat) -> Flat:
     """Return the schema with inclusive integer bounds."""
     for keyword, plain, side in (("exclusiveMinimum", "minimum", 1), ("exclusiveMaximum", "maximum", -1)):
-        values = [flat[key] for key in (keyword, plain) if key in flat]
-        if not values:
-            continue
-        bounds = (
-            [floor(flat[keyword]) + 1 if side > 0 else ceil(flat[keyword]) - 1] if keyword in flat else []
-        )
+        bounds = []
+        if keyword in flat:
+            bounds.append(floor(flat[keyword]) + 1 if side > 0 else ceil(flat[keyword]) - 1)
         if plain in flat:
             bounds.append(ceil(flat[plain]) if side > 0 else floor(flat[plain]))
-        places = flat[AT].get(keyword, frozenset())
-        flat = put(without(flat, keyword), plain, max(bounds) if side > 0 else min(bounds), places)
+        if bounds:
+            places = flat[AT].get(keyword, frozenset())
+            flat = put(without(flat, keyword), plain, max(bounds) if side > 0 else min(bounds), places)
     return flat
 
 
@@ -328,7 +326,6 @@ _LABEL = f"(?:{_L}|{_L}{_L}|{_L}{_M}{_L}|{_L}{_M}{_M}{_L}|{_L}{_M}(?:{_L}{_M}|-{
 # Of host names beyond ASCII only those with short Latin labels, which are certainly valid.
 _WORD = f"(?:{_LABEL}|[a-z0-9ß-öø-ÿ]{{1,16}})"
 _LOCAL = r"[A-Za-z0-9!#$%&'*+/=?^_`{|}~\u00a1-\ud7ff\-]"
-
 
 _IPV4 = r"\.".join([_BYTE] * 4)
 _LAST = f"(?:{_H}:{_H}|{_IPV4})"  # the last 32 bits

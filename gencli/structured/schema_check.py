@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import islice, product
 from typing import Any
@@ -176,19 +175,19 @@ def _inner_drafts(root: Any, draft: Draft) -> Iterator[_Fault]:
             )
 
 
-def _refuse(found: tuple[_Fault, ...]) -> None:
-    if found:
-        raise SchemaError(_told("The schema cannot be used.", found), pointer=found[0][0])
+def _refuse(faults: tuple[_Fault, ...]) -> None:
+    if faults:
+        raise SchemaError(_told("The schema cannot be used.", faults), pointer=faults[0][0])
 
 
-def _remarks(what: str, found: tuple[_Fault, ...]) -> list[str]:
-    return [_told(f"{what}.", found)] if found else []
+def _remarks(what: str, faults: tuple[_Fault, ...]) -> list[str]:
+    return [_told(f"{what}.", faults)] if faults else []
 
 
-def _told(what: str, found: tuple[_Fault, ...]) -> str:
+def _told(what: str, faults: tuple[_Fault, ...]) -> str:
     """Return a message with the first few faults, one a line."""
-    lines = [what, *(f"{shown(pointer)}: {text}." for pointer, text in found[:MAX_FAULTS])]
-    return "\n  ".join(lines + ["There is more."] * (len(found) > MAX_FAULTS))
+    lines = [what, *(f"{shown(pointer)}: {text}." for pointer, text in faults[:MAX_FAULTS])]
+    return "\n  ".join(lines + ["There is more."] * (len(faults) > MAX_FAULTS))
 
 
 _TYPES = ("array", "boolean", "integer", "null", "number", "object", "string")
@@ -279,12 +278,12 @@ def misspelled(word: str, value: Any, draft: Draft) -> str | None:
     The word has edit distance 1 from the keyword. The draft's meta-schema allows its value for the keyword,
     and with it the keyword rejects some value.
     """
-    found = (
+    keywords = (
         keyword
         for keyword in likely_keywords(word)
         if keyword in draft.judged() & draft.described().keys() and is_value_of(keyword, value, draft)
     )
-    return next((keyword for keyword in found if not _is_idle(keyword, value)), None)
+    return next((keyword for keyword in keywords if not _is_idle(keyword, value)), None)
 
 
 def _is_idle(keyword: str, value: Any) -> bool:
@@ -300,31 +299,24 @@ def likely_keywords(word: str) -> tuple[str, ...]:
 
     Empty for a keyword, and for a known annotation of another tool.
     """
-    known = _keywords()
-    if len(word) > known.longest + 1 or word in known.all or word in _REMARKS or is_comment(word):
+    keywords, by_form = _keywords()
+    is_long = len(word) > max(map(len, keywords)) + 1
+    if is_long or word in keywords or word in _REMARKS or is_comment(word):
         return ()
-    near = {keyword for form in _forms(word) for keyword in known.by_form.get(form, ())}
+    near = {keyword for form in _forms(word) for keyword in by_form.get(form, ())}
     near = {keyword for keyword in near if _is_near(word, keyword) or _is_near(word, _plural(keyword))}
-    return tuple(sorted(near, key=_rank))
-
-
-@dataclass(frozen=True, slots=True)
-class _Keywords:
-    """The keywords of all drafts, indexed by form, so that a word is not compared with each."""
-
-    all: frozenset[str]
-    longest: int
-    by_form: dict[str, list[str]]
+    return tuple(sorted(near, key=lambda keyword: (len(keyword), keyword)))
 
 
 @cache
-def _keywords() -> _Keywords:
-    found = frozenset(keyword for draft in DRAFTS for keyword in draft.described())
+def _keywords() -> tuple[frozenset[str], dict[str, list[str]]]:
+    """Return the keywords of all drafts, and these by form, so that a word is not compared with each."""
+    keywords = frozenset(keyword for draft in DRAFTS for keyword in draft.described())
     by_form: dict[str, list[str]] = {}
-    for keyword in found:
+    for keyword in keywords:
         for form in _forms(keyword) | _forms(_plural(keyword)) | {keyword.removeprefix("$")}:
             by_form.setdefault(form, []).append(keyword)
-    return _Keywords(found, max(map(len, found)), by_form)
+    return keywords, by_form
 
 
 def _forms(word: str) -> set[str]:
@@ -338,10 +330,6 @@ def _forms(word: str) -> set[str]:
 def _plural(keyword: str) -> str:
     """Return a keyword in -ies with its common misspelling: propertys."""
     return keyword.removesuffix("ies") + "ys" if keyword.endswith("ies") else keyword
-
-
-def _rank(keyword: str) -> tuple[int, str]:
-    return len(keyword), keyword
 
 
 def _is_near(word: str, keyword: str) -> bool:
@@ -377,11 +365,12 @@ def unreached(schema: Any, pointer: str, *, is_open: bool) -> tuple[str, tuple[s
     search, here, at = _ReachSearch(schema, is_open), [(schema,)], ""
     try:
         for key in keys_of(pointer):
-            flat = [one for value in here for one in search.alternatives(value)]
-            below = [found for one in flat for found in search.below(one, key)]
+            flat = [schemas for value in here for schemas in search.alternatives(value)]
+            below = [value for schemas in flat for value in search.below(schemas, key)]
             below = [value for value in below if search.alternatives(value)]
             if not below:
-                return shown(at), tuple(dict.fromkeys(name for one in flat for name in _names(one)))[:_NAMED]
+                names = dict.fromkeys(name for schemas in flat for name in _names(schemas))
+                return shown(at), tuple(names)[:_NAMED]
             if len(below) > _MOST_PLACES:
                 return None
             here, at = below, child(at, key)
@@ -396,13 +385,13 @@ class _ReachSearch:
 
     def alternatives(self, value: _Value) -> list[tuple[Mapping[str, Any], ...]]:
         """Return sets of schemas without references and combinations; a value satisfies one of the sets."""
-        found: list[tuple[Mapping[str, Any], ...]] = [()]
+        sets: list[tuple[Mapping[str, Any], ...]] = [()]
         for schema in value:
             parts = list(self._expanded(schema))
-            found = [(*one, *other) for one, other in product(found, parts)]
-            if len(found) > _MOST_PLACES:
+            sets = [(*first, *second) for first, second in product(sets, parts)]
+            if len(sets) > _MOST_PLACES:
                 raise _Unknown
-        return found
+        return sets
 
     def _expanded(self, schema: Any) -> Iterator[tuple[Mapping[str, Any], ...]]:
         if not isinstance(schema, Mapping):
@@ -412,10 +401,10 @@ class _ReachSearch:
         if _OPEN & schema.keys():
             raise _Unknown
         all_of = [*schema.get("allOf", ()), *(self._references.resolve(ref)[1] for _, ref in refs_in(schema))]
-        for rest in self.alternatives(tuple(all_of)):
+        for inherited in self.alternatives(tuple(all_of)):
             for either in self._either(schema.get("anyOf")):
                 for other in self._either(schema.get("oneOf")):
-                    yield (schema, *rest, *either, *other)
+                    yield (schema, *inherited, *either, *other)
 
     def _either(self, schemas: Any) -> Iterator[tuple[Mapping[str, Any], ...]]:
         if schemas is None:
@@ -427,33 +416,30 @@ class _ReachSearch:
     def below(self, schemas: tuple[Mapping[str, Any], ...], key: str) -> Iterator[_Value]:
         """Yield the schemas of each value at the key of a value that satisfies all of `schemas`."""
         if all(_allows(schema, "object") for schema in schemas):
-            keys = _names(schemas) if key == ANY_KEY else [key]
-            yield from filter(None, (self._property(schemas, name) for name in (*keys, *_unnamed(key))))
+            names: list[str | None] = [*_names(schemas), None] if key == ANY_KEY else [key]
+            yield from filter(None, (self._property(schemas, name) for name in names))
         if all(_allows(schema, "array") for schema in schemas) and (key == ANY_KEY or key.isdecimal()):
-            places = range(_prefix(schemas) + 1) if key == ANY_KEY else [int(key[:9])]
-            yield from filter(None, (_item(schemas, place) for place in places))
+            longest = max((len(_listed(schema)) for schema in schemas), default=0)
+            indices = range(longest + 1) if key == ANY_KEY else [int(key[:9])]
+            yield from filter(None, (_item(schemas, index) for index in indices))
 
     def _property(self, schemas: Iterable[Mapping[str, Any]], name: str | None) -> _Value | None:
         """Return the schemas of a property, or of an unnamed one (None); None if it cannot exist."""
-        found, is_named, has_names = list[Any](), False, False
+        parts, is_named, has_names = list[Any](), False, False
         for schema in schemas:
             named = schema.get("properties", {})
             patterns = schema.get("patternProperties", {})
-            matching = [patterns[one] for one in patterns if name is None or _matches(one, name)]
+            matching = [patterns[pattern] for pattern in patterns if name is None or _matches(pattern, name)]
             has_names |= bool(named or patterns)
             if name in named or matching:
                 is_named = True
-                found += [*([named[name]] if name in named else []), *matching]
+                parts += [*([named[name]] if name in named else []), *matching]
             elif "additionalProperties" in schema:
                 is_named |= schema["additionalProperties"] is not False
-                found.append(schema["additionalProperties"])
+                parts.append(schema["additionalProperties"])
         if has_names and not is_named and not self._is_open:
             return None
-        return (*found, True)
-
-
-def _unnamed(key: str) -> tuple[None, ...]:
-    return (None,) if key == ANY_KEY else ()
+        return (*parts, True)
 
 
 def _matches(pattern: str, name: str) -> bool:
@@ -476,22 +462,18 @@ def _allows(schema: Mapping[str, Any], kind: str) -> bool:
     return values is None or any(isinstance(value, dict if kind == "object" else list) for value in values)
 
 
-def _prefix(schemas: Iterable[Mapping[str, Any]]) -> int:
-    return max((len(_listed(schema)) for schema in schemas), default=0)
-
-
 def _listed(schema: Mapping[str, Any]) -> list[Any]:
     items = schema.get("items")
     return items if isinstance(items, list) else list(schema.get("prefixItems", ()))
 
 
-def _item(schemas: Iterable[Mapping[str, Any]], place: int) -> _Value | None:
+def _item(schemas: Iterable[Mapping[str, Any]], index: int) -> _Value | None:
     """Return the schemas of an item of an array; None if it cannot exist."""
-    found: list[Any] = [True]
+    parts: list[Any] = [True]
     for schema in schemas:
-        if place >= schema.get("maxItems", place + 1):
+        if index >= schema.get("maxItems", index + 1):
             return None
         listed, items = _listed(schema), schema.get("items", True)
-        rest = schema.get("additionalItems", True) if isinstance(items, list) else items
-        found.append(listed[place] if place < len(listed) else rest)
-    return tuple(found)
+        tail = schema.get("additionalItems", True) if isinstance(items, list) else items
+        parts.append(listed[index] if index < len(listed) else tail)
+    return tuple(parts)

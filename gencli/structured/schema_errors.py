@@ -70,7 +70,6 @@ class Deadline:
 
 NEVER = Deadline(math.inf, math.inf)
 
-
 _INDEX = re.compile("0|[1-9][0-9]{0,8}")
 
 
@@ -99,16 +98,12 @@ _NUM_NAMED = 12  # keys listed in an error
 def compact(value: Any) -> str:
     """Return the value as JSON in one line, without white space or unnecessary escapes."""
     if isinstance(value, dict):
-        return "{" + ",".join(map(_member, value.items())) + "}"
+        return "{" + ",".join(f"{compact(key)}:{compact(below)}" for key, below in value.items()) + "}"
     if isinstance(value, list):
         return "[" + ",".join(map(compact, value)) + "]"
     if isinstance(value, Decimal):
         return str(value)
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def _member(pair: tuple[str, Any]) -> str:
-    return f"{compact(pair[0])}:{compact(pair[1])}"
 
 
 def check_pointer(pointer: str) -> None:
@@ -159,16 +154,16 @@ def place(error: Any) -> str:
 
 def message(error: Any) -> str:
     """Return the fault, shortened to a line or two."""
-    value, given = shortened(error.validator_value), shortened(error.instance)
+    value, instance = shortened(error.validator_value), shortened(error.instance)
     if error.schema == NOTHING:
-        return f"{given} stands where nothing is allowed"
+        return f"{instance} stands where nothing is allowed"
     if error.validator in ("anyOf", "oneOf") and error.context:
         count = len(error.validator_value)
-        return f"{given} fits none of the {count} alternatives of {error.validator}; {_nearest(error)}"
+        return f"{instance} fits none of the {count} alternatives of {error.validator}; {_nearest(error)}"
     exclusive = f"exclusive{str(error.validator).capitalize()}"  # in draft 4 a boolean next to the bound
     is_exclusive = isinstance(error.schema, dict) and error.schema.get(exclusive) is True
     template = _MESSAGES.get(exclusive if is_exclusive else error.validator)
-    return f"{given} {template.format(value)}" if template else _cut(error.message, 200)
+    return f"{instance} {template.format(value)}" if template else _cut(error.message, 200)
 
 
 _MESSAGES = {

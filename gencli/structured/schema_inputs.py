@@ -35,15 +35,15 @@ def parse_concise(text: str) -> dict[str, Any]:
         raise SchemaError("The schema is empty.", hint=_HINT)
     properties: dict[str, Any] = {}
     for field in _fields(text.strip()):
-        found = _FIELD.match(field.line[: field.end], field.start)
-        if found is None:
+        match = _FIELD.match(field.line[: field.end], field.start)
+        if match is None:
             raise field.fault(*_no_field(field.line[: field.end], field.start))
-        name = found["name"]
+        name = match["name"]
         if name in properties:
-            raise field.fault(found.start("name"), f"the field {name!r} stands here a second time")
-        one = {"type": _type(field, found)}
-        schema: dict[str, Any] = {"type": "array", "items": one} if found["list"] else one
-        if description := (found["text"] or "").strip():
+            raise field.fault(match.start("name"), f"the field {name!r} stands here a second time")
+        item = {"type": _type(field, match)}
+        schema: dict[str, Any] = {"type": "array", "items": item} if match["list"] else item
+        if description := (match["text"] or "").strip():
             schema["description"] = description
         properties[name] = schema
     return {
@@ -78,20 +78,20 @@ def _fields(text: str) -> Iterator[_Field]:
         start += len(part) + 1
 
 
-def _type(field: _Field, found: re.Match[str]) -> str:
-    word = found["rest"].strip()
-    at = found.end("rest") - len(found["rest"].lstrip())
+def _type(field: _Field, match: re.Match[str]) -> str:
+    word = match["rest"].strip()
+    at = match.end("rest") - len(match["rest"].lstrip())
     if not word:
         return TYPES["str"]
-    if word in TYPES and found["rest"][0].isspace():
+    if word in TYPES and match["rest"][0].isspace():
         return TYPES[word]
     if word == "[]" or (word.endswith("[]") and word[:-2] in TYPES):
-        raise field.fault(at, f"a list is written {found['name']}[] {word[:-2]}".rstrip())
+        raise field.fault(at, f"a list is written {match['name']}[] {word[:-2]}".rstrip())
     if re.search(r"[\[\](){}<>|=?,]", word):
-        raise field.fault(*_no_field(field.line[: found.end("rest")], at))
+        raise field.fault(*_no_field(field.line[: match.end("rest")], at))
     near = _NAMES.get(word.lower()) or next(iter(close_names(word, TYPES)), None)
-    known = f"did you mean {near}?" if near else f"there are {', '.join(TYPES)}"
-    raise field.fault(at, f"{word!r} is no type; {known}")
+    advice = f"did you mean {near}?" if near else f"there are {', '.join(TYPES)}"
+    raise field.fault(at, f"{word!r} is no type; {advice}")
 
 
 def _no_field(line: str, start: int) -> tuple[int, str]:
@@ -134,15 +134,13 @@ class Model:
         try:
             self._adapter.validate_json(text)
         except ValidationError as error:
-            found = error.errors(include_url=False)
-            return tuple(f"{shown(child('', *fault['loc']))}: {_message(fault)}" for fault in found)
+            return tuple(
+                f"{shown(child('', *fault['loc']))}: {fault['msg']}, not {shortened(fault['input'])}"
+                for fault in error.errors(include_url=False)
+            )
         except Exception as error:  # exceptions of the user's validators
             return (f"the root: the model {self.name} raised {type(error).__name__}: {error}",)
         return ()
-
-
-def _message(fault: Any) -> str:
-    return f"{fault['msg']}, not {shortened(fault['input'])}"
 
 
 def load_model(name: str) -> Model:
@@ -183,7 +181,7 @@ def _require_pydantic(name: str) -> None:
 def _attribute(name: str, module_name: str, attribute: str) -> Any:
     try:
         with _working_directory_first():
-            found: Any = importlib.import_module(module_name)
+            value: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
             raise ConfigError(
@@ -195,10 +193,10 @@ def _attribute(name: str, module_name: str, attribute: str) -> Any:
         what = f"{type(error).__name__}: {error}"
         raise ConfigError(f"The module {module_name} cannot be imported: {what}") from error
     for key in attribute.split("."):
-        if not hasattr(found, key):
+        if not hasattr(value, key):
             raise ConfigError(f"There is no {key!r} in {module_name}, but the model is {name}.", hint=_FORM)
-        found = getattr(found, key)
-    return found
+        value = getattr(value, key)
+    return value
 
 
 @contextmanager

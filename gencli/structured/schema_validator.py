@@ -16,7 +16,7 @@ from contextvars import ContextVar
 from datetime import date
 from decimal import Decimal
 from fractions import Fraction
-from functools import reduce
+from functools import partial, reduce
 from itertools import islice
 from typing import Any
 
@@ -62,17 +62,17 @@ class Validator:
 
 def _own(schema: Any) -> Any:
     """Return a copy for which jsonschema reports every place and uses only the given class."""
-    own: Any = {"": json.loads(json.dumps(schema))}
-    for pointer, here in list(walk(own[""])):
+    root: Any = {"": json.loads(json.dumps(schema))}
+    for pointer, here in list(walk(root[""])):
         if isinstance(here, dict):
             here.pop("$schema", None)  # jsonschema would switch to its own class
         elif here is False:
             *way, last = ("", *keys_of(pointer))
-            holder: Any = reduce(descend, way, own)
+            holder: Any = reduce(descend, way, root)
             holder[int(last) if isinstance(holder, list) else last] = (
                 NOTHING  # jsonschema reports no place for `false`
             )
-    return own[""]
+    return root[""]
 
 
 def _format_checker() -> Any:
@@ -80,12 +80,12 @@ def _format_checker() -> Any:
 
     checker = FormatChecker(formats=())
     for name, test in FORMATS.items():
-        checker.checks(name, raises=ValueError)(_of_strings(test))
+        checker.checks(name, raises=ValueError)(partial(_passes, test))
     return checker
 
 
-def _of_strings(test: Callable[[str], bool]) -> Callable[[object], bool]:
-    return lambda value: not isinstance(value, str) or test(value)
+def _passes(test: Callable[[str], bool], value: object) -> bool:
+    return not isinstance(value, str) or test(value)
 
 
 _DEADLINE: ContextVar[float] = ContextVar("deadline")
@@ -205,12 +205,12 @@ def _evaluated(validator: Any, instance: Any, schema: Any) -> set[str]:
         return set()
     if "additionalProperties" in schema or "unevaluatedProperties" in schema:
         return set(instance)
-    found = _named(instance, schema)
+    keys = _named(instance, schema)
     for below, resolver in _in_place(validator, instance, schema):
         inner = validator.evolve(schema=below, _resolver=resolver)
         if inner.is_valid(instance):
-            found |= _evaluated(inner, instance, below)
-    return found
+            keys |= _evaluated(inner, instance, below)
+    return keys
 
 
 def _in_place(validator: Any, instance: Any, schema: Any) -> Iterator[tuple[Any, Any]]:
@@ -259,12 +259,12 @@ def exact(number: int | float | Decimal) -> Fraction:
 
 
 def _enum() -> _Keyword:
-    known: dict[int, set[Any]] = {}  # by the id of the list, which the validator's schema keeps alive
+    values_of: dict[int, set[Any]] = {}  # by the id of the list, which the validator's schema keeps alive
 
     def enum(validator: Any, values: Any, instance: Any, schema: Any) -> Iterator[Any]:
-        if id(values) not in known:
-            known[id(values)] = set(map(canonical, values))
-        if canonical(instance) not in known[id(values)]:
+        if id(values) not in values_of:
+            values_of[id(values)] = set(map(canonical, values))
+        if canonical(instance) not in values_of[id(values)]:
             yield _error("is none of them")
 
     return enum
@@ -318,14 +318,14 @@ def _date(text: str) -> bool:
 
 
 def _time(text: str) -> bool:
-    found = _TIME.fullmatch(text)
-    if found is None:
+    match = _TIME.fullmatch(text)
+    if match is None:
         return False
-    hour, minute, second = (int(found[n]) for n in (1, 2, 3))
-    away = [int(found[n] or 0) for n in (5, 6)]
+    hour, minute, second = (int(match[n]) for n in (1, 2, 3))
+    away = [int(match[n] or 0) for n in (5, 6)]
     if hour > 23 or minute > 59 or second > 60 or away[0] > 23 or away[1] > 59:
         return False
-    sign = -1 if found[4] == "+" else 1
+    sign = -1 if match[4] == "+" else 1
     utc = (hour * 60 + minute + sign * (away[0] * 60 + away[1])) % (24 * 60)
     return second < 60 or utc == 24 * 60 - 1  # a leap second ends a day
 
@@ -361,17 +361,17 @@ def _idn_email(text: str) -> bool:
 
 
 def _reference(text: str, form: re.Pattern[str] = _URI) -> bool:
-    found = form.fullmatch(text)
-    if found is None or (not found["scheme"] and ":" in found["path"].split("/")[0]):
+    match = form.fullmatch(text)
+    if match is None or (not match["scheme"] and ":" in match["path"].split("/")[0]):
         return False
-    if not found["authority"] and found["path"].startswith("//"):
+    if not match["authority"] and match["path"].startswith("//"):
         return False
-    return found["ipv6"] is None or found["ipv6"][:1] in "vV" or _ipv6(found["ipv6"])
+    return match["ipv6"] is None or match["ipv6"][:1] in "vV" or _ipv6(match["ipv6"])
 
 
 def _uri(text: str, form: re.Pattern[str] = _URI) -> bool:
-    found = form.match(text)
-    return found is not None and found["scheme"] is not None and _reference(text, form)
+    match = form.match(text)
+    return match is not None and match["scheme"] is not None and _reference(text, form)
 
 
 def _pointer(text: str) -> bool:
@@ -380,8 +380,8 @@ def _pointer(text: str) -> bool:
 
 
 def _relative_pointer(text: str) -> bool:
-    found = _RELATIVE.fullmatch(text)
-    return found is not None and (found[1] == "#" or _pointer(found[1]))
+    match = _RELATIVE.fullmatch(text)
+    return match is not None and (match[1] == "#" or _pointer(match[1]))
 
 
 def _regex(text: str) -> bool:

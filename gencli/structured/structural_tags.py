@@ -30,10 +30,8 @@ class TagCheck(TextCheck):
 
     def _faults(self, text: str) -> Iterator[str]:
         at = 0
-        while begun := [
-            (text.find(tag[0], at), -len(tag[0]), tag) for tag in self.tags if tag[0] in text[at:]
-        ]:
-            start, _, (begin, ends, check) = min(begun, key=lambda found: found[:2])
+        while begun := [(text.find(t[0], at), -len(t[0]), t) for t in self.tags if t[0] in text[at:]]:
+            start, _, (begin, ends, check) = min(begun, key=lambda match: match[:2])
             at = json_end(text, start + len(begin))
             yield from (
                 f"After {begin!r}: {fault}" for fault in _faults(text[start + len(begin) : at], check)
@@ -103,11 +101,11 @@ class _Builder:
     def _schema(self, value: dict[str, Any], pointer: str) -> dict[str, Any]:
         place = child(pointer, "json_schema")
         check_inside(value["json_schema"], place, self.schemas.deadline)
-        found = embed(value["json_schema"], place, "xgrammar", self.schemas)
-        if found is None:
+        embedded = embed(value["json_schema"], place, "xgrammar", self.schemas)
+        if embedded is None:
             raise SchemaError(f"xgrammar cannot enforce the schema at {place}.", pointer=place)
-        self.findings += found.findings
-        return {"max_whitespace_cnt": found.whitespace, **value, "json_schema": found.schema}
+        self.findings += embedded.findings
+        return {"max_whitespace_cnt": embedded.whitespace, **value, "json_schema": embedded.schema}
 
     def _rewritten(self, value: dict[str, Any], pointer: str) -> dict[str, Any]:
         name, plan = ("pattern", plan_regex) if value["type"] == "regex" else ("grammar", plan_grammar)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal
 
 import regex  # type: ignore[import-untyped]
 
@@ -160,9 +161,9 @@ def plan_lark(text: str) -> Plan:
     return Plan((variant,), "The grammar is in llguidance's Lark.")
 
 
-def _rewritten(kind: str, text: str, backend: str) -> Variant:
+def _rewritten(kind: Literal["ebnf", "lark"], text: str, backend: str) -> Variant:
     note = Finding("", "grammar", "mask", "Read as GBNF and rewritten")
-    return Variant(Constraint("lark" if kind == "lark" else "ebnf", text, backend), Audit(backend, (note,)))
+    return Variant(Constraint(kind, text, backend), Audit(backend, (note,)))
 
 
 def _llguidance_fault(text: str) -> str:
@@ -240,9 +241,9 @@ class _RegexReader:
 
     def _global_flags(self) -> str:
         flags = ""
-        while found := re.compile(r"\(\?([a-z]+)\)").match(self.pattern, self.at):
-            flags = self._flags(found[1], "", flags)
-            self.at = found.end()
+        while match := re.compile(r"\(\?([a-z]+)\)").match(self.pattern, self.at):
+            flags = self._flags(match[1], "", flags)
+            self.at = match.end()
         return flags
 
     def _flags(self, on: str, off: str, before: str) -> str:

@@ -97,15 +97,15 @@ def detect_format(template: str | None, special: frozenset[str] = frozenset()) -
     `special`: texts of special tokens. The output text has no special tokens, so a format that contains one
     cannot be used.
     """
-    for marks, found in _MARKS if template else ():
+    for marks, form in _MARKS if template else ():
         if all(mark in (template or "") for mark in marks):
-            if isinstance(found, str):
-                return GENERIC, f"The template's format ({found}) is not known here; calls are plain JSON."
-            needed = (found.opening + found.begin + found.end).strip()
+            if isinstance(form, str):
+                return GENERIC, f"The template's format ({form}) is not known here; calls are plain JSON."
+            needed = (form.opening + form.begin + form.end).strip()
             lost = next((token for token in sorted(special) if token and token in needed), None)
             if lost:
-                return GENERIC, f"{lost} of the format {found.name} is a special token; calls are plain JSON."
-            return found, ""
+                return GENERIC, f"{lost} of the format {form.name} is a special token; calls are plain JSON."
+            return form, ""
     return GENERIC, "The chat template names no format of tool calls; calls are plain JSON."
 
 
@@ -118,9 +118,9 @@ def parse_calls(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[st
     start = text.index("{") if is_document else text.find(form.begin)
     while start >= 0:
         at = json_end(text, start + form.json_at)
-        found = _read(text[start + form.json_at : at], form)
-        calls += [found] if isinstance(found, Call) else []
-        faults += [found] if isinstance(found, str) else []
+        call = _read(text[start + form.json_at : at], form)
+        calls += [call] if isinstance(call, Call) else []
+        faults += [call] if isinstance(call, str) else []
         if not text.startswith(form.end[1:], at):
             faults.append(f"After a call, {form.end[1:]!r} is missing.")
         start = text.find(form.begin, at)
@@ -130,18 +130,18 @@ def parse_calls(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[st
 
 
 def _parse_list(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[str, ...]]:
-    _, opening, rest = text.partition(form.trigger)
+    _, opening, array = text.partition(form.trigger)
     if not opening:
         return (), ()
     try:
-        values = parse_json(rest)
+        values = parse_json(array)
     except DocumentError as error:
         return (), (f"The list of calls is no JSON: {error.message}",)
-    found = (
+    calls_or_faults = (
         [_call(value, form) for value in values] if isinstance(values, list) else ["The calls are no list."]
     )
-    calls = tuple(item for item in found if isinstance(item, Call))
-    return calls, tuple(item for item in found if isinstance(item, str))
+    calls = tuple(item for item in calls_or_faults if isinstance(item, Call))
+    return calls, tuple(item for item in calls_or_faults if isinstance(item, str))
 
 
 def _read(text: str, form: ToolFormat) -> Call | str:
@@ -152,11 +152,8 @@ def _read(text: str, form: ToolFormat) -> Call | str:
 
 
 def _call(value: Any, form: ToolFormat) -> Call | str:
-    if (
-        not isinstance(value, dict)
-        or value.keys() != {"name", form.key}
-        or not isinstance(value["name"], str)
-    ):
+    is_call = isinstance(value, dict) and value.keys() == {"name", form.key}
+    if not is_call or not isinstance(value["name"], str):
         return f'A call is an object with "name" and "{form.key}", and nothing else.'
     return Call(value["name"], value[form.key])
 
@@ -264,12 +261,12 @@ class CallStream:
 
     def _to_call(self, text: str) -> str:
         """Begin the next call at its object; other text than separators before it ends the calls."""
-        rest = text.lstrip(" \t\r\n[," if self._form.opening else " \t\r\n")
-        if rest.startswith("{"):
+        object_text = text.lstrip(" \t\r\n[," if self._form.opening else " \t\r\n")
+        if object_text.startswith("{"):
             self._call = _StreamedCall(self._form.key)
         else:
-            self.is_over = bool(rest)
-        return rest
+            self.is_over = bool(object_text)
+        return object_text
 
     def _end_call(self) -> None:
         """End the call; if it has no name, it is no call, and the rest is ignored."""

@@ -159,17 +159,17 @@ def _tool(value: Any, pointer: str, deadline: Deadline) -> Tool:
 
 def _parameters(inner: dict[str, Any], pointer: str, deadline: Deadline) -> dict[str, Any]:
     empty = {"properties": {}, "additionalProperties": False}
-    given = inner.get("parameters", empty)
-    if not isinstance(given, dict) or given.get("type", "object") != "object":
+    parameters = inner.get("parameters", empty)
+    if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":
         place = child(pointer, "parameters")
         raise SchemaError(f"The parameters at {place} are the schema of an object.", pointer=place)
-    check_inside(given, child(pointer, "parameters"), deadline)
-    return {"type": "object", **given}
+    check_inside(parameters, child(pointer, "parameters"), deadline)
+    return {"type": "object", **parameters}
 
 
-def _refuse_others(value: dict[str, Any], known: tuple[str, ...], pointer: str) -> None:
-    for name in value.keys() - set(known):
-        hint = nearest(name, known)
+def _refuse_others(value: dict[str, Any], fields: tuple[str, ...], pointer: str) -> None:
+    for name in value.keys() - set(fields):
+        hint = nearest(name, fields)
         raise SchemaError(f"A tool has no field {name!r}, at {pointer}.", pointer=pointer, hint=hint)
 
 
@@ -267,15 +267,7 @@ def _parts(tools: tuple[Tool, ...], backend: str, schemas: Schemas) -> _Parts | 
 def _structural(
     form: ToolFormat, parts: _Parts, choice: str, answer: Embedded | None = None
 ) -> dict[str, Any]:
-    tags = [
-        {
-            "type": "tag",
-            "begin": form.begin + tool.name + form.middle,
-            "content": _document(part),
-            "end": form.end,
-        }
-        for tool, part in parts
-    ]
+    tags = [_tag(form.begin + tool.name + form.middle, _document(part), form.end) for tool, part in parts]
     calls = {
         "type": "tags_with_separator",
         "tags": tags,
@@ -284,17 +276,20 @@ def _structural(
         "stop_after_first": not (form.is_parallel and choice in ("auto", "required")),
     }
     if choice == "auto" and answer is None:
-        around = {"type": "tag", "begin": form.opening, "content": calls, "end": form.closing}
         return {
             "type": "triggered_tags",
             "triggers": [form.trigger],
-            "tags": [around] if form.opening else tags,
+            "tags": [_tag(form.opening, calls, form.closing)] if form.opening else tags,
             "stop_after_first": bool(form.opening) or not form.is_parallel,
         }
     if form.opening:
         ends = [{"type": "const_string", "value": text} for text in (form.opening, form.closing)]
         calls = {"type": "sequence", "elements": [ends[0], calls, ends[1]]}
     return calls if answer is None else {"type": "or", "elements": [_document(answer), calls]}
+
+
+def _tag(begin: str, content: dict[str, Any], end: str) -> dict[str, Any]:
+    return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
 def _document(part: Embedded) -> dict[str, Any]:

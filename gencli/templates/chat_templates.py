@@ -11,21 +11,18 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from threading import Lock
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from gencli.errors import ModelError, UsageError
 from processors.child import OUT_OF_MEMORY, Child, ChildDied, ChildLate
 
-if TYPE_CHECKING:
-    from gencli.text.tokenizer import Tokenizer
-
-
-InstructedMessage = Mapping[str, Any]
-_SYSTEM = ("system", "developer")
+Message = Mapping[str, Any]  # role and content as text; from the server also tool calls
+ROLES = ("system", "developer", "user", "assistant", "tool")
+_SYSTEM = ROLES[:2]
 
 
 class ChatTemplate(Protocol):
-    """Interface of a tokenizer: what its chat template has a place for."""
+    """Interface of a tokenizer: renders conversations, and says what its chat template has a place for."""
 
     @property
     def has_system_turn(self) -> bool:
@@ -34,6 +31,10 @@ class ChatTemplate(Protocol):
 
     def renders_tools(self, tools: Sequence[Any]) -> bool:
         """Whether it writes each of these tools into a conversation."""
+        ...
+
+    def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
+        """Return the prompt text of a conversation."""
         ...
 
 
@@ -63,8 +64,8 @@ class Instructions:
         return self.tools if self.tools and template.renders_tools(self.tools) else ()
 
     def added(
-        self, messages: Sequence[InstructedMessage], template: ChatTemplate, *, has_place: bool
-    ) -> tuple[InstructedMessage, ...]:
+        self, messages: Sequence[Message], template: ChatTemplate, *, has_place: bool
+    ) -> tuple[Message, ...]:
         """Return the messages with the texts: at the end of the system turn, which is made if there is none.
 
         If the template takes no system turn, the texts are before the first message of the user. `has_place`:
@@ -74,15 +75,15 @@ class Instructions:
         if not text:
             return tuple(messages)
         if messages and messages[0]["role"] in _SYSTEM:
-            first, *rest = messages
-            return {**first, "content": _joined(first["content"], text)}, *rest
+            first, *later = messages
+            return {**first, "content": _joined(first["content"], text)}, *later
         if template.has_system_turn:
             return {"role": "system", "content": text}, *messages
-        place = next((n for n, one in enumerate(messages) if one["role"] == "user"), None)
-        if place is None:
+        index = next((n for n, message in enumerate(messages) if message["role"] == "user"), None)
+        if index is None:
             return {"role": "user", "content": text}, *messages
-        asked = {**messages[place], "content": _joined(text, messages[place]["content"])}
-        return *messages[:place], asked, *messages[place + 1 :]
+        asked = {**messages[index], "content": _joined(text, messages[index]["content"])}
+        return *messages[:index], asked, *messages[index + 1 :]
 
     def notices(self, template: ChatTemplate) -> tuple[str, ...]:
         """Return what the user should know about tools in conversations of this model."""
@@ -106,10 +107,6 @@ NOTHING = Instructions()
 
 def _joined(*parts: str) -> str:
     return "\n\n".join(filter(None, parts))
-
-
-Message = Mapping[str, Any]  # role and content as text; from the server also tool calls
-ROLES = ("system", "developer", "user", "assistant", "tool")
 
 
 def check_messages(messages: Any) -> tuple[Message, ...]:
@@ -150,7 +147,7 @@ def text_content(value: Any, name: str) -> str:
 
 def has_system(messages: Sequence[Message]) -> bool:
     """Whether the messages begin with a system message."""
-    return bool(messages) and messages[0].get("role") in ("system", "developer")
+    return bool(messages) and messages[0].get("role") in _SYSTEM
 
 
 def with_system(messages: Sequence[Message], system: str | None) -> tuple[Message, ...]:
@@ -161,7 +158,7 @@ def with_system(messages: Sequence[Message], system: str | None) -> tuple[Messag
 
 
 def render_conversation(
-    tokenizer: Tokenizer,
+    tokenizer: ChatTemplate,
     messages: Sequence[Message],
     *,
     system: str | None = None,
@@ -177,28 +174,27 @@ def render_conversation(
     fails.
     """
     tools = instructions.tools_of(tokenizer)
-    given = {**(variables or {}), **({"tools": list(tools)} if tools else {})}
+    kwargs = {**(variables or {}), **({"tools": list(tools)} if tools else {})}
     messages = instructions.added(with_system(messages, system), tokenizer, has_place=bool(tools))
     if not is_continued:
-        return tokenizer.render_chat(messages, **given)
-    *rest, last = messages
+        return tokenizer.render_chat(messages, **kwargs)
+    *earlier, last = messages
     mark = f"END{secrets.token_hex(8)}"  # templates may strip a content, or quote it
     marked = {**last, "content": last["content"] + mark}
-    given["add_generation_prompt"] = False
-    text, found, _ = tokenizer.render_chat((*rest, marked), **given).rpartition(mark)
-    if not found:
+    kwargs["add_generation_prompt"] = False
+    text, separator, _ = tokenizer.render_chat((*earlier, marked), **kwargs).rpartition(mark)
+    if not separator:
         raise ModelError("The chat template does not write the last message, so no answer can go on with it.")
     return text
 
 
 Form = Literal["text", "parts", "dropped", "refused"]
-ContentMessage = Mapping[str, Any]
 
 _MARK = "Probe7of7the7content"
 _CALL = {"id": "call00000", "type": "function", "function": {"name": "probe", "arguments": {}}}
-_FIRST: ContentMessage = {"role": "user", "content": "Hello"}
+_FIRST: Message = {"role": "user", "content": "Hello"}
 # The shortest conversation with a message of each role; it is the one with the mark.
-_PROBES: dict[str, tuple[ContentMessage, ...]] = {
+_PROBES: dict[str, tuple[Message, ...]] = {
     "user": ({"role": "user", "content": _MARK},),
     "system": ({"role": "system", "content": _MARK}, _FIRST),
     "developer": ({"role": "developer", "content": _MARK}, _FIRST),
@@ -212,18 +208,21 @@ _PROBES: dict[str, tuple[ContentMessage, ...]] = {
 
 
 def content_form(
-    role: str, render: Callable[[Sequence[ContentMessage]], str | None], form_of: Callable[[str], Form]
+    role: str, render: Callable[[Sequence[Message]], str | None], form_of: Callable[[str], Form]
 ) -> Form:
     """Return the form that a template wants for messages of a role.
 
     dropped: the text arrives in no form. refused: the template fails with such a message in any form.
     `render` renders a conversation; None if the template fails. `form_of` is the form of another role.
     """
-    known = {other: form_of(other) for other in {one["role"] for one in _PROBES[role]} - {role}}
+    forms = {other: form_of(other) for other in {message["role"] for message in _PROBES[role]} - {role}}
     is_rendered = False
     for form in ("text", "parts"):
         text = render(
-            [in_form(one, form if one["role"] == role else known[one["role"]]) for one in _PROBES[role]]
+            [
+                in_form(message, form if message["role"] == role else forms[message["role"]])
+                for message in _PROBES[role]
+            ]
         )
         if text is not None and _MARK in text:
             return form
@@ -231,7 +230,7 @@ def content_form(
     return "dropped" if is_rendered else "refused"
 
 
-def in_form(message: ContentMessage, form: Form) -> dict[str, Any]:
+def in_form(message: Message, form: Form) -> dict[str, Any]:
     """Return a message whose content is a text in another form."""
     if form != "parts":
         return dict(message)

@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gencli.config.settings import FLAG, Settings
 from gencli.errors import GencliError, UsageError
 from gencli.files import read_file
 from gencli.structured.schema_inputs import exists
@@ -77,33 +76,24 @@ class PromptTemplate:
 
 
 def read_template(
-    given: str, variables: _Variables = (), *, name: str = "`template`", pipes: bool = True
+    source: str, variables: _Variables = (), *, name: str = "`template`", pipes: bool = True
 ) -> PromptTemplate:
     """Return the template given as text, file or name. Raises UsageError.
 
     `pipes`: the file may be a pipe. `name`: the option's name in messages.
     """
-    if "{" in given:
-        return PromptTemplate(given, name, variables)
-    path = template_file(given) or find_template(given)
+    if "{" in source:
+        return PromptTemplate(source, name, variables)
+    path = template_file(source) or find_template(source)
     try:
         text = read_file(path, _MAX_BYTES, pipes=pipes).decode("utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(
-            f"{name} {given!r} has no {{{{ }}}} in it, and is not a readable file: {reason}.",
+            f"{name} {source!r} has no {{{{ }}}} in it, and is not a readable file: {reason}.",
             hint="Write it as in `template` = 'Summarise: {{ text }}'.",
         ) from None
     return PromptTemplate(text.removesuffix("\n").removesuffix("\r"), str(path), variables)
-
-
-def wanted_template(settings: Settings) -> PromptTemplate | None:
-    """Return the template of the settings with its variables; None without a template. Raises UsageError."""
-    if settings["template"] is None:
-        return None
-    is_typed = settings.origin("template") == FLAG
-    name = settings.name("template")
-    return read_template(settings["template"], settings["vars"], name=name, pipes=is_typed)
 
 
 def _missing(error: str) -> str:

@@ -126,8 +126,6 @@ def _joined(template: Template, variables: Mapping[str, Any], limit: int) -> Ren
     return Rendered("".join(parts))
 
 
-__all__: list[str] = []
-
 _STACK = 8 << 20
 
 

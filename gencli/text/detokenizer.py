@@ -143,11 +143,11 @@ class WindowDecoder(TokenDecoder):
         self._held, self._num_released = [], 0
 
     def _held_text(self) -> str:
-        known = self._decode(self._context) if self._context else ""
+        released = self._decode(self._context) if self._context else ""
         text = self._decode([*self._context, *self._held])
-        while not text.startswith(known):
-            known = known[:-1]  # the new tokens would change text that is already released
-        return text[len(known) :]
+        while not text.startswith(released):
+            released = released[:-1]  # the new tokens would change text that is already released
+        return text[len(released) :]
 
 
 _HEX_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
@@ -188,8 +188,8 @@ class PieceRules:
             return token.encode()
         for old, new in self.replaced:
             token = token.replace(old, new)
-        if self.byte_fallback and (found := _HEX_TOKEN.fullmatch(token)):
-            return bytes.fromhex(found[1])
+        if self.byte_fallback and (hex_token := _HEX_TOKEN.fullmatch(token)):
+            return bytes.fromhex(hex_token[1])
         return token.encode()
 
 

@@ -9,10 +9,7 @@ import unicodedata
 
 from gencli.errors import UsageError
 
-_ESCAPE = re.compile(
-    r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))",
-    re.DOTALL,
-)
+_ESCAPE = re.compile(r"\\(?:x([0-9A-Fa-f]{2})|u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.?))", re.DOTALL)
 _SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "\\": "\\", '"': '"', "'": "'", "0": "\0"}
 _KNOWN = r"""\n \t \r \\ \" \' \0 \xNN \uNNNN \UNNNNNNNN"""
 _JOINERS = "\u200c\u200d"
@@ -56,15 +53,15 @@ def unescape(text: str) -> str:
     return _ESCAPE.sub(_replacement, text)
 
 
-def _replacement(found: re.Match[str]) -> str:
-    escape = found[0]
-    if digits := found[1] or found[2] or found[3]:
+def _replacement(match: re.Match[str]) -> str:
+    escape = match[0]
+    if digits := match[1] or match[2] or match[3]:
         return _character(escape, int(digits, 16))
     if escape == "\\":
         raise UsageError("A backslash at the end escapes nothing.", hint=r"Write \\ for a backslash.")
-    if found[4] in _SIMPLE:
-        return _SIMPLE[found[4]]
-    if found[4] in "xuU":
+    if match[4] in _SIMPLE:
+        return _SIMPLE[match[4]]
+    if match[4] in "xuU":
         raise UsageError(f"The escape {escape} needs 2 (x), 4 (u) or 8 (U) hexadecimal digits.")
     raise UsageError(f"Unknown escape {escape}.", hint=rf"Known are {_KNOWN}; write \\ for a backslash.")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, normalizers, pre_tokenizers, processors
 
@@ -62,7 +62,8 @@ def _load(folder: Path) -> FastTokenizer:
     _check_keys(config)
     model = read_object(folder / "config.json") if (folder / "config.json").exists() else None
     name = class_of(_model_type(model), config["tokenizer_class"])
-    if name != AS_IS and any(str(path).lower().startswith(_BY_NAME) for path in _paths(folder, model)):
+    paths = str(folder), str((model or {}).get("_name_or_path"))
+    if name != AS_IS and any(path.lower().startswith(_BY_NAME) for path in paths):
         raise NeedsTransformers("transformers chooses the class by the name of the model")
     if name == "LlamaTokenizer" and b'"ByteLevel"' in (folder / "tokenizer.json").read_bytes():
         raise NeedsTransformers("a LlamaTokenizer with ByteLevel depends on the version of transformers")
@@ -117,27 +118,22 @@ def _model_type(model: Mapping[str, Any] | None) -> str | None:
     return str(model["model_type"])
 
 
-def _paths(folder: Path, model: Mapping[str, Any] | None) -> tuple[str, str]:
-    return str(folder), str((model or {}).get("_name_or_path"))
-
-
 def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | dict[str, str] | None:
     """Return the chat template, or templates by name. Template files override the configuration."""
     single = folder / "chat_template.jinja"
     files = {"default": single} if single.is_file() else {}
     more = (folder / "additional_chat_templates").glob("*.jinja")
     files |= {path.name.removesuffix(".jinja"): path for path in more if path.is_file()}
-    found: Any = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
-    if found.keys() == {"default"}:
-        return str(found["default"])
-    found = found or config.get("chat_template")
-    if isinstance(found, list):
-        found = {template["name"]: template["template"] for template in found}
-    texts = found.values() if isinstance(found, dict) else [found or ""]
+    templates: Any = {name: path.read_text(encoding="utf-8") for name, path in files.items()}
+    if templates.keys() == {"default"}:
+        return str(templates["default"])
+    templates = templates or config.get("chat_template")
+    if isinstance(templates, list):
+        templates = {template["name"]: template["template"] for template in templates}
+    texts = templates.values() if isinstance(templates, dict) else [templates or ""]
     if not all(isinstance(text, str) for text in texts):
         raise _odd("chat_template")
-    templates: str | dict[str, str] | None = found
-    return templates
+    return cast("str | dict[str, str] | None", templates)
 
 
 def _added_tokens(folder: Path, config: Mapping[str, Any], backend: Tokenizer) -> dict[int, AddedToken]:
@@ -154,34 +150,33 @@ def _added_tokens(folder: Path, config: Mapping[str, Any], backend: Tokenizer) -
 
 def _check_added(added: Mapping[int, AddedToken], backend: Tokenizer) -> None:
     """Raise NeedsTransformers if a class that rebuilds its model would give added tokens other ids."""
-    known = backend.get_added_tokens_decoder()
-    if {key: _state(token) for key, token in added.items()} != {k: _state(t) for k, t in known.items()}:
+    tokens = backend.get_added_tokens_decoder()
+    first, second = ({k: token.__getstate__() for k, token in each.items()} for each in (added, tokens))
+    if first != second:
         raise NeedsTransformers("tokenizer_config.json has other added tokens than tokenizer.json")
     size = backend.get_vocab_size(with_added_tokens=False)
-    new = {token_id for token_id in known if backend.model.id_to_token(token_id) is None}
-    if new != set(range(size, size + len(new))) or max(known.keys() - new, default=-1) >= size:
+    new = {token_id for token_id in tokens if backend.model.id_to_token(token_id) is None}
+    if new != set(range(size, size + len(new))) or max(tokens.keys() - new, default=-1) >= size:
         raise NeedsTransformers("the ids of the added tokens do not follow those of the vocabulary")
-
-
-def _state(token: AddedToken) -> Any:
-    return token.__getstate__()
 
 
 def _named(config: Mapping[str, Any], added: Mapping[int, AddedToken], name: str) -> dict[str, _Token]:
     """Return the named special tokens; names used by the model alone come last."""
     by_text = {token.content: token for token in added.values()}
-    found: dict[str, _Token] = {}
+    named: dict[str, _Token] = {}
     for key in _NAMED:
         if key in config and config[key] is not None:
             token = _token(config[key], key)
-            found[key] = by_text.get(str(token), token)
+            named[key] = by_text.get(str(token), token)
         elif key not in config and key in DEFAULTS[name]:
-            found[key] = DEFAULTS[name][key]
-    own = {key: value for key, value in config.items() if key.endswith("_token") and key not in _KEYS}
+            named[key] = DEFAULTS[name][key]
+    model_tokens = {
+        key: value for key, value in config.items() if key.endswith("_token") and key not in _KEYS
+    }
     if isinstance(config.get("extra_special_tokens"), dict):
-        own |= config["extra_special_tokens"]
-    own = own or config.get("model_specific_special_tokens") or {}
-    return found | {key: _token(value, key) for key, value in own.items()}
+        model_tokens |= config["extra_special_tokens"]
+    model_tokens = model_tokens or config.get("model_specific_special_tokens") or {}
+    return named | {key: _token(value, key) for key, value in model_tokens.items()}
 
 
 def _extra(config: Mapping[str, Any], backend: Tokenizer) -> Iterator[str]:
@@ -189,16 +184,16 @@ def _extra(config: Mapping[str, Any], backend: Tokenizer) -> Iterator[str]:
     if all(config.get(key) for key in _TOKENS[:2]):
         raise NeedsTransformers("it has both additional_special_tokens and extra_special_tokens")
     key = "additional_special_tokens" if config.get("additional_special_tokens") else "extra_special_tokens"
-    found = config.get(key) or []
-    if key == "extra_special_tokens" and isinstance(found, dict):
+    tokens = config.get(key) or []
+    if key == "extra_special_tokens" and isinstance(tokens, dict):
         return  # these tokens have names
-    if not isinstance(found, list) or not all(isinstance(token, str) and token for token in found):
+    if not isinstance(tokens, list) or not all(isinstance(token, str) and token for token in tokens):
         raise _odd(key)
     if key != "extra_special_tokens" and "extra_special_tokens" in config:  # not read by transformers 5.17
         special = {t.content for t in backend.get_added_tokens_decoder().values() if t.special}
-        if not special.issuperset(found):
+        if not special.issuperset(tokens):
             raise NeedsTransformers("additional_special_tokens has tokens that are not special elsewhere")
-    yield from found
+    yield from tokens
 
 
 def _token(value: Any, key: str) -> _Token:
@@ -219,18 +214,14 @@ def _add_tokens(
 ) -> None:
     """Add the tokens of the configuration to those of tokenizer.json, special tokens as special."""
     tokens: list[_Token] = [added[token_id] for token_id in sorted(added)]
-    known = {token.content for token in (*backend.get_added_tokens_decoder().values(), *added.values())}
+    texts = {token.content for token in (*backend.get_added_tokens_decoder().values(), *added.values())}
     for token in (*named.values(), *extra):
-        if str(token) not in known and token not in tokens:
+        if str(token) not in texts and token not in tokens:
             tokens.append(token)
     names = {str(token) for token in named.values()}
-    special = []
-    for token in tokens:
-        if isinstance(token, str):
-            special.append(AddedToken(token, special=True))
-            continue
+    special = [AddedToken(token, special=True) if isinstance(token, str) else token for token in tokens]
+    for token in special:
         token.special = token.special or token.content in names
-        special.append(token)
     if special:
         backend.add_tokens(special)
 
@@ -270,12 +261,7 @@ DEFAULTS: dict[str, dict[str, str]] = {
     "Qwen2Tokenizer": {"unk_token": _END, "eos_token": _END, "pad_token": _END},
     "Qwen3_5Tokenizer": {"unk_token": _END, "eos_token": _END, "pad_token": _END},
     "GPT2Tokenizer": {"unk_token": _END, "bos_token": _END, "eos_token": _END},
-    "GPTNeoXTokenizer": {
-        "unk_token": _END,
-        "bos_token": _END,
-        "eos_token": _END,
-        "pad_token": "<|padding|>",
-    },
+    "GPTNeoXTokenizer": {"unk_token": _END, "bos_token": _END, "eos_token": _END, "pad_token": "<|padding|>"},
 }
 _QWEN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?LETTERS+|\p{N}"
@@ -334,19 +320,14 @@ def build_parts(name: str, backend: Tokenizer, config: Mapping[str, Any], unk: s
     if name == "GPTNeoXTokenizer" and _changes_ids(backend.post_processor):
         parts["post_processor"] = processors.TemplateProcessing(single="$A", pair="$A:0 $B:1")
         changed.append("post_processor")
-    if changed and not _is_known():
+    version = transformers_version()
+    if changed and not (version is not None and _KNOWN[0] <= version <= _KNOWN[1]):
         raise NeedsTransformers(f"{name} may replace the {changed[0].replace('_', '-')} of tokenizer.json")
     for kind, part in parts.items():
         if kind in changed:
             setattr(backend, kind, part)
     for key, value in options.items():
         setattr(model, key, value)
-
-
-def _is_known() -> bool:
-    """Return whether the installed transformers is a version that these tables describe."""
-    found = transformers_version()
-    return found is not None and _KNOWN[0] <= found <= _KNOWN[1]
 
 
 def _options(name: str, unk: str | None) -> dict[str, Any]:
@@ -487,18 +468,18 @@ class FastTokenizer:
 
         Raises ValueError if there is none, or if several have names and none is the default.
         """
-        known = self.chat_template
-        if known is None:
+        templates = self.chat_template
+        if templates is None:
             raise ValueError("the tokenizer has no chat template")
-        if isinstance(known, str):
-            return known if name is None else name
+        if isinstance(templates, str):
+            return templates if name is None else name
         if name is not None:
-            return known.get(name, name)
-        if tools is not None and "tool_use" in known:
-            return known["tool_use"]
-        if "default" not in known:
-            raise ValueError(f"none of its templates is the default: {', '.join(sorted(known))}")
-        return known["default"]
+            return templates.get(name, name)
+        if tools is not None and "tool_use" in templates:
+            return templates["tool_use"]
+        if "default" not in templates:
+            raise ValueError(f"none of its templates is the default: {', '.join(sorted(templates))}")
+        return templates["default"]
 
     def _id_of(self, name: str) -> int | None:
         token = self.special_tokens_map.get(name)

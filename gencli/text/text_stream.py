@@ -355,17 +355,17 @@ def _num_parts(pattern: str) -> int:
     If comments stand between a part and its count, each count is taken for one of the whole pattern.
     """
     if _COMMENTS.search(pattern):
-        return len(pattern) * math.prod(_least(found[1]) for found in _ATOM.finditer(pattern) if found[1])
+        return len(pattern) * math.prod(_least(atom[1]) for atom in _ATOM.finditer(pattern) if atom[1])
     totals, lasts = [0], [0]  # by open group: number of parts, and number of parts of its last item
-    for found in _ATOM.finditer(pattern):
-        if found[1]:
-            more = lasts[-1] * (_least(found[1]) - 1)
+    for atom in _ATOM.finditer(pattern):
+        if atom[1]:
+            more = lasts[-1] * (_least(atom[1]) - 1)
             totals[-1], lasts[-1] = totals[-1] + more, lasts[-1] + more
-        elif found[0] == "(":
+        elif atom[0] == "(":
             totals.append(1)
             lasts.append(0)
         else:
-            size = totals.pop() if (is_end := found[0] == ")" and len(totals) > 1) else 1
+            size = totals.pop() if (is_end := atom[0] == ")" and len(totals) > 1) else 1
             if is_end:
                 lasts.pop()
             totals[-1], lasts[-1] = totals[-1] + size, size
@@ -494,15 +494,11 @@ def _automaton(strings: tuple[str, ...]) -> _StringNode:
         node = queue.popleft()
         for char, child in node.children.items():
             child.fallback = node.fallback.step(char) if node.fallback else root
-            _inherit(child, child.fallback)
+            matches = [match for match in (child.match, child.fallback.match) if match >= 0]
+            child.match = min(matches, default=-1)
+            child.num_held = child.depth if child.children else child.fallback.num_held
             queue.append(child)
     return root
-
-
-def _inherit(node: _StringNode, fallback: _StringNode) -> None:
-    both = [match for match in (node.match, fallback.match) if match >= 0]
-    node.match = min(both, default=-1)
-    node.num_held = node.depth if node.children else fallback.num_held
 
 
 class StringFinder:

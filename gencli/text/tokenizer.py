@@ -315,7 +315,7 @@ class HFTokenizer:
             raise UsageError(f"{', '.join(sorted(reserved))} cannot be an argument of a chat template.")
         kwargs.setdefault("add_generation_prompt", True)
         try:
-            conversation = [in_form(one, self._form(one["role"], kwargs)) for one in messages]
+            conversation = [in_form(message, self._form(message["role"], kwargs)) for message in messages]
             rendered = self._rendered(conversation, kwargs)
         except ModelError:
             raise
@@ -448,22 +448,21 @@ class Infill:
 def infill_of(tokenizer: Tokenizer) -> Infill | None:
     """Return the fill-in-the-middle tokens; None if the tokenizer has none."""
     for names, ends in _FAMILIES:
-        found, others = _ids(tokenizer, names), _ids(tokenizer, ends)
-        if len(found) == len(names):
-            prefix, suffix, middle = found
+        tokens, others = _special_ids(tokenizer, names), _special_ids(tokenizer, ends)
+        if len(tokens) == len(names):
+            prefix, suffix, middle = tokens
             return Infill(prefix, suffix, middle, tuple(others))
     return None
 
 
-def _ids(tokenizer: Tokenizer, names: Iterable[str]) -> list[int]:
-    return [token for name in names if (token := _id(tokenizer, name)) is not None]
-
-
-def _id(tokenizer: Tokenizer, name: str) -> int | None:
-    """Return the id of a token by name; None if the tokenizer reads the name as plain text."""
-    ids = tokenizer.encode(name, special=False)
-    is_token = len(ids) == 1 and _plain(tokenizer.decode(ids, skip_special=False)) == _plain(name)
-    return ids[0] if is_token else None
+def _special_ids(tokenizer: Tokenizer, names: Iterable[str]) -> list[int]:
+    """Return the ids of tokens by name, without names that the tokenizer reads as plain text."""
+    encoded = [(name, tokenizer.encode(name, special=False)) for name in names]
+    return [
+        ids[0]
+        for name, ids in encoded
+        if len(ids) == 1 and _plain(tokenizer.decode(ids, skip_special=False)) == _plain(name)
+    ]
 
 
 def _plain(name: str) -> str:

@@ -14,7 +14,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
+from processors.grammar.forced_tokens import (
+    BACKSLASH,
+    QUOTE,
+    STRING_SIGNS,
+    CanonicalTokenizer,
+    JsonContext,
+)
 from processors.grammar.grammar_backend import Matcher
 from processors.grammar.short_texts import Guide, SearchBudget
 
@@ -25,7 +31,6 @@ _SOON = 8  # position in a completion up to which the end of a known completion 
 _SHORT = 3  # tokens; for a longer completion a shorter one is searched
 _AVOIDED = 4  # uses of any other byte before an escape or a byte of a multi-byte character is tried
 _REMEMBERED = 1024  # cached byte orders
-_QUOTE, _BACKSLASH = _IN_STRINGS = b'"\\'
 # Search order of bytes: closing characters, other characters, white space last.
 _EARLY = b'"}]:,0)>'
 _ORDER = (*_EARLY, *(byte for byte in range(33, 256) if byte not in _EARLY), *range(33))
@@ -46,7 +51,7 @@ class Closer:
         self._bytes = [canonical.byte_ids[byte] for byte in known]
         self._inner = [canonical.byte_ids[byte] for byte in range(128, 192) if byte in canonical.byte_ids]
         # Among paths of equal length the search returns the first, so letters come before punctuation.
-        plain = sorted((byte for byte in known if byte not in _IN_STRINGS), key=_byte_class)
+        plain = sorted((byte for byte in known if byte not in STRING_SIGNS), key=_byte_class)
         self._plain = [canonical.byte_ids[byte] for byte in plain]
         self._ascii = {canonical.byte_ids[byte] for byte in plain if _byte_class(byte) < 2}
         self._words = torch.tensor(self._plain) // 32
@@ -69,20 +74,20 @@ class Closer:
         `hint`: completion of a nearby position; its last tokens often complete this one too. Without `search`
         a string is continued by its rarest bytes until it may end.
         """
-        found: list[int] = []
+        tokens: list[int] = []
         try:
             while not spot.matcher.is_complete():
-                room = most - len(found)
+                room = most - len(tokens)
                 # Deep inside a string the end of the hint no longer fits.
-                is_promising = len(found) < _SOON or not spot.in_string
+                is_promising = len(tokens) < _SOON or not spot.in_string
                 tail = self._tail(spot, hint, room, work) if is_promising else []
                 step = tail or self._step(spot, room, work, search)
-                found += step
-                if not step or len(found) > most:
+                tokens += step
+                if not step or len(tokens) > most:
                     return None
-            return tuple(found)
+            return tuple(tokens)
         finally:
-            spot.rollback(len(found))
+            spot.rollback(len(tokens))
 
     def _tail(self, spot: Spot, hint: tuple[int, ...], most: int, work: SearchBudget) -> list[int]:
         """Accept and return a suffix of the hint that completes the document, or []; short ones first."""
@@ -160,22 +165,21 @@ class Closer:
 
         `_search` fails where a match may restart at each byte, as in .*foo: all masks are equal there.
         """
-        matcher, found = spot.matcher, list[int]()
+        matcher, shortest = spot.matcher, list[int]()
         for text in spot.samples:
             tokens = [self._byte_ids.get(byte, -1) for byte in text.encode()]
             for start in range(len(tokens) - 1, -1, -1):
                 accepted = sum(takewhile(bool, map(matcher.accept, work.each(tokens[start:]))))
                 is_end = accepted == len(tokens) - start and _may_end(matcher, self._end(spot))
                 matcher.rollback(accepted)
-                if is_end and not 0 < len(found) <= accepted:
-                    found = tokens[start:]
+                if is_end and not 0 < len(shortest) <= accepted:
+                    shortest = tokens[start:]
                 if is_end:
                     break
-        return found
+        return shortest
 
     def _end(self, spot: Spot) -> int | None:
-        """Return the token that closes the string at the spot; None outside strings."""
-        return self._byte_ids.get(_QUOTE) if spot.in_string else None
+        return self._byte_ids.get(QUOTE) if spot.in_string else None
 
     def _order(self, spot: Spot) -> list[int]:
         """Return the ids of single bytes in search order.
@@ -210,7 +214,10 @@ class Closer:
                 return []
             accepted = sum(map(matcher.accept, path))
             try:
-                for token in self._legal(mask):
+                flags = (mask[self._words] >> self._bits & 1).tolist()
+                legal = [token for token, flag in zip(self._plain, flags, strict=True) if flag]
+                # ASCII bytes only, if there are any.
+                for token in [token for token in legal if token in self._ascii] or legal:
                     if not work.spend(_MASK_CALLS) or not matcher.accept(token):
                         continue
                     try:
@@ -226,12 +233,6 @@ class Closer:
                 matcher.rollback(accepted)
         return []
 
-    def _legal(self, mask: Tensor) -> list[int]:
-        """Return the ids of single bytes that a mask [W] allows; ASCII bytes only, if there are any."""
-        flags = (mask[self._words] >> self._bits & 1).tolist()
-        legal = [token for token, flag in zip(self._plain, flags, strict=True) if flag]
-        return [token for token in legal if token in self._ascii] or legal
-
 
 def _may_end(matcher: Matcher, end: int | None) -> bool:
     """Whether the token `end` may come next or, if None, whether the document is complete."""
@@ -245,7 +246,7 @@ def _may_end(matcher: Matcher, end: int | None) -> bool:
 
 def _byte_class(byte: int) -> int:
     """Return the class of a byte: 0 letter or digit, 1 punctuation, 2 escape, control or multi-byte."""
-    if byte == _BACKSLASH or not 32 <= byte < 127:
+    if byte == BACKSLASH or not 32 <= byte < 127:
         return 2
     return 0 if chr(byte).isalnum() else 1
 
@@ -309,7 +310,6 @@ class Spot:
 
 Where = Literal["structure", "string", "pattern", "text"]
 _STRUCTURE = b'"\\{}[],:'  # structural characters of JSON
-_STRING_SIGNS = b'"\\'  # characters with a meaning inside a string
 # (n, back): the lead byte of an n-byte UTF-8 character `back` bytes before the end, so that bytes are
 # missing.
 _LEADS = tuple((n, back) for n in (2, 3, 4) for back in range(1, n))
@@ -355,7 +355,6 @@ def _kind(data: bytes, name: Callable[[bytes], bytes]) -> tuple[bytes, int, int]
 
 
 def is_within_character(text: bytes) -> bool:
-    """Whether the text ends inside a UTF-8 character."""
     return text[-1:] >= b"\x80" and _missing(text) > 0
 
 
@@ -378,7 +377,7 @@ def _in_structure(data: bytes) -> bytes:
 
 def _in_pattern(data: bytes) -> bytes:
     """Return the character classes up to the first quote or backslash, then the rest unchanged."""
-    rest = _from_sign(data, _STRING_SIGNS)
+    rest = _from_sign(data, STRING_SIGNS)
     text = data[: len(data) - len(rest)]
     sorts = bytes(sort for sort, _ in groupby(map(_sort, text)))
     return data + b"\0" if len(data) == 1 else sorts + rest  # a single byte is a kind of its own
@@ -397,7 +396,7 @@ def _from_sign(data: bytes, signs: bytes) -> bytes:
 
 _NAMES: dict[Where, Callable[[bytes], bytes]] = {
     "structure": _in_structure,
-    "string": lambda data: _from_sign(data, _STRING_SIGNS),
+    "string": lambda data: _from_sign(data, STRING_SIGNS),
     "pattern": _in_pattern,
     "text": lambda data: data[:1],
 }

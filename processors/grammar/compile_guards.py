@@ -104,7 +104,6 @@ class SlowTokenGuard:
 
     @property
     def is_slow(self) -> bool:
-        """Whether the output must stop here."""
         return self._slow_at is not None
 
     @property
@@ -133,7 +132,6 @@ class SlowTokenGuard:
             self._slow_at = None
 
     def fork(self) -> SlowTokenGuard:
-        """Return an independent copy."""
         return SlowTokenGuard(self._count, self._slow_at, is_watched=self._is_watched)
 
 

@@ -19,14 +19,8 @@ from processors.grammar.grammar_backend import Backend, GrammarVocabulary, load_
 from processors.grammar.grammar_compiler import Portable, Reply, Setup, try_steps
 from processors.request_values import Constraint
 
-__all__: list[str] = []
-
 _STACK = 8 << 20
-_NO_MEMORY = (
-    "MemoryError",
-    "bad_alloc",
-    os.strerror(errno.EAGAIN),
-)  # EAGAIN: no memory for the stack of a thread
+_NO_MEMORY = ("MemoryError", "bad_alloc", os.strerror(errno.EAGAIN))  # EAGAIN: none for a thread's stack
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,10 +62,10 @@ def _compile(backend: Backend, vocabulary: GrammarVocabulary, constraint: Constr
         if seconds > limit and isinstance(backend, Portable):
             return Reply(seconds=seconds, data=backend.dump(grammar))
     except Exception as error:
-        said = str(error) or type(error).__name__
-        if any(words in said for words in _NO_MEMORY):  # the back end may be in an inconsistent state
+        reason = str(error) or type(error).__name__
+        if any(words in reason for words in _NO_MEMORY):  # the back end may be in an inconsistent state
             os._exit(OUT_OF_MEMORY)
-        return Reply(error=said)
+        return Reply(error=reason)
     return Reply(seconds=seconds)
 
 

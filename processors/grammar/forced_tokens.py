@@ -37,7 +37,6 @@ class CanonicalTokenizer:
         self._alone = lru_cache(maxsize=_REMEMBERED)(self._tokenize_alone)
 
     def join(self, before: bytes, token: int) -> bytes:
-        """Return the end of the text after one more token."""
         return (before + self.token_bytes[token])[-_KEPT:]
 
     def tokenize_forced(self, before: bytes, forced: bytes) -> tuple[int, ...]:
@@ -73,7 +72,6 @@ class CanonicalTokenizer:
         return tuple(kept)
 
     def _may_grow(self, data: bytes) -> bool:
-        """Whether a longer token starts with these bytes."""
         index = bisect_right(self._sorted, data)
         return index < len(self._sorted) and self._sorted[index].startswith(data)
 
@@ -101,7 +99,7 @@ _DEFAULT_TEXTS = (
     '{\n  "a": 1,\n  "b": [\n    2\n  ]\n}',
 )
 _STRUCTURAL = b"{}[]:, \n\t\r"
-_QUOTE, _BACKSLASH = b'"\\'
+QUOTE, BACKSLASH = STRING_SIGNS = b'"\\'  # characters with a meaning inside a string
 
 
 class JsonContext(NamedTuple):
@@ -119,9 +117,9 @@ class JsonContext(NamedTuple):
         """Return the context after these bytes."""
         last, in_string, is_escaped, depth = self
         for byte in data:
-            if in_string and (is_escaped or byte == _BACKSLASH):
+            if in_string and (is_escaped or byte == BACKSLASH):
                 is_escaped = not is_escaped
-            elif byte == _QUOTE:
+            elif byte == QUOTE:
                 last, in_string = last + b'"', not in_string
             elif not in_string:
                 is_sign = byte in _STRUCTURAL
@@ -154,7 +152,6 @@ class SeparatorModel:
         return model
 
     def copy(self) -> SeparatorModel:
-        """Return an independent copy."""
         model = SeparatorModel()
         model.signs = self.signs
         model._counts = {context: counts.copy() for context, counts in self._counts.items()}
@@ -171,10 +168,10 @@ class SeparatorModel:
 
     def weights(self, signs: JsonContext) -> dict[int, float]:
         """Return the weight of each known token as the continuation of a context."""
-        found: dict[int, float] = {}
+        weights: dict[int, float] = {}
         for context, factor in signs.contexts():
             counts = self._counts.get(context, {})
             share = factor / (_PRIOR + sum(counts.values()))
             for token, count in counts.items():
-                found[token] = found.get(token, 0.0) + share * count
-        return found
+                weights[token] = weights.get(token, 0.0) + share * count
+        return weights

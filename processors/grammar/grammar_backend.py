@@ -20,7 +20,7 @@ from typing import Protocol, cast
 import torch
 from torch import Tensor
 
-from processors.base import Env
+from processors.base import Env, Vocabulary
 from processors.errors import GrammarError
 from processors.graphs import upload
 from processors.kernels.operations import blocked_bits
@@ -124,25 +124,28 @@ def load_backend(name: str, env: Env) -> Backend:
     return cast(Backend, getattr(import_module(module), attribute)(env))
 
 
+def vocabulary_of(env: Env) -> Vocabulary:
+    """Return the vocabulary. GrammarError without one."""
+    if env.vocabulary is None:
+        raise GrammarError("A grammar works on texts, but there is no tokenizer.")
+    return env.vocabulary
+
+
 class GrammarVocabulary:
     """The bytes of each id; b"" for special and end-of-text ids, and for ids that the tokenizer lacks."""
 
     def __init__(self, env: Env) -> None:
-        if env.vocabulary is None:
-            raise GrammarError("A grammar works on texts, but there is no tokenizer.")
-        known, ends = env.vocabulary.token_bytes, frozenset(env.eos_ids)
-        padding = repeat(b"", env.vocab_size - len(known))
+        token_bytes, ends = vocabulary_of(env).token_bytes, frozenset(env.eos_ids)
+        padding = repeat(b"", env.vocab_size - len(token_bytes))
         self.token_bytes = tuple(
             b"" if token in ends else data
-            for token, data in enumerate((*islice(known, env.vocab_size), *padding))
+            for token, data in enumerate((*islice(token_bytes, env.vocab_size), *padding))
         )
         self.words = -(-env.vocab_size // 32)
-        flags = torch.zeros(self.words, 32, dtype=torch.int64)
-        flags.view(-1)[: env.vocab_size] = torch.tensor([bool(data) for data in self.token_bytes])
-        self.text_mask = (flags << torch.arange(32)).sum(-1).to(torch.int32)  # [ceil(V / 32)]
+        text_ids = torch.tensor([bool(data) for data in self.token_bytes]).nonzero().flatten()
+        self.text_mask = pack(text_ids, self.words)  # [ceil(V / 32)]
 
     def is_text(self, token: int) -> bool:
-        """Whether the id adds bytes to a text."""
         return 0 <= token < len(self.token_bytes) and bool(self.token_bytes[token])
 
 
@@ -160,7 +163,6 @@ def set_ids(masks: Tensor, ids: Sequence[int], allowed: Tensor) -> None:
 
 
 def allows(mask: Tensor, token: int) -> bool:
-    """Whether a mask [W] allows this id."""
     return bool(int(mask[token // 32]) >> token % 32 & 1)
 
 
@@ -251,10 +253,8 @@ class TrieBackend:
     kinds = frozenset({"choice"})
 
     def __init__(self, env: Env) -> None:
-        if env.vocabulary is None:
-            raise GrammarError("A grammar works on texts, but there is no tokenizer.")
         self.tokens: dict[bytes, list[int]] = {}
-        self.token_bytes = env.vocabulary.token_bytes
+        self.token_bytes = vocabulary_of(env).token_bytes
         for token, data in enumerate(self.token_bytes):
             if data:
                 self.tokens.setdefault(data, []).append(token)
@@ -294,7 +294,6 @@ class TrieGrammar:
         self.allowed = lru_cache(maxsize=_REMEMBERED)(self._allowed)
 
     def matcher(self) -> TrieMatcher:
-        """Return a matcher at the start."""
         return TrieMatcher(self)
 
     def remaining(self, prefix: bytes) -> list[bytes]:
@@ -305,9 +304,9 @@ class TrieGrammar:
         return [text[len(prefix) :] for text in self.texts[start:end]]
 
     def _allowed(self, prefix: bytes) -> tuple[int, ...]:
-        longest, known = self.backend.longest, self.backend.tokens
-        begun = {rest[:n] for rest in self.remaining(prefix) for n in range(1, min(len(rest), longest) + 1)}
-        return tuple(token for data in begun if data in known for token in known[data])
+        longest, tokens = self.backend.longest, self.backend.tokens
+        begun = {left[:n] for left in self.remaining(prefix) for n in range(1, min(len(left), longest) + 1)}
+        return tuple(token for data in begun if data in tokens for token in tokens[data])
 
 
 class TrieMatcher(Matcher):
@@ -321,8 +320,8 @@ class TrieMatcher(Matcher):
         return self._grammar.allowed(self._text)
 
     def accept(self, token: int) -> bool:
-        known = self._grammar.backend.token_bytes
-        data = known[token] if 0 <= token < len(known) else b""
+        token_bytes = self._grammar.backend.token_bytes
+        data = token_bytes[token] if 0 <= token < len(token_bytes) else b""
         if not data or not self._grammar.remaining(self._text + data):
             return False
         self._ends.append(len(self._text))

@@ -182,7 +182,6 @@ class TimeLimit:
 
     @property
     def seconds(self) -> float:
-        """Seconds that the compile may take."""
         return min(self.limit, self.left)
 
     def __str__(self) -> str:
@@ -212,7 +211,6 @@ class CompileProcess:
 
     @property
     def is_alive(self) -> bool:
-        """Whether the process still runs."""
         return self._child.is_alive
 
     def close(self) -> None:

@@ -83,7 +83,6 @@ class GrammarState:
         return state
 
     def fork(self) -> GrammarState:
-        """Return an independent copy."""
         separators = self.separators and self.separators.copy()
         return replace(self, matcher=self.matcher.fork(), separators=separators, unread=[*self.unread])
 
@@ -185,8 +184,9 @@ class GrammarState:
         """Return forced tokens and guessed separators that come next; see predict_next."""
         if self.is_done or self.tail is not None:
             return ()
-        here = _shifted(noise, self.count) if noise else None
-        return predict_next(self._spot(), self._updated_separators(), here)
+        count = self.count
+        ahead_noise: Noise | None = (lambda ahead, ids: noise(count + ahead, ids)) if noise else None
+        return predict_next(self._spot(), self._updated_separators(), ahead_noise)
 
     def _updated_separators(self) -> SeparatorModel | None:
         """Return the separator counts, brought up to date with the unread tokens; None outside JSON."""
@@ -214,20 +214,20 @@ class GrammarState:
     def preview(self, tokens: tuple[int, ...]) -> tuple[GrammarStatus, ...]:
         """Return the status after each of the tokens; the matcher is left unchanged."""
         free = min(self.free(tokens), len(tokens))
-        found = [GrammarStatus("free")] * free
+        statuses = [GrammarStatus("free")] * free
         if free and self.free(tokens) == free:  # the last free token completes the marker
-            found[-1] = self._status()
+            statuses[-1] = self._status()
         with self._preview_walk() as walk:
             for token in tokens[free:]:
                 if token in self.rules.ends:
                     is_legal = self.matcher.is_complete()
-                    found.append(GrammarStatus("over" if is_legal else "broken"))
+                    statuses.append(GrammarStatus("over" if is_legal else "broken"))
                     break
                 if not walk(token):
-                    found.append(GrammarStatus("broken"))
+                    statuses.append(GrammarStatus("broken"))
                     break
-                found.append(self._status())
-        return tuple(found)
+                statuses.append(self._status())
+        return tuple(statuses)
 
     def _status(self) -> GrammarStatus:
         if not self.matcher.is_complete():
@@ -242,10 +242,6 @@ class GrammarState:
             yield walk
         finally:
             self.matcher.rollback(walk.accepted)
-
-
-def _shifted(noise: Noise, count: int) -> Noise:
-    return lambda ahead, ids: noise(count + ahead, ids)
 
 
 class _Walk:
@@ -276,17 +272,17 @@ def predict_next(
     `noise(k, ids)` is the Gumbel noise of the k-th next token. It breaks ties between separators with similar
     counts, as in the sampler between tokens with similar logits.
     """
-    probability, found = 1.0, list[tuple[int, float]]()
+    probability, pairs = 1.0, list[tuple[int, float]]()
     try:
-        while probability >= _MIN_PROBABILITY and len(found) < _LIMIT and not spot.matcher.is_complete():
+        while probability >= _MIN_PROBABILITY and len(pairs) < _LIMIT and not spot.matcher.is_complete():
             forced = spot.matcher.forced()
             if run := spot.canonical.tokenize_forced(spot.text, forced):
                 if not all(map(spot.accept, run)):
                     break
             else:
                 probability *= _guess(spot, separators, forced, noise)
-            found += [(token, probability) for token in spot.tokens[len(found) :]]
-        return tuple(pair for pair in found[:_LIMIT] if pair[1] >= _MIN_PROBABILITY)
+            pairs += [(token, probability) for token in spot.tokens[len(pairs) :]]
+        return tuple(pair for pair in pairs[:_LIMIT] if pair[1] >= _MIN_PROBABILITY)
     finally:
         spot.rollback(len(spot.tokens))
 
@@ -295,8 +291,8 @@ def _guess(spot: Spot, separators: SeparatorModel | None, forced: bytes, noise: 
     """Accept the most probable token that starts with the forced bytes; return its probability, 0 if none."""
     if separators is None or spot.signs is None or (spot.signs.in_string and not forced):
         return 0.0
-    weights, known = separators.weights(spot.signs), spot.canonical.token_bytes
-    tokens = [token for token in weights if known[token].startswith(forced)]
+    weights, token_bytes = separators.weights(spot.signs), spot.canonical.token_bytes
+    tokens = [token for token in weights if token_bytes[token].startswith(forced)]
     noises = noise(len(spot.tokens), tokens) if noise and tokens else [0.0] * len(tokens)
     scores = [math.log(weights[token]) + noise_of for token, noise_of in zip(tokens, noises, strict=True)]
     ranked = sorted(zip(scores, tokens, strict=True), reverse=True)
@@ -358,7 +354,7 @@ class Readable:
 
 def _of_escapes(text: bytes) -> Iterator[bytes]:
     """Yield what must not go on an escape that has begun at the end of the text."""
-    begun = next(one for one in _HALVES if text.endswith(one))
+    begun = next(half for half in _HALVES if text.endswith(half))
     before = text[: len(text) - len(begun)]
     if (len(before) - len(before.rstrip(b"\\"))) % 2:
         yield _HALVES[begun]

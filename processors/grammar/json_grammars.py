@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -139,7 +139,7 @@ def _at_least(bag: Bag, count: int) -> list[str]:
     if not bag.many or not bag.once:
         return [_came(bag, "ge", count)]
     ways = range(min(count, len(bag.once)) + 1)
-    return [_any(f"and({_bits(bag, 'ge', one)}, ge({_COUNT}, {count - one}))" for one in ways)]
+    return [_any(f"and({_bits(bag, 'ge', in_once)}, ge({_COUNT}, {count - in_once}))" for in_once in ways)]
 
 
 def _at_most(bag: Bag, count: int) -> list[str]:
@@ -147,7 +147,7 @@ def _at_most(bag: Bag, count: int) -> list[str]:
     if not bag.many or not bag.once:
         return [_came(bag, "le", count)]
     ways = range(min(count, len(bag.once)) + 1)
-    return [_any(f"and({_bits(bag, 'le', one)}, le({_COUNT}, {count - one}))" for one in ways)]
+    return [_any(f"and({_bits(bag, 'le', in_once)}, le({_COUNT}, {count - in_once}))" for in_once in ways)]
 
 
 def _came(bag: Bag, compare: str, count: int) -> str:
@@ -165,7 +165,7 @@ def _any(conditions: Iterable[str]) -> str:
 
 def _if(conditions: Iterable[str]) -> str:
     """Return the `%if` clause that all of these hold; "" without conditions."""
-    text = reduce(lambda all_, one: f"and({all_}, {one})" if all_ else one, conditions, "")
+    text = reduce(lambda all_, condition: f"and({all_}, {condition})" if all_ else condition, conditions, "")
     return f" %if {text}" if text else ""
 
 
@@ -242,12 +242,12 @@ def _space(least: int, most: int) -> str:
 
 def leading(defs: dict[str, Any]) -> frozenset[str]:
     """Return the references to definitions that lead to a marked schema."""
-    found: frozenset[str] = frozenset()
+    marked: frozenset[str] = frozenset()
     while True:
-        more = frozenset(REFERENCE + name for name, below in defs.items() if leads(below, found))
-        if more == found:
-            return found
-        found = more
+        more = frozenset(REFERENCE + name for name, below in defs.items() if leads(below, marked))
+        if more == marked:
+            return marked
+        marked = more
 
 
 def leads(schema: Any, references: frozenset[str]) -> bool:
@@ -256,7 +256,7 @@ def leads(schema: Any, references: frozenset[str]) -> bool:
         return False
     if MARK in schema or schema.get("$ref") in references:
         return True
-    return any(leads(one, references) for one in subschemas(schema))
+    return any(leads(below, references) for below in subschemas(schema))
 
 
 class _LarkWriter:
@@ -269,7 +269,7 @@ class _LarkWriter:
         self._targets: dict[str, Any] = {"#": root}
         for prefix, key in ((REFERENCE, "$defs"), ("#/definitions/", "definitions")):
             below = root.get(key, {}) if isinstance(root, dict) else {}
-            self._targets |= {prefix + name: one for name, one in below.items()}
+            self._targets |= {prefix + name: schema for name, schema in below.items()}
         self._whitespace = whitespace
         self._names: dict[str, str] = {}  # a schema as text -> its rule
         self._leading = leading(self._defs)
@@ -283,7 +283,9 @@ class _LarkWriter:
         if schema is False:
             self.rules["NEVER"] = r"/[^\s\S]/"
             return "NEVER"
-        schema = {} if schema is True else {key: one for key, one in schema.items() if key not in _UNWRITTEN}
+        schema = (
+            {} if schema is True else {key: below for key, below in schema.items() if key not in _UNWRITTEN}
+        )
         key = json.dumps(schema)
         if key not in self._names:
             self._names[key] = name = f"r{len(self._names)}"
@@ -367,16 +369,16 @@ class _LarkWriter:
         return Bag(once=tuple(self.rule({"enum": [value]}) for value in schema["items"]["enum"]), **bounds)
 
     def _array(self, schema: dict[str, Any], name: str) -> str:
-        heads, rest = schema.get("prefixItems", []), schema.get("items", True)
+        heads, tail = schema.get("prefixItems", []), schema.get("items", True)
         least, most = schema.get("minItems", 0), schema.get("maxItems")
         if False in heads:
-            heads, rest = heads[: heads.index(False)], False
+            heads, tail = heads[: heads.index(False)], False
         if most is not None:
-            heads, rest = heads[:most], rest if most > len(heads) else False
+            heads, tail = heads[:most], tail if most > len(heads) else False
         behind = ""  # rules for the text that may follow: brackets may not be nested deeply
-        if rest is not False:
+        if tail is not False:
             low, high = max(0, least - len(heads) - 1), "" if most is None else most - len(heads) - 1
-            item, behind = self.rule(rest), f"{name}_rest"
+            item, behind = self.rule(tail), f"{name}_rest"
             self.rules[behind] = item if high == 0 else f"{item} (COMMA {item}){{{low},{high}}}"
         for index, head in reversed(list(enumerate(heads))):
             more = f" (COMMA {behind}){'?' * (least <= index + 1)}" if behind else ""
@@ -393,8 +395,8 @@ def _parts(schema: dict[str, Any]) -> list[Any]:
         return [{"type": [*_SIMPLE]}, {"type": "array"}, {"type": "object"}]
     types = schema.get("type")
     if schema.keys() == {"type"} and isinstance(types, list):
-        simple = [one for one in types if one in _SIMPLE]
-        nested = [{"type": one} for one in types if one not in _SIMPLE]
+        simple = [kind for kind in types if kind in _SIMPLE]
+        nested = [{"type": kind} for kind in types if kind not in _SIMPLE]
         return [*([{"type": simple}] if simple else []), *nested] if nested else []
     return []
 
@@ -437,15 +439,30 @@ def unmarked(schema: Any) -> Any:
     """Return the schema without marks."""
     if not isinstance(schema, dict):
         return schema
-    found: dict[str, Any] = {}
+    bare = {key: value for key, value in schema.items() if key != MARK}
+    return changed_below(bare, unmarked, _MAPS, _LISTS, bare.keys() - set(_VALUES))
+
+
+def changed_below(
+    schema: dict[str, Any],
+    change: Callable[[Any], Any],
+    maps: Collection[str],
+    lists: Collection[str],
+    single: Collection[str],
+) -> dict[str, Any]:
+    """Return the schema with `change` applied to the subschemas under these keywords, in their order.
+
+    The value of a keyword is a map of subschemas, a list of them, or else one of them.
+    """
+    changed = dict(schema)
     for key, value in schema.items():
-        if key in _MAPS and isinstance(value, dict):
-            found[key] = {name: unmarked(below) for name, below in value.items()}
-        elif isinstance(value, list) and key in _LISTS:
-            found[key] = list(map(unmarked, value))
-        elif key != MARK:
-            found[key] = value if key in _VALUES else unmarked(value)
-    return found
+        if key in maps and isinstance(value, dict):
+            changed[key] = {name: change(below) for name, below in value.items()}
+        elif key in lists and isinstance(value, list):
+            changed[key] = list(map(change, value))
+        elif key in single:
+            changed[key] = change(value)
+    return changed
 
 
 def _string(key: str) -> str:
@@ -487,19 +504,19 @@ def grammar_of_schema(xgrammar: Any, schema: str, whitespace: int) -> str:
     return _spaced(str(grammar), whitespace)
 
 
-def _spaced(grammar: str, most: int) -> str:
+def _spaced(grammar: str, longest: int) -> str:
     """Return the grammar with runs of at most `most` signs of white space, and none before "," and ":".
 
     A count of 0 stays in the grammar: without it xgrammar copies rules into one another, and an object of 800
     optional properties takes five times as long to compile.
     """
-    return _SPACE.sub(lambda run: f"{run[1]}0}}{run[2]}" if run[2] else f"{run[1]}{most}}}", grammar)
+    return _SPACE.sub(lambda run: f"{run[1]}0}}{run[2]}" if run[2] else f"{run[1]}{longest}}}", grammar)
 
 
 _MAX_CHARACTERS = 2000  # of an `enum` that is spelled out; each array and object becomes a rule
 _VALUE_MAPS = ("properties", "patternProperties", "$defs")
-_VALUE_LISTS = ("anyOf", "prefixItems")
-_SINGLE = ("items", "additionalProperties", "contains")
+VALUE_LISTS = ("anyOf", "prefixItems")
+VALUE_SINGLE = ("items", "additionalProperties", "contains")
 
 
 def spelled_out(schema: Any) -> Any:
@@ -508,15 +525,7 @@ def spelled_out(schema: Any) -> Any:
         return schema
     if schema.keys() == {"enum"} and len(json.dumps(schema)) <= _MAX_CHARACTERS:
         return _alternatives(schema["enum"])
-    found = dict(schema)
-    for key, below in schema.items():
-        if key in _VALUE_MAPS and isinstance(below, dict):
-            found[key] = {name: spelled_out(one) for name, one in below.items()}
-        elif key in _VALUE_LISTS and isinstance(below, list):
-            found[key] = list(map(spelled_out, below))
-        elif key in _SINGLE:
-            found[key] = spelled_out(below)
-    return found
+    return changed_below(schema, spelled_out, _VALUE_MAPS, VALUE_LISTS, VALUE_SINGLE)
 
 
 def _alternatives(values: list[Any]) -> dict[str, Any]:

@@ -113,16 +113,16 @@ class LLGuidanceBackend:
         # Options need an object as the schema.
         text = "{}" if schema is True else constraint.text
         options = json_options(constraint.whitespace)
-        found = self._matcher.grammar_from_json_schema(text, overrides=cast(Any, options))
-        return cast(dict[str, Any], json.loads(found)["grammars"][0])
+        grammar = self._matcher.grammar_from_json_schema(text, overrides=cast(Any, options))
+        return cast(dict[str, Any], json.loads(grammar)["grammars"][0])
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
         """Fill the masks; a matcher that reached a limit gets an empty mask."""
-        return fill_by_position(asks, lambda places: self._fill(places, masks))
+        return fill_by_position(asks, lambda rows: self._fill(rows, masks))
 
-    def _fill(self, places: list[tuple[Matcher, int]], masks: Tensor) -> None:
+    def _fill(self, matchers: list[tuple[Matcher, int]], masks: Tensor) -> None:
         rows, words = masks.shape
-        pairs = [(cast(LLGuidanceMatcher, matcher), row) for matcher, row in places]
+        pairs = [(cast(LLGuidanceMatcher, matcher), row) for matcher, row in matchers]
         states = [(matcher.state, row) for matcher, row in pairs if not matcher.pace.is_slow]
         if states:
             size = words * masks.element_size()
@@ -230,7 +230,7 @@ def _shortened(reason: str) -> str:
         "schema too large": "max_grammar_size",
         "Too many items": "step_max_items",
     }
-    found = next((limit for words, limit in limits.items() if words in reason), None)
+    limit = next((name for words, name in limits.items() if words in reason), None)
     reason = re.sub(r"(.)\1{30,}", r"\1\1\1...", reason)  # long repetitions come from the faulty grammar
     short = reason if len(reason) <= 500 else f"{reason[:200]} ... {reason[-300:]}"
-    return f"{short} (limit {found}: {LIMITS[found]:,})" if found else short
+    return f"{short} (limit {limit}: {LIMITS[limit]:,})" if limit else short

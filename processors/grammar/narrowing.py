@@ -77,13 +77,7 @@ class Narrower:
         return Outlook(len(path), is_near, path if is_near else None)
 
     def after(
-        self,
-        before: Outlook,
-        token: int,
-        spot: Callable[[], Spot],
-        count: int,
-        left: int,
-        slack: int = SLACK,
+        self, before: Outlook, token: int, spot: Callable[[], Spot], count: int, left: int, slack: int = SLACK
     ) -> Outlook:
         """Return the outlook after one more token, the `count`-th; `left` tokens remain."""
         reach = before.reach
@@ -106,10 +100,10 @@ class Narrower:
         if before and before[0] == token:
             return before[1:]
         work = SearchBudget(_SEARCH_CALLS)
-        found = self.closer.path(spot, left, work, hint=before)
-        if found is None and before:
-            found = self.closer.find(spot, left, work)
-        return self._found(found, work)
+        path = self.closer.path(spot, left, work, hint=before)
+        if path is None and before:
+            path = self.closer.find(spot, left, work)
+        return self._found(path, work)
 
     def _found(self, path: tuple[int, ...] | None, work: SearchBudget) -> tuple[int, ...] | None:
         self.has_given_up |= path is None and work.is_spent
@@ -227,7 +221,7 @@ def find_triggers(text: str, matcher: Matcher, byte_ids: dict[int, int]) -> tupl
     if not matcher.is_complete():
         return ()
     triggers = {trigger for data in _literals(text) if (trigger := _ending(data, matcher, byte_ids))}
-    return tuple(sorted(one for one in triggers if not any(other in one for other in triggers - {one})))
+    return tuple(sorted(data for data in triggers if not any(other in data for other in triggers - {data})))
 
 
 def _literals(text: str) -> Iterator[bytes]:
@@ -267,16 +261,16 @@ class TriggerTokens:
 
     def completing(self, text: bytes, triggers: Sequence[bytes]) -> list[int]:
         """Return the ids of the tokens with which `text` contains one more trigger."""
-        found = set[int]()
+        ids = set[int]()
         for trigger in triggers:
-            found.update(self._containing(trigger, False))
+            ids.update(self._containing(trigger, False))
             for size in range(1, len(trigger)):
                 if text.endswith(trigger[:size]):
-                    found.update(self._containing(trigger[size:], True))
-        return sorted(found)
+                    ids.update(self._containing(trigger[size:], True))
+        return sorted(ids)
 
     def _scan(self, data: bytes, is_first: bool) -> tuple[int, ...]:
-        known = enumerate(self._token_bytes)
+        numbered = enumerate(self._token_bytes)
         if is_first:
-            return tuple(token for token, text in known if text.startswith(data))
-        return tuple(token for token, text in known if data in text)
+            return tuple(token for token, text in numbered if text.startswith(data))
+        return tuple(token for token, text in numbered if data in text)

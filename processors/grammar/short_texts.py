@@ -1,5 +1,5 @@
 """Texts that lead to short documents: `Guide` has those of a JSON schema, and how much they may grow at
-once, with sample texts of patterns; `Work` is the budget of searches for them.
+once, with sample texts of patterns; `SearchBudget` is the budget of searches for them.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ class Guide:
         Names that the text already has come last: an object has a name once.
         """
         begun = text[text.rfind(b'"') + 1 :]
-        fitting = [one for one in (self.names if of_names else self.values) if one.startswith(begun)]
+        fitting = [text for text in (self.names if of_names else self.values) if text.startswith(begun)]
         if of_names:
-            fitting.sort(key=lambda one: b'"' + one + b'"' in text)
-        return (one[len(begun) :] for one in islice(fitting, _TRIED))
+            fitting.sort(key=lambda name: b'"' + name + b'"' in text)
+        return (whole[len(begun) :] for whole in islice(fitting, _TRIED))
 
 
 def guide_of(constraint: Constraint) -> Guide:
@@ -67,9 +67,10 @@ class _Lengths:
         self._of = dict.fromkeys(map(id, self._schemas), math.inf)
         self._sample = cache(sample)
         for _ in range(_PASSES):
-            # Inner schemas come after outer ones.
-            news = [self._update(schema) for schema in reversed(self._schemas)]
-            if not any(news):
+            before = dict(self._of)
+            for schema in reversed(self._schemas):  # inner schemas come after outer ones
+                self._of[id(schema)] = self._shortest(schema)
+            if self._of == before:
                 break
 
     def guide(self) -> Guide:
@@ -99,28 +100,21 @@ class _Lengths:
             lengths = [self._length(below) for below in _listed(schema, key)]
             yield from (length - min(lengths) for length in lengths if length < math.inf)
 
-    def _update(self, schema: dict[str, Any]) -> bool:
-        before, self._of[id(schema)] = self._of[id(schema)], self._shortest(schema)
-        return before != self._of[id(schema)]
-
     def _length(self, schema: Any) -> float:
         return self._of.get(id(schema), 1.0)
 
     def _shortest(self, schema: dict[str, Any]) -> float:
         if "const" in schema:
-            return len(json.dumps(schema["const"], ensure_ascii=False).encode())
+            return _bytes_of(schema["const"])
         if "enum" in schema:
-            return min(
-                (len(json.dumps(one, ensure_ascii=False).encode()) for one in schema["enum"]), default=1
-            )
+            return min((_bytes_of(value) for value in schema["enum"]), default=1)
         parts = [self._length(self._target(schema["$ref"]))] if "$ref" in schema else []
         parts += [min(map(self._length, schema[key])) for key in ("anyOf", "oneOf") if _listed(schema, key)]
         parts += map(self._length, _listed(schema, "allOf"))
         if "type" in schema or not parts:
             types = schema.get("type", "object" if "properties" in schema else "number")
-            parts.append(
-                min(self._of_type(schema, one) for one in ([types] if isinstance(types, str) else types))
-            )
+            kinds = [types] if isinstance(types, str) else types
+            parts.append(min(self._of_type(schema, kind) for kind in kinds))
         return max(parts)
 
     def _of_type(self, schema: dict[str, Any], kind: str) -> float:
@@ -134,7 +128,7 @@ class _Lengths:
         if kind == "array":
             heads = _listed(schema, "prefixItems")
             least = int(schema.get("minItems", 0))
-            items = [self._length(one) for one in heads[:least]]
+            items = [self._length(head) for head in heads[:least]]
             if not least and "contains" in schema:
                 items, least = [self._length(schema["contains"])], 1
             more = least - len(items)
@@ -164,6 +158,10 @@ def _schemas(root: Any) -> Iterator[dict[str, Any]]:
             waiting += [schema[key] for key in _ONE if key in schema]
             waiting += [below for key in _LISTS for below in _listed(schema, key)]
             waiting += [below for key in _MAPS for below in _mapping(schema, key).values()]
+
+
+def _bytes_of(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False).encode())
 
 
 def _mapping(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
@@ -201,17 +199,17 @@ def samples_of(constraint: Constraint) -> tuple[str, ...]:
 
 def _patterns(schema: Any) -> Iterator[str]:
     """Yield the patterns of texts and of names anywhere in a schema."""
-    found = [schema]
-    while found:
-        value = found.pop()
+    waiting = [schema]
+    while waiting:
+        value = waiting.pop()
         if isinstance(value, dict):
             if isinstance(value.get("pattern"), str):
                 yield value["pattern"]
             if isinstance(value.get("patternProperties"), dict):
                 yield from value["patternProperties"]
-            found += value.values()
+            waiting += value.values()
         elif isinstance(value, list):
-            found += value
+            waiting += value
 
 
 def sample(pattern: str) -> str | None:
@@ -245,7 +243,10 @@ def _part(kind: Any, value: Any) -> str | None:
         return "a"
     if kind in (ops.IN, ops.NOT_LITERAL):
         items = value if kind is ops.IN else [(ops.NEGATE, None), (ops.LITERAL, value)]
-        return next((sign for sign in (*_named(items), *_TRIED_SIGNS) if _is_in(sign, items)), None)
+        is_negated = items[0][0] is ops.NEGATE
+        signs = (*_named(items), *_TRIED_SIGNS)
+        fits = (sign for sign in signs if any(_has(what, of, sign) for what, of in items) != is_negated)
+        return next(fits, None)
     if kind is ops.BRANCH:
         texts = [text for text in map(_text, value[1]) if text is not None]
         return min(texts, key=len, default=None)
@@ -267,11 +268,6 @@ def _named(items: Any) -> Iterator[str]:
             yield chr(value[0])
         elif kind is ops.CATEGORY and value in _OF_CATEGORY:
             yield _OF_CATEGORY[value]
-
-
-def _is_in(sign: str, items: Any) -> bool:
-    is_negated = items[0][0] is ops.NEGATE
-    return any(_has(kind, value, sign) for kind, value in items) != is_negated
 
 
 def _has(kind: Any, value: Any, sign: str) -> bool:
@@ -301,7 +297,6 @@ class SearchBudget:
 
     @property
     def is_spent(self) -> bool:
-        """Whether the budget is used up."""
         return self._left <= 0
 
     def half(self) -> SearchBudget:

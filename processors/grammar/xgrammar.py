@@ -89,15 +89,14 @@ class XGrammarBackend:
             raise GrammarError(f"This is no compiled grammar for this vocabulary: {error}") from error
 
     def start(self, compiled: Any) -> Any:
-        """Return a new matcher of xgrammar."""
         return self._xgrammar.GrammarMatcher(compiled)
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
         """Fill the masks; a matcher that became too slow gets an empty mask."""
-        return fill_by_position(asks, lambda places: self._fill(places, masks))
+        return fill_by_position(asks, lambda rows: self._fill(rows, masks))
 
-    def _fill(self, places: list[tuple[Matcher, int]], masks: Tensor) -> None:
-        pairs = [(cast(XGrammarMatcher, matcher), row) for matcher, row in places]
+    def _fill(self, matchers: list[tuple[Matcher, int]], masks: Tensor) -> None:
+        pairs = [(cast(XGrammarMatcher, matcher), row) for matcher, row in matchers]
         states = [matcher.state for matcher, _ in pairs if not matcher.pace.is_slow]
         rows = [row for matcher, row in pairs if not matcher.pace.is_slow]
         if rows:

@@ -29,13 +29,13 @@ from gencli.cli.stderr import Stderr, interrupts
 from gencli.cli.trace_views import options_of_run
 from gencli.cli.usage import Page, record_text, values_of, with_format
 from gencli.config.job import Jobs, make_job, notices
+from gencli.config.job_parts import wanted_template
 from gencli.config.layers import COMPARED, Side, gather, gather_side, refuse_differences
 from gencli.config.option import Option
 from gencli.config.settings import DEFAULT, FLAG, Layer
 from gencli.errors import GencliError, UsageError
 from gencli.explain.text_sets import MEASURES, VARIED, Axis, cells, read_axis
 from gencli.runtime.machine import importing, quiet_libraries, set_wait
-from gencli.templates.prompt_templates import wanted_template
 from processors.errors import ProcessorsError
 from processors.params import Bounds
 from processors.registry import Registry

@@ -22,13 +22,13 @@ from gencli.cli.stderr import Interrupts, Stderr, interrupts
 from gencli.cli.usage import Page, record_text, with_format
 from gencli.config.conflicts import refuse_quiet_scores, refuse_unwritten_ids, search_notices
 from gencli.config.job import Job, encode_prompt, make_job, notices
+from gencli.config.job_parts import wanted_template
 from gencli.config.layers import gather, has_idle_template
 from gencli.config.settings import CHAT_DEFAULT, DEFAULT, FLAG, Settings, untraced
 from gencli.errors import UsageError
 from gencli.runtime.machine import importing, quiet_libraries, set_wait
 from gencli.scoring.text_scores import CHAIN_KEYS, SCORE_OPTIONS, SCORE_OWN
 from gencli.structured.output_spec import DOCUMENTS
-from gencli.templates.prompt_templates import wanted_template
 
 if TYPE_CHECKING:
     from gencli.cli.commands.generate import Beside
