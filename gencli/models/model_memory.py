@@ -333,13 +333,7 @@ def _fit(
 ) -> CardFit:
     def need(lanes: int, length: int) -> Need:
         return need_of(
-            card,
-            dtype=dtype,
-            device=_CUDA,
-            lanes=lanes,
-            tokens=length,
-            kv_dtype=kv_dtype,
-            quantize=quantize,
+            card, dtype=dtype, device=_CUDA, lanes=lanes, tokens=length, kv_dtype=kv_dtype, quantize=quantize
         )
 
     def is_in(lanes: int, length: int) -> bool:

@@ -147,12 +147,7 @@ class Block:
 
 
 def make_block(
-    group: Sequence[Feed],
-    column: int,
-    window: int | None,
-    *,
-    dtype: torch.dtype,
-    device: torch.device,
+    group: Sequence[Feed], column: int, window: int | None, *, dtype: torch.dtype, device: torch.device
 ) -> Block:
     """Return the block of feeds of equal width in adjacent rows; `column` is the first of their tokens."""
     width = len(group[0].tokens)
@@ -327,13 +322,7 @@ class FixedPlan(DevicePlan):
         rows, positions = self.cells
         mixed = [
             attend_rows(
-                queries[part],
-                buffer,
-                rows[part],
-                positions[part],
-                self._end,
-                **how,
-                together=_TOGETHER,
+                queries[part], buffer, rows[part], positions[part], self._end, **how, together=_TOGETHER
             )
             for part in self._parts
         ]

@@ -267,12 +267,7 @@ def _read_experts(
 
 
 def _stacked(
-    reader: WeightReader,
-    make: ProductMaker,
-    names: list[str],
-    shape: tuple[int, int, int],
-    *,
-    has_bias: bool,
+    reader: WeightReader, make: ProductMaker, names: list[str], shape: tuple[int, int, int], *, has_bias: bool
 ) -> GroupedProduct:
     """Return the products of E experts, whose joined weights are [E, out, in]."""
     count, outputs, inputs = shape

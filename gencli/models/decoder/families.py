@@ -477,10 +477,7 @@ FAMILIES: Mapping[str, tuple[Callable[[Mapping[str, Any]], DecoderSpec], tuple[s
     "mixtral": (_mixtral, ("num_local_experts", "num_experts_per_tok")),
     "gemma": (_gemma, ("use_bidirectional_attention",)),
     "gemma2": (_gemma2, (*_GEMMA_KEYS, *_CAP_KEYS)),
-    "gemma3_text": (
-        _gemma3,
-        (*_GEMMA_KEYS, *_CAP_KEYS, "rope_local_base_freq", "_sliding_window_pattern"),
-    ),
+    "gemma3_text": (_gemma3, (*_GEMMA_KEYS, *_CAP_KEYS, "rope_local_base_freq", "_sliding_window_pattern")),
     "phi3": (_phi3, ()),
     "olmo2": (_olmo2, ()),
     "granite": (

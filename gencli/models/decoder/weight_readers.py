@@ -179,12 +179,7 @@ class SafetensorsReader(PartsReader[StoredTensor]):
         self.unread.difference_update(names)
 
     def stored(
-        self,
-        names: Sequence[str],
-        shape: Sequence[int],
-        dtype: torch.dtype,
-        *,
-        memory: Tensor | None = None,
+        self, names: Sequence[str], shape: Sequence[int], dtype: torch.dtype, *, memory: Tensor | None = None
     ) -> Tensor:
         """Return joined tensors that are stored in `dtype`. Raises ModelError for another one.
 

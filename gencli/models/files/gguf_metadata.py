@@ -297,11 +297,7 @@ def _width(head: GgufHead, arch: str) -> int:
     )
 
 
-_OUTER = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
+_OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _PARTS = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",

@@ -369,10 +369,7 @@ class KeptMaker(ProductMaker):
 
 
 def kept_maker(
-    model: Path,
-    options: KernelOptions,
-    device: torch.device = _CPU,
-    dtype: torch.dtype = torch.float32,
+    model: Path, options: KernelOptions, device: torch.device = _CPU, dtype: torch.dtype = torch.float32
 ) -> KeptMaker:
     """Return the maker for a file, between states in `dtype`.
 
@@ -389,12 +386,7 @@ def kept_maker(
     plain, other = (choose_kernels(Counter(), one, device, options) for one in (dtype, wide))
     dense, rounded = plain.default, other.default
     make = KeptMaker(
-        dense,
-        stacks_experts=plain.stacks_experts,
-        head=plain.head,
-        four=four,
-        rounded=rounded,
-        wide=wide,
+        dense, stacks_experts=plain.stacks_experts, head=plain.head, four=four, rounded=rounded, wide=wide
     )
     kernels: dict[_Form, type[Product]] = {"int4": four, wide: rounded, dtype: dense}
     held = (one for one in held_tensors(read_gguf_head(model)) if len(one.shape) > 1)

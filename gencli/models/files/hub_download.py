@@ -509,8 +509,7 @@ def explain(error: Exception, name: HubName) -> ModelError:
     if isinstance(error, HfHubHTTPError):
         return _refusal(error, name, host)
     return ModelError(
-        f"The connection to {host} failed ({type(error).__name__.lstrip('_')}).",
-        hint=_again(name),
+        f"The connection to {host} failed ({type(error).__name__.lstrip('_')}).", hint=_again(name)
     )
 
 

@@ -126,12 +126,7 @@ def _tiles_torch(
 
 
 def _joined_torch(
-    parts: Tensor,
-    marks: Tensor,
-    positions: Tensor,
-    window: int,
-    dtype: torch.dtype,
-    sinks: Tensor | None,
+    parts: Tensor, marks: Tensor, positions: Tensor, window: int, dtype: torch.dtype, sinks: Tensor | None
 ) -> Tensor:
     """Return the attention [N, Hq * D] of the parts of _parts_torch."""
     tops, totals = marks.unbind(-1)
