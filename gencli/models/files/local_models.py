@@ -10,14 +10,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gencli.config.run_options import BUILT_IN, NO_DRAFTER
 from gencli.errors import ConfigError, ModelError, UsageError
 from gencli.files import locked, other_kind, read_file, replaced
 from gencli.models.files.gguf_header import PART, is_gguf
@@ -129,17 +128,17 @@ def read_aliases() -> dict[str, str]:
     return {name: target for name, target in found.items() if _NAME.fullmatch(name)}
 
 
-def add_alias(name: str, target: str, bundled: tuple[str, ...]) -> str:
-    """Add an alias for a hub name or a folder; return the target. `bundled` names cannot be redefined.
+def add_alias(name: str, target: str, *, taken: Collection[str]) -> str:
+    """Add an alias for a hub name or a folder; return the target. Bundled and `taken` names are none.
 
     Raises UsageError for a name that is already in use, and for a target that is no model name.
     """
     aliases = read_aliases()
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot be an alias.", hint="Letters, digits, dots, dashes, underscores.")
-    if name in (*bundled, *BUILT_IN, NO_DRAFTER):
+    if name in BUNDLED or name in taken:
         raise UsageError(f"{name} means something else already.", hint="Take another name.")
-    if target in bundled:
+    if target in BUNDLED:
         raise UsageError(f"{target} comes with gencli and needs no other name.")
     if target in aliases:
         raise UsageError(f"{target} is itself an alias.", hint=f"Give what it stands for: {aliases[target]}")

@@ -1,10 +1,10 @@
 """A hub on this machine, and a cache of the test's own."""
 
 import pytest
-from tests.models.hub.server import Hub, Repo
 
 from gencli.models.files.local_models import bundled_folder
 from tests.cli.conftest import gencli  # noqa: F401 - a fixture
+from tests.models.hub.server import Hub, Repo
 
 TOKEN = "hf_secretsecretsecret"
 

@@ -1,9 +1,8 @@
 """The commands with models of the hub: what fetches, what refuses to, and what is said."""
 
-from tests.models.hub.server import COMMIT, Repo
-
 from gencli.models.files.local_models import HubName, cached_models, find_snapshot, repository_folder
 from tests.models.cases import case
+from tests.models.hub.server import COMMIT, Repo
 
 NAME = HubName("some/one")
 

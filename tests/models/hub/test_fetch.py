@@ -4,7 +4,6 @@ import os
 import shutil
 
 import pytest
-from tests.models.hub.server import COMMIT, Fault
 
 from gencli.errors import ModelError
 from gencli.models.files.checkpoint import identify
@@ -12,6 +11,7 @@ from gencli.models.files.hub_download import fetch, plan_fetch
 from gencli.models.files.local_models import HubName, find_snapshot, missing_files, repository_folder
 from gencli.runtime.model_loading import ModelChoice, load
 from tests.models.cases import case
+from tests.models.hub.server import COMMIT, Fault
 
 NAME = HubName("some/one")
 

@@ -1,13 +1,13 @@
 """GGUF files of a hub: chosen by quantization or name, with all parts, found again in the cache."""
 
 import pytest
-from tests.models.hub.server import Repo
 
 from gencli.errors import ModelError
 from gencli.models.files.hub_download import plan_fetch
 from gencli.models.files.local_models import HubName, cached_models, choose_gguf, find_local, read_hub_name
 from tests.helpers.gguf_files import write_model
 from tests.models.cases import case
+from tests.models.hub.server import Repo
 from tests.models.tiny_models import build_native
 
 PARTS = [f"m-q8_0-0000{number}-of-00002.gguf" for number in (1, 2)]

@@ -3,11 +3,10 @@
 import time
 from hashlib import sha256
 
+from gencli.models.files.local_models import repository_folder
 from tests.models.hub.server import Fault
 from tests.models.hub.test_commands import NAME, SHORT, WEIGHTS
 from tests.slow.models.hub.test_commands import at_a_terminal
-
-from gencli.models.files.local_models import repository_folder
 
 
 def test_a_process_that_is_killed_is_gone_on_with(gencli, hub, spawn):

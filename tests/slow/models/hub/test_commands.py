@@ -4,12 +4,12 @@ import os
 import sys
 
 import pytest
-from tests.models.hub.conftest import TOKEN
-from tests.models.hub.server import COMMIT
-from tests.models.hub.test_commands import NAME, SHORT, WEIGHTS
 
 from gencli.models.files.local_models import HubName, find_snapshot
 from tests.helpers.terminals import begin, until_closed
+from tests.models.hub.conftest import TOKEN
+from tests.models.hub.server import COMMIT
+from tests.models.hub.test_commands import NAME, SHORT, WEIGHTS
 
 
 def at_a_terminal(*arguments, answer=b"", env=()):

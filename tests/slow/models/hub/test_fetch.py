@@ -4,15 +4,15 @@ import shutil
 from hashlib import sha256
 
 import pytest
-from tests.models.hub.conftest import TOKEN, shards
-from tests.models.hub.server import Fault, Repo
-from tests.models.hub.test_fetch import NAME, WEIGHTS, check_waits, pull
 
 from gencli.errors import ModelError
 from gencli.models.files.hub_download import plan_fetch
 from gencli.models.files.local_models import HubName, find_snapshot, missing_files, repository_folder
 from gencli.runtime.model_loading import ModelChoice, load
 from tests.models.cases import case
+from tests.models.hub.conftest import TOKEN, shards
+from tests.models.hub.server import Fault, Repo
+from tests.models.hub.test_fetch import NAME, WEIGHTS, check_waits, pull
 
 
 def blob_of(hub, path=WEIGHTS, repo="some/one"):
