@@ -78,7 +78,8 @@ def pick_dtype(
         return _DTYPES[kept], f"{kept}: the checkpoint is {stored}"
     if kept == "float32":
         return torch.float32, f"float32: the checkpoint is {stored}"
-    if feature := _cpu_bf16():
+    features: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    if feature := next((name for name in _CPU_BF16 if features.get(name)), ""):
         return torch.bfloat16, f"bfloat16: the checkpoint is {stored} and this CPU computes it ({feature})"
     return torch.float32, f"float32: the checkpoint is {stored}, and this CPU does not compute bfloat16"
 
@@ -152,12 +153,6 @@ def _devices() -> list[str]:
     if torch.cuda.is_available():
         return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     return ["cpu", "mps"] if torch.backends.mps.is_available() else ["cpu"]
-
-
-def _cpu_bf16() -> str:
-    """Return the CPU feature that computes bfloat16; "" without one."""
-    features: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
-    return next((name for name in _CPU_BF16 if features.get(name)), "")
 
 
 CudaGraphs = Literal["auto", "on", "off"]

@@ -42,7 +42,6 @@ class Need:
 
     @property
     def total(self) -> int:
-        """The sum of what is known."""
         return self.weights + (self.kv or 0) + self.step
 
 
@@ -150,15 +149,12 @@ def check_fit(
         for option, least in _smaller(card, dtype, device, weights)
         if least + lane <= free
     ]
+    others = f" beside {' and '.join(beside)}" if beside else ""
     raise ModelError(
         f"{card.folder} needs {size(weights)} for its weights in {name} and {size(lane)} for the keys and "
-        f"values of {STEP} tokens; {device} has {size(max(0, free))} free{_beside(beside)}.",
+        f"values of {STEP} tokens; {device} has {size(max(0, free))} free{others}.",
         hint=f"{' or '.join(fitting) or 'A smaller model'} fits; `memory_check` = off tries anyway.",
     )
-
-
-def _beside(models: Sequence[str]) -> str:
-    return f" beside {' and '.join(models)}" if models else ""
 
 
 def _smaller(card: Card, dtype: torch.dtype, device: torch.device, weights: int) -> Iterator[tuple[str, int]]:

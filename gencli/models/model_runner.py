@@ -97,33 +97,27 @@ class ModelRunner(Protocol):
     @property
     def spec(self) -> ModelSpec:
         """Properties of the loaded model."""
-        ...
 
     def forward(self, plan: StepPlan) -> Tensor:
         """Feed every lane of the plan; return the wanted logits [plan.num_rows, V] in feed order.
 
         Logits are a new tensor in the model's dtype, on its device; the caller may edit it.
         """
-        ...
 
     def truncate(self, lane: int, length: int) -> None:
         """Truncate the lane to its first `length` tokens (rejected drafts).
 
         No-op if it holds no more. Raises ModelError if it does and not `spec.can_rollback`.
         """
-        ...
 
     def fork(self, source: int, target: int) -> None:
         """Copy lane `source` to lane `target`; the two are independent afterwards."""
-        ...
 
     def release(self, lane: int) -> None:
         """Empty the lane: its next feed starts at 0. No error if it is empty."""
-        ...
 
     def free_cache(self) -> None:
         """Free the memory of the lanes; all of them must be empty."""
-        ...
 
 
 class LayeredRunner(ModelRunner, Protocol):
@@ -133,7 +127,6 @@ class LayeredRunner(ModelRunner, Protocol):
         self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
     ) -> tuple[Tensor, Inner]:
         """As `forward`; return also the logits of these layers, and the last states of these lanes."""
-        ...
 
 
 class AheadRunner(LayeredRunner, Protocol):
@@ -145,7 +138,6 @@ class AheadRunner(LayeredRunner, Protocol):
         The ids are on the model's device, and the host does not wait for them. None where the buffers of the
         lanes would have to grow. After that, and after an exception, the lanes hold what they held.
         """
-        ...
 
 
 def as_wide(logits: Tensor, width: int, device: torch.device) -> Tensor:
@@ -162,23 +154,18 @@ class Lanes(Protocol):
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
         """Feed the lanes; return the wanted logits [R, V] in feed order."""
-        ...
 
     def truncate(self, lane: int, length: int) -> None:
         """Truncate the lane to `length` tokens, fewer than it holds."""
-        ...
 
     def fork(self, source: int, target: int) -> None:
         """Copy one lane to an empty one."""
-        ...
 
     def release(self, lane: int) -> None:
         """Empty the lane."""
-        ...
 
     def free_cache(self) -> None:
         """Free the memory of the lanes; all of them must be empty."""
-        ...
 
 
 class AheadLanes(Protocol):
@@ -186,11 +173,9 @@ class AheadLanes(Protocol):
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds of one token without growing; no lane is empty."""
-        ...
 
     def forward(self, feeds: tuple[Feed, ...], *, ids: Tensor) -> Tensor:
         """As Lanes.forward, for one token a feed: `ids` [N] int64 in place of those of the feeds."""
-        ...
 
 
 class LaneRunner(ABC):
@@ -208,7 +193,6 @@ class LaneRunner(ABC):
 
     @property
     def spec(self) -> ModelSpec:
-        """Properties of the loaded model."""
         return self._spec
 
     def forward(self, plan: StepPlan) -> Tensor:
@@ -249,7 +233,6 @@ class LaneRunner(ABC):
         self._lengths.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy lane `source` to lane `target`."""
         self._lengths.check_fork(source, target)
         with torch.inference_mode():
             self._lanes.release(target)
@@ -257,13 +240,11 @@ class LaneRunner(ABC):
         self._lengths.fork(source, target)
 
     def release(self, lane: int) -> None:
-        """Empty the lane."""
         with torch.inference_mode():
             self._lanes.release(lane)
         self._lengths.release(lane)
 
     def free_cache(self) -> None:
-        """Free the memory of the lanes; all of them must be empty."""
         self._lanes.free_cache()
         if self._spec.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -300,7 +281,6 @@ class PrefixLane:
         self.truncate(length)
 
     def clear(self) -> None:
-        """Empty the lane."""
         self._runner.release(self.number)
         self.tokens.clear()
 
@@ -342,7 +322,6 @@ class PrefixLanes:
             lane.truncate(own)
 
     def clear(self) -> None:
-        """Empty all lanes."""
         for lane in self._lanes.values():
             lane.clear()
         self._lanes.clear()

@@ -36,31 +36,25 @@ class Leader:
 
     @property
     def spec(self) -> ModelSpec:
-        """Properties of the loaded model."""
         return self._runner.spec
 
     def forward(self, plan: StepPlan) -> Tensor:
-        """Feed the plan; return the wanted logits [plan.num_rows, V] in feed order."""
         self._broadcast("forward", plan)
         return self._runner.forward(plan)
 
     def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane to its first `length` tokens."""
         self._broadcast("truncate", lane, length)
         self._runner.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy lane `source` to lane `target`."""
         self._broadcast("fork", source, target)
         self._runner.fork(source, target)
 
     def release(self, lane: int) -> None:
-        """Empty the lane."""
         self._broadcast("release", lane)
         self._runner.release(lane)
 
     def free_cache(self) -> None:
-        """Free the memory of the lanes."""
         self._broadcast("free_cache")
         self._runner.free_cache()
 
@@ -97,11 +91,9 @@ class Queue(Protocol):
 
     def begin(self) -> AbstractContextManager[None]:
         """Enqueue the work of this context here, after all work that the current stream already has."""
-        ...
 
     def publish(self, result: Tensor) -> None:
         """Make the current stream wait until `result`, which this queue computes, is ready."""
-        ...
 
 
 class CudaQueue:
@@ -228,20 +220,16 @@ class FakeRunner:
 
     @property
     def spec(self) -> ModelSpec:
-        """Properties of the table."""
         return self._spec
 
     def length(self, lane: int) -> int:
-        """Number of tokens the lane holds."""
         return self._lengths[lane]
 
     def forward(self, plan: StepPlan) -> Tensor:
-        """Feed the plan; return the wanted logits [plan.num_rows, V] in feed order."""
         fed = [token for feed in plan.feeds for token in feed.tokens[len(feed.tokens) - feed.num_logits :]]
         return self._feed(plan, upload_ints(fed, self._spec.device))
 
     def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor:
-        """As `forward`, with the tokens `ids` [N] of the device in place of those of the feeds."""
         return self._feed(plan, ids)
 
     def forward_layers(
@@ -263,15 +251,12 @@ class FakeRunner:
         return logits
 
     def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane to its first `length` tokens."""
         self._lengths.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy lane `source` to lane `target`."""
         self._lengths.fork(source, target)
 
     def release(self, lane: int) -> None:
-        """Empty the lane."""
         self._lengths.release(lane)
 
     def free_cache(self) -> None:

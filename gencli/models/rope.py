@@ -266,7 +266,6 @@ class LongRopeLanes:
         self._held: dict[int, _LaneText] = {}
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
-        """Feed the lanes; return the wanted logits [R, V] in feed order."""
         parts = [self._parts(feed) for feed in feeds]
         logits: list[list[Tensor]] = [[] for _ in feeds]
         for number in range(max(map(len, parts))):
@@ -279,13 +278,11 @@ class LongRopeLanes:
         return torch.cat([rows for own in logits for rows in own])
 
     def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane to `length` tokens, fewer than it holds."""
         self._inner.truncate(lane, length)
         self._lengths.truncate(lane, length)
         del self._held[lane].tokens[length:]
 
     def fork(self, source: int, target: int) -> None:
-        """Copy one lane to an empty one."""
         self._inner.fork(source, target)
         self._lengths.fork(source, target)
         if source in self._held:
@@ -293,13 +290,11 @@ class LongRopeLanes:
             self._held[target] = _LaneText([*held.tokens], held.factors)
 
     def release(self, lane: int) -> None:
-        """Empty the lane."""
         self._inner.release(lane)
         self._lengths.release(lane)
         self._held.pop(lane, None)
 
     def free_cache(self) -> None:
-        """Free the memory of the lanes; all of them must be empty."""
         self._inner.free_cache()
 
     def _parts(self, feed: Feed) -> list[tuple[int, int, int]]:

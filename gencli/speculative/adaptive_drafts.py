@@ -27,16 +27,12 @@ _TRIAL = 4  # steps of a trial, with one draft token each
 _REST, _LONGEST_REST = 64, 1024  # steps without drafts before a trial: first, and after repeated doubling
 
 
-def _slot_acceptance() -> Acceptance:
-    return Acceptance(weight=4, fading=0.95)
-
-
 @dataclass(slots=True)
 class _DraftSlot:
     """A sample: its requested number of draft tokens (None: adaptive), and its acceptance rate."""
 
     length: int | None
-    acceptance: Acceptance = field(default_factory=_slot_acceptance)
+    acceptance: Acceptance = field(default_factory=lambda: Acceptance(weight=4, fading=0.95))
 
 
 class AdaptiveDrafter(Drafter):
@@ -78,7 +74,9 @@ class AdaptiveDrafter(Drafter):
         self._inner.trim()
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        lengths = self._lengths(asks)
+        fixed = {a.slot: min(n, a.most) for a in asks if (n := self._slots[a.slot].length) is not None}
+        free = [ask for ask in asks if ask.slot not in fixed]
+        lengths = fixed | (self._adaptive_lengths(free) if free else {})
         wanted = [replace(ask, most=lengths[ask.slot]) for ask in asks if lengths[ask.slot]]
         start = self._clock()
         runs = self._inner.propose(wanted) if wanted else ()
@@ -124,13 +122,8 @@ class AdaptiveDrafter(Drafter):
         extra = min((step.seconds + self._seconds) / plain - 1, usual)
         self._balance = max(self._balance + extra - step.accepted / step.lanes, -_MAX_CREDIT)
 
-    def _lengths(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
-        """Number of draft tokens to ask for, by slot."""
-        fixed = {a.slot: min(n, a.most) for a in asks if (n := self._slots[a.slot].length) is not None}
-        free = [ask for ask in asks if ask.slot not in fixed]
-        return fixed | (self._adaptive_lengths(free) if free else {})
-
     def _adaptive_lengths(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
+        """Number of draft tokens to ask for, by slot."""
         none = dict.fromkeys((ask.slot for ask in asks), 0)
         if self._pause:
             self._pause -= 1
@@ -299,7 +292,6 @@ class Costs:
         return _lower_quartile(self._draft) if self._draft else None
 
     def add_plain(self, lanes: int, seconds: float) -> None:
-        """Record the time of a plain step."""
         self._plain.setdefault(lanes, deque(maxlen=_MEMORY)).append(seconds)
 
     def add_verify(self, drafts: float, extra: float, *, longest: int) -> None:

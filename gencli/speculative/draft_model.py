@@ -261,11 +261,9 @@ class DraftLanes:
         self._lanes[slot] = DraftLane(self._cache[slot], request)
 
     def release(self, slot: int) -> None:
-        """End the sample of a slot."""
         self._lanes[slot].request = None
 
     def trim(self) -> None:
-        """Empty all lanes and give back their memory."""
         self._cache.clear()
         self._lanes.clear()
         self._runner.free_cache()
@@ -276,7 +274,8 @@ class DraftLanes:
         behind = [ask for ask in able if self._lag(ask) > _MAX_LAG]
         self.is_reading = bool(behind)
         self._waiting = [ask for ask in behind if self._lanes[ask.slot].may_wait]
-        while urgent := [ask for ask in behind if self._is_urgent(ask)]:
+        urgent = [ask for ask in behind if not self._lanes[ask.slot].may_wait]
+        while urgent := [ask for ask in urgent if self._lag(ask) > _MAX_LAG]:
             self._read(urgent)
         waiting = {ask.slot for ask in self._waiting}
         return [ask for ask in able if ask.slot not in waiting]
@@ -292,9 +291,6 @@ class DraftLanes:
     def extend(self, parts: Mapping[int, tuple[int, ...]]) -> torch.Tensor:
         """Feed tokens by slot. Return the logits [len(parts), V] after the last token of each."""
         return self._feed([Feed(slot, len(self._lanes[slot].cached), part) for slot, part in parts.items()])
-
-    def _is_urgent(self, ask: DraftAsk) -> bool:
-        return not self._lanes[ask.slot].may_wait and self._lag(ask) > _MAX_LAG
 
     def _lag(self, ask: DraftAsk) -> int:
         return len(ask.tokens) - len(self._lanes[ask.slot].cached)
@@ -418,7 +414,6 @@ class DraftSampler:
 
 @lru_cache(256)
 def _own_seed(seed: int) -> int:
-    """Return the seed of a draft's draw that is independent of the target's."""
     return signed(row_key(seed, 0, Stream.DRAFT))
 
 

@@ -11,8 +11,6 @@ from gencli.speculative.drafter import Text
 from gencli.text.tokenizer import Tokenizer
 from processors.grammar.forced_tokens import tokens_behind
 
-__all__ = ["Transcript", "Translation"]
-
 _EXAMPLE = "The cat, and 12 dogs."
 
 
@@ -115,7 +113,6 @@ class Transcript:
         self.num_read = 0  # number of target tokens so far
 
     def fork(self) -> Transcript:
-        """Return an independent copy."""
         other = copy.copy(self)
         other._utf8, other._settled = copy.copy(self._utf8), self._settled.copy()
         return other
@@ -127,7 +124,6 @@ class Transcript:
 
     @property
     def tokens(self) -> Text:
-        """The text in tokens of the draft model."""
         if self._spelled is None:
             self._spelled = self._spell()
         return Text(self._settled, self._spelled)
@@ -174,7 +170,8 @@ class Transcript:
         tokens, data, rest = self._spell(), self._open.encode(), b""
         for i in range(len(tokens) - 1, 0, -1):
             rest = self._translation.draft.token_bytes[tokens[i]] + rest
-            if len(rest) >= _OPEN_BYTES and data.endswith(rest) and _begins_a_character(rest):
+            begins_character = len(rest) >= _OPEN_BYTES and rest[0] & 0xC0 != 0x80
+            if begins_character and data.endswith(rest):
                 self._advance(tokens[:i], len(self._open) - len(rest.decode()))
                 return
         # The tokens do not spell the text exactly, so any boundary is as good.
@@ -185,7 +182,3 @@ class Transcript:
         self._settled += tokens
         self._before = (self._before + self._open[:boundary])[-_ANCHOR:]
         self._open = self._open[boundary:]
-
-
-def _begins_a_character(data: bytes) -> bool:
-    return data[0] & 0xC0 != 0x80

@@ -187,7 +187,6 @@ class SdpaPlan:
         self._blocks: dict[int | None, list[Block]] = {}
 
     def store(self, held: Tensor, buffer: Tensor) -> None:
-        """Write keys and values, as AttentionPlan.store."""
         if len(self._feeds) == 1:
             feed = self._feeds[0]
             buffer[feed.lane, :, feed.start : feed.end] = held.transpose(0, 1)
@@ -195,7 +194,6 @@ class SdpaPlan:
             buffer.transpose(1, 2)[self._cells] = held
 
     def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as AttentionPlan.attend."""
         window, scaled = how["window"], (how["scale"], how["cap"], how.get("sinks"))
         if window not in self._blocks:
             self._blocks[window] = self._make(window)
@@ -264,7 +262,6 @@ class MixedPlan(DevicePlan):
         self._plan = DecodePlan(cells[0][self._short], cells[1][self._short], end) if short else None
 
     def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as DevicePlan.attend."""
         out = queries.new_empty(len(queries), queries[0].numel())
         if self._plan is not None:
             asked = queries[self._short]
@@ -281,7 +278,6 @@ class ChunkPlan(DevicePlan):
         self.cells, self._feed = cells, feed
 
     def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as DevicePlan.attend."""
         feed, kv_heads, window = self._feed, buffer.shape[1] // 2, how["window"]
         first = max(0, feed.start + 1 - window) if window else 0
         held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
@@ -318,7 +314,6 @@ class FixedPlan(DevicePlan):
         self._parts = [slice(start, start + size) for start in range(0, len(rows), size)]
 
     def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as DevicePlan.attend."""
         rows, positions = self.cells
         mixed = [
             attend_rows(
@@ -340,7 +335,6 @@ class DecodePlan(DevicePlan):
         self.cells, self._end = (rows, positions), end
 
     def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as DevicePlan.attend."""
         return attend_rows(queries, buffer, *self.cells, self._end, **how)
 
 
@@ -378,11 +372,9 @@ class TiledPlan:
         self._parts: dict[int | None, tuple[list[_Short], list[tuple[Feed, Block]]]] = {}
 
     def store(self, held: Tensor, buffer: Tensor) -> None:
-        """Write keys and values, as AttentionPlan.store."""
         buffer.view(-1).scatter_(0, self._cells, held.reshape(-1))
 
     def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as AttentionPlan.attend."""
         window, scale, cap, sinks = how["window"], how["scale"], how["cap"], how.get("sinks")
         if window not in self._parts:
             self._parts[window] = self._make(window)
@@ -544,7 +536,6 @@ class BagTables:
         return Bags((heads, self._num_heads // heads), tables, torch.where(is_seen, 0.0, -torch.inf))
 
     def clear(self) -> None:
-        """Free the kept tables."""
         self._kept.clear()
 
     def _make(self, spans: _Spans, shape: Sequence[int]) -> _Tables:

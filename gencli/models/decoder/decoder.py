@@ -22,11 +22,13 @@ from gencli.models.decoder.attention_plans import (
     AttentionPlan,
     BagTables,
     Cells,
+    DecodePlan,
     DevicePlan,
     SdpaPlan,
     TiledPlan,
+    device_plan,
 )
-from gencli.models.decoder.decoder_layers import Experts, Layer, Pass, read_layer, read_norm
+from gencli.models.decoder.decoder_layers import Experts, Layer, Pass, fused_layers, read_layer, read_norm
 from gencli.models.decoder.families import DecoderSpec
 from gencli.models.decoder.kernels.layer_kernels import Norm
 from gencli.models.decoder.products.dense_products import Product
@@ -177,6 +179,9 @@ class DecoderRunner(LaneRunner):
         )
         kept_format = _kept_format(checkpoint, number, bits, make)
         notices = _widened(folder, number, where, is_kept=is_kept) if bits is None else ()
+        unused_notices = (
+            [f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}"] if unused else []
+        )
         return cls(
             decoder,
             name=str(folder),
@@ -187,7 +192,7 @@ class DecoderRunner(LaneRunner):
             quantization=" and ".join(kept_kinds(folder)) if is_kept else kept_format,
             kernels=make,
             kv_dtype=kv_number,
-            notices=(*notices, *_rounded(make), *_unused(unused)),
+            notices=(*notices, *_rounded(make), *unused_notices),
             graphs=graphs,
         )
 
@@ -230,7 +235,6 @@ def _widened(folder: Path, dtype: torch.dtype, device: torch.device, *, is_kept:
 
 
 def _rounded(make: ProductMaker) -> Iterator[str]:
-    """Yield what to say of activations that are rounded like the weights."""
     if make.rounds_activations:
         yield (
             "With weights of 8 bits this CPU rounds activations to 8 bits too, with one scale for each row; "
@@ -238,16 +242,9 @@ def _rounded(make: ProductMaker) -> Iterator[str]:
         )
 
 
-def _unused(names: Sequence[str]) -> Iterator[str]:
-    """Yield what to say of tensors that the decoder does not use."""
-    if names:
-        yield f"{len(names)} tensors of the checkpoint are not used, such as {names[0]}"
-
-
 def _graphs(
     choice: CudaGraphs, spec: DecoderSpec, dtype: torch.dtype, device: torch.device, options: KernelOptions
 ) -> Graphs | None:
-    """Return what runs the decode steps, as make_graphs, for a decoder that is not loaded yet."""
     reads_experts = spec.experts is not None and not can_stack(dtype, device, options)
     return make_graphs(choice, why_no_graphs(spec, reads_experts=reads_experts), device)
 
@@ -361,8 +358,6 @@ class DecoderLanes:
         ropes = self._ropes(feeds, packed[1], length)
         step: Pass[AttentionPlan] | Pass[DevicePlan]
         if packed.is_cuda:
-            from gencli.models.decoder.attention_plans import device_plan
-
             end = -(-length // STEP) * STEP
             step = Pass(device_plan(feeds, (packed[2], packed[1]), end, is_fixed=self._is_fixed), ropes)
         else:
@@ -390,16 +385,13 @@ class DecoderLanes:
         """No-op: tokens beyond a lane's length are not read."""
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the keys and values of one lane to another."""
         self._store.fork(source, target)
 
     def release(self, lane: int) -> None:
-        """Zero the lane and free its row."""
         self._store.wipe(lane)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all buffers."""
         return sum(buffer.nbytes for buffer in self._buffers)
 
     def free_cache(self) -> None:
@@ -440,13 +432,10 @@ class DecodeSteps:
         return self._steps(feeds, rows, placed, capacity, lambda inputs: self._run(inputs, buffers), ids)
 
     def free(self) -> None:
-        """Drop the graphs, whose buffers are freed."""
         self._steps.free()
 
     def _run(self, inputs: StaticInputs, buffers: Sequence[Tensor]) -> Tensor:
         """Run the decoder on static tensors; return the logits [rows, V]."""
-        from gencli.models.decoder.attention_plans import DecodePlan
-
         tables = self._decoder.tables
         ropes = tuple(table.rows(inputs.positions, inputs.factors, 0) for table in tables)
         plan = DecodePlan(inputs.rows, inputs.positions, inputs.end)
@@ -480,16 +469,13 @@ class Decoder:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of states and logits."""
         return self.embeddings.dtype
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return self.embeddings.device
 
     def first(self, count: int) -> Decoder:
-        """Return the decoder of the first `count` layers, sharing all weights."""
         return replace(self, layers=self.layers[:count])
 
     def __call__(
@@ -510,8 +496,6 @@ class Decoder:
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
         if isinstance(step.plan, DevicePlan):
-            from gencli.models.decoder.decoder_layers import fused_layers
-
             states, last_states = fused_layers(
                 self.layers,
                 self.norm,

@@ -74,7 +74,6 @@ class _Attention:
 
     @property
     def scoring(self) -> Scoring:
-        """Parameters of the layer's attention."""
         spec = self.spec
         window = spec.windows[self.index]
         return {"window": window, "scale": spec.scale, "cap": spec.score_cap, "sinks": self.sinks}
@@ -90,7 +89,6 @@ class _Mlp:
     limit: float
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return [N, H] for `states` [N, H]."""
         gate, up = self.gate_up(states).chunk(2, -1)
         return self.down(self.act(gate, up, self.limit))
 
@@ -105,7 +103,6 @@ class Experts:
     is_normalized: bool
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return [N, H] for `states` [N, H]."""
         shares = self.router(states).softmax(-1, dtype=torch.float32)
         weights, chosen = shares.topk(self.used, -1)
         if self.is_normalized:
@@ -295,7 +292,6 @@ class _Sum:
     scale: float = 1.0
 
     def value(self) -> Tensor:
-        """Return the states [N, H]."""
         return self.states if self.more is None else added(self.states, self.more, self.post, self.scale)
 
     def value_and_norm(self, norm: Norm | None) -> tuple[Tensor, Tensor]:
@@ -394,7 +390,6 @@ class StackedExperts:
     gate_limit: float = 0.0
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return [N, H] for `states` [N, H]."""
         used = self.spec.used
         block = min(product.rows_of_tile(len(states) * used) for product in (self.gate_up, self.down))
         shares, lists, tiles = routed(self.router(states), used, self.spec.is_normalized, block)

@@ -364,20 +364,17 @@ _GEMMA_NORMS = TensorNames(
 
 
 def _gemma(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
-    hidden = int(config["hidden_size"])
     if config.get("use_bidirectional_attention"):
         raise Unsupported("its attention looks ahead")
+    activation = str(config.get("hidden_activation") or config.get("hidden_act") or "gelu_pytorch_tanh")
+    if activation == "gelu":  # gemma's first files name the wrong one
+        activation = "gelu_pytorch_tanh"
     return base_spec(
-        {"tie_word_embeddings": True, **config, "hidden_act": None, "hidden_activation": _gemma_act(config)},
+        {"tie_word_embeddings": True, **config, "hidden_act": None, "hidden_activation": activation},
         norm_offset=1.0,
-        embedding_scale=hidden**0.5,
+        embedding_scale=int(config["hidden_size"]) ** 0.5,
         **changes,
     )
-
-
-def _gemma_act(config: Mapping[str, Any]) -> str:
-    act = config.get("hidden_activation") or config.get("hidden_act") or "gelu_pytorch_tanh"
-    return "gelu_pytorch_tanh" if act == "gelu" else str(act)  # gemma's first files name the wrong one
 
 
 def _gemma2(config: Mapping[str, Any]) -> DecoderSpec:

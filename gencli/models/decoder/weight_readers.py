@@ -43,14 +43,12 @@ class WeightReader(Protocol):
 
     def read(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return a tensor. Raises ModelError if it is absent or has another shape."""
-        ...
 
     def joined(self, names: Sequence[str], shape: Sequence[int], *, memory: Tensor | None = None) -> Tensor:
         """Return tensors joined along their first dimension, [sum of first dimensions, ...].
 
         `memory` [N] is used for them if it is large enough. Raises ModelError as `read` does.
         """
-        ...
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
         """Yield slices [rows, in] of joined matrices [out, in], to be quantized, valid until the next one.
@@ -59,18 +57,15 @@ class WeightReader(Protocol):
 
         Raises ModelError as `read` does.
         """
-        ...
 
     def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
         """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
-        ...
 
     def codes(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Tensor, ...] | None:
         """Return joined matrices [out, in] in the file's codes and scales, as a GroupedProduct takes them.
 
         None for numbers, and for codes that it does not take. Raises ModelError as `read` does.
         """
-        ...
 
 
 class TensorPart(Protocol):
@@ -111,7 +106,6 @@ class PartsReader(WeightReader, ABC, Generic[P]):
         """Read a tensor into `target`."""
 
     def read(self, name: str, shape: Sequence[int]) -> Tensor:
-        """Return a tensor. Raises ModelError if it is absent or has another shape."""
         return self.joined([name], shape)
 
     def joined(
@@ -136,7 +130,6 @@ class PartsReader(WeightReader, ABC, Generic[P]):
         return joined
 
     def codes(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Tensor, ...] | None:
-        """Return None: the matrices are numbers."""
         return None
 
     def _count(self, nbytes: int) -> None:
@@ -168,7 +161,6 @@ class SafetensorsReader(PartsReader[StoredTensor]):
         self._files.read_into(part.name, target, self._count)
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield slices [rows, in] of joined matrices, as WeightReader.slices."""
         inputs, parts = shape[1], self.check(names, shape)
         scratch = torch.empty(max(1, SLICE // max(1, inputs)), inputs)
         for name, part in zip(names, parts, strict=True):
@@ -192,7 +184,6 @@ class SafetensorsReader(PartsReader[StoredTensor]):
         return self.joined(names, shape, dtype=dtype, memory=memory)
 
     def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
-        """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
         (stored,) = self.check([name], shape)
         if name in self.unread:
             self.unread.discard(name)
@@ -200,7 +191,6 @@ class SafetensorsReader(PartsReader[StoredTensor]):
         return StoredEmbeddings(stored, self._files.open(name), self.dtype)
 
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[StoredTensor]:
-        """Return where tensors lie, as PartsReader.check."""
         parts = [self._stored(name) for name in names]
         shapes = [part.shape for part in parts]
         is_joinable = all(one and one[1:] == shapes[0][1:] for one in shapes)
@@ -261,12 +251,10 @@ class JoinedExpertsReader(SafetensorsReader):
     _kept: tuple[tuple[str, int], tuple[Tensor, ...]] | None = None
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """Return the names of the stored tensors that have the numbers of a tensor."""
         place = self._place(name)
         return (name,) if place is None else tuple(stored.name for stored in place.tensors)
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield slices [rows, in] of joined matrices, as WeightReader.slices."""
         if not any(map(self._place, names)):
             yield from super().slices(names, shape)
             return
@@ -278,7 +266,6 @@ class JoinedExpertsReader(SafetensorsReader):
             self._read(part.name)
 
     def joined(self, names: Sequence[str], shape: Sequence[int], **options: Any) -> Tensor:
-        """Return joined tensors, as PartsReader.joined."""
         made = super().joined(names, shape, **options)
         for name in names:
             self._read(name)
@@ -341,7 +328,6 @@ class JoinedExpertsReader(SafetensorsReader):
         return _ExpertPlace(held, int(number), first, step, is_transposed=kind == "weight" and len(held) == 1)
 
     def _widened(self, place: _ExpertPlace) -> Tensor:
-        """Return the numbers of a tensor of an expert, [out, in] or [out]."""
         whole, *scales = self._parts(place)
         own = (whole.t() if place.is_transposed else whole)[place.first :: place.step]
         return widened_mxfp4(own, scales[0][place.first :: place.step]) if scales else own
@@ -386,7 +372,6 @@ class HeldEmbeddings(Embeddings):
         self.dtype, self.device = weight.dtype, weight.device
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Return the embeddings [N, H] of `ids` [N]."""
         return embedding(ids, self._weight)
 
 
@@ -398,7 +383,6 @@ class Int8Embeddings(Embeddings):
         self.dtype, self.device = dtype, weights.codes.device
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Return the embeddings [N, H] of `ids` [N]."""
         return self._weights.rows(ids).to(self.dtype)
 
 
@@ -507,7 +491,6 @@ class TensorFiles:
 
 @contextmanager
 def open_tensors(tensors: Mapping[str, StoredTensor]) -> Iterator[TensorFiles]:
-    """Open the files of tensors for reading."""
     with ExitStack() as stack:
         yield TensorFiles(tensors, stack)
 

@@ -68,7 +68,6 @@ class Checkpoint:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the config names a quantization method."""
         return "quantization_config" in self.config
 
     @property

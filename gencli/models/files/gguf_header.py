@@ -60,7 +60,6 @@ class Cursor:
         self._end = min(len(data), _MAX_HEADER)
 
     def damaged(self, problem: str) -> ModelError:
-        """Return the error for the file."""
         return ModelError(f"{self.path} is damaged: {problem}.", hint=HINT)
 
     def number(self, code: str) -> int | float | bool:
@@ -88,7 +87,6 @@ class Cursor:
         return self._decoded(start, self.at)
 
     def texts(self, count: int) -> Iterator[str]:
-        """Yield `count` texts."""
         for start, end in self._spans(count):
             yield self._decoded(start, end)
 
@@ -177,11 +175,9 @@ class GgufHead:
     files: tuple[Path, ...]
 
     def text(self, key: str) -> str | None:
-        """Return a text."""
         return self._value(key, str, "a text")
 
     def flag(self, key: str) -> bool | None:
-        """Return true or false."""
         return self._value(key, bool, "true or false")
 
     def count(self, key: str) -> int | None:
@@ -202,7 +198,6 @@ class GgufHead:
         return found
 
     def texts(self, key: str) -> list[str] | None:
-        """Return an array of texts."""
         found = self._array(key, "texts")
         if found is None:
             return None
@@ -212,7 +207,6 @@ class GgufHead:
             return list(Cursor(self.path, data, found.start).texts(found.count))
 
     def numbers(self, key: str) -> array[int] | array[float] | None:
-        """Return an array of numbers."""
         found = self._array(key, "numbers")
         if found is None:
             return None
@@ -245,7 +239,6 @@ class GgufHead:
         return named if default is None else {"default": default, **named}
 
     def wrong(self, key: str, problem: str, *, hint: str = HINT) -> ModelError:
-        """Return the error for a metadata value."""
         return ModelError(f"{self.path}: {key} {problem}.", hint=hint)
 
     def _value(self, key: str, kind: type[_T], name: str) -> _T | None:
@@ -453,7 +446,8 @@ def kept_kinds(model: Path) -> tuple[str, ...]:
     """Return the number formats of a GGUF file's matrices whose bits can be kept; () for another model."""
     if not is_gguf(model):
         return ()
-    return tuple(sorted({tensor.kind.name for tensor in _matrices(read_gguf_head(model))} & KEPT))
+    held = held_tensors(read_gguf_head(model))
+    return tuple(sorted({tensor.kind.name for tensor in held if len(tensor.shape) > 1} & KEPT))
 
 
 def held_tensors(head: GgufHead) -> Iterator[GgufTensor]:
@@ -489,7 +483,3 @@ def widening(model: Path, to: str, number_bytes: int, *, is_kept: bool) -> tuple
     kinds = sorted({tensor.kind.name for tensor in wide})
     size = sum(math.prod(tensor.shape) for tensor in wide) * number_bytes / 2**30
     return (f"{' and '.join(kinds)} {'is' if len(kinds) == 1 else 'are'} widened to {to}: {size:.1f} GiB",)
-
-
-def _matrices(head: GgufHead) -> Iterator[GgufTensor]:
-    return (tensor for tensor in held_tensors(head) if len(tensor.shape) > 1)

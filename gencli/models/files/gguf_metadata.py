@@ -231,7 +231,10 @@ def rope_config(head: GgufHead, arch: str) -> dict[str, Any]:
     if arch == "gemma3":
         near = {"rope_theta": head.number("gemma3.rope.freq_base_swa") or _THETA}
         return {"rope_parameters": {"full_attention": values, "sliding_attention": near}}
-    return {"rope_parameters": values, "partial_rotary_factor": _share(head, arch)}
+    dims, width = _dims(head, arch), _width(head, arch)
+    # The share of a head that is rotated has half a value more: share times width is rounded down.
+    share = None if dims == width else (dims + 0.5) / width
+    return {"rope_parameters": values, "partial_rotary_factor": share}
 
 
 def _values(head: GgufHead, arch: str) -> dict[str, Any]:
@@ -281,13 +284,6 @@ def _dims(head: GgufHead, arch: str) -> int:
     if dims % 2 or not 2 <= dims <= width:
         raise head.wrong(f"{arch}.rope.dimension_count", f"is {dims} for heads of {width} values")
     return dims
-
-
-def _share(head: GgufHead, arch: str) -> float | None:
-    """Return the share of a head that is rotated; None for all of it."""
-    dims, width = _dims(head, arch), _width(head, arch)
-    # Half a value more, because the share times the width is rounded down.
-    return None if dims == width else (dims + 0.5) / width
 
 
 def _width(head: GgufHead, arch: str) -> int:
@@ -369,18 +365,16 @@ def _places(head: GgufHead, arch: str, tensor: GgufTensor) -> Iterator[tuple[str
         yield tensor.name, GgufPlace(tensor, tensor.shape)
     elif part not in _EXPERTS:
         added = 1.0 if arch in _NORMS_PLUS_1 and part.endswith("norm") else 0.0
-        heads = _heads(head, arch, part) if arch in _REORDERED else 0
+        heads = 0
+        if arch in _REORDERED and part in ("attn_q", "attn_k"):
+            heads = head.count(f"{arch}.attention.head_count") or 0
+            if part == "attn_k":
+                heads = head.count(f"{arch}.attention.head_count_kv") or heads
         yield f"{prefix}{names[part]}.{kind}", GgufPlace(tensor, tensor.shape, heads=heads, added=added)
     elif len(tensor.shape) == 3 and tensor.shape[0] <= _MAX_EXPERTS:
         for number in range(tensor.shape[0]):
             name = f"{prefix}{names[part].format(number)}.{kind}"
             yield name, GgufPlace(tensor, tensor.shape[1:], first=number * tensor.shape[1])
-
-
-def _heads(head: GgufHead, arch: str, part: str) -> int:
-    """Return the number of heads of queries or keys, 0 for another part."""
-    heads = head.count(f"{arch}.attention.head_count") or 0
-    return {"attn_q": heads, "attn_k": head.count(f"{arch}.attention.head_count_kv") or heads}.get(part, 0)
 
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)

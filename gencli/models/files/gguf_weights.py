@@ -76,15 +76,12 @@ class GgufReader(PartsReader[GgufPlace]):
         return name in self._places
 
     def kind(self, name: str) -> Kind:
-        """Return the number format of a tensor. Raises ModelError if it is absent or cannot be read."""
         return self._find(name).tensor.kind
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor. Raises ModelError if it is absent or cannot be read."""
         return self._find(name).shape
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield widened slices [rows, in] of joined matrices, as WeightReader.slices."""
         for place in self.check(names, shape):
             yield from self._wide_rows(place)
         self.unread.difference_update(names)
@@ -108,7 +105,6 @@ class GgufReader(PartsReader[GgufPlace]):
         return GgufEmbeddings(place.tensor, open_regular(place.tensor.path), self.dtype)
 
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[GgufPlace]:
-        """Return where tensors lie, as PartsReader.check."""
         places = [self._find(name) for name in names]
         shapes = [place.shape for place in places]
         whole = (sum(one[0] for one in shapes), *shapes[0][1:])
@@ -262,7 +258,6 @@ class RoundedProduct(Product):
         self.nbytes = self._inner.nbytes
 
     def __call__(self, given: Tensor) -> Tensor:
-        """Return the product [N, out] with `given` [N, in], float32."""
         made = self._inner(given.bfloat16()).float()
         return made if self._bias is None else made.add_(self._bias)
 
@@ -278,7 +273,6 @@ class JoinedProduct(Product):
         self.nbytes = sum(product.nbytes for product in products)
 
     def __call__(self, given: Tensor) -> Tensor:
-        """Return the products [N, sum of out] with `given` [N, in]."""
         return torch.cat([product(given) for product in self._products], -1)
 
 
@@ -336,12 +330,10 @@ class KeptMaker(ProductMaker):
 
     @property
     def is_invariant(self) -> bool:
-        """Whether the bits of a row are the same among any number of rows."""
         return all(kernel.is_invariant for kernel in self.used)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the kernels."""
         return tuple(sorted({kernel.kernel for kernel in self.used}))
 
     def _product(

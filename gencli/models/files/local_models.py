@@ -27,7 +27,6 @@ BUNDLED = ("tiny", "tiny-draft", "fake")
 
 
 def bundled_folder(name: str) -> Path:
-    """Return the folder of a bundled model."""
     return Path(str(files("gencli") / "assets" / name))
 
 
@@ -104,7 +103,6 @@ _MAX_BYTES = 2**20  # of the file
 
 
 def alias_file() -> Path:
-    """Return the path of the alias file."""
     from platformdirs import user_config_path
 
     return user_config_path("gencli") / "aliases.json"
@@ -146,9 +144,8 @@ def add_alias(name: str, target: str, *, taken: Collection[str]) -> str:
         raise UsageError(f"The alias {other} stands for {name}.", hint="Take another name.")
     path = Path(os.path.expanduser(target))
     if path.is_dir() or (is_gguf(path) and path.is_file()):
-        target = (
-            os.path.abspath(path) if is_gguf(path) else str(path.resolve())
-        )  # blobs of the hub have no suffix
+        # Blobs of the hub have no suffix.
+        target = os.path.abspath(path) if is_gguf(path) else str(path.resolve())
     elif read_hub_name(target) is None:
         raise UsageError(f"{target!r} is neither a folder nor a GGUF file nor the name of a model.")
     _write({**aliases, name: target})
@@ -211,7 +208,6 @@ def hub_cache() -> Path:
 
 
 def endpoint() -> str:
-    """Return the address of the hub."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
@@ -224,7 +220,6 @@ def is_offline() -> str | None:
 
 
 def repository_folder(name: HubName) -> Path:
-    """Return the folder of a repository in the cache."""
     return hub_cache() / (_PREFIX + name.repo.replace("/", "--"))
 
 
@@ -323,17 +318,12 @@ def missing_files(folder: Path, *, with_code: bool = False) -> tuple[str, ...]:
         is_pickle = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
         needed = [] if is_pickle else [WEIGHTS]  # pickles are complete, although they cannot be loaded
     if with_code:
-        needed += _code(folder)
+        classes = read_object_if_any(folder / "config.json").get("auto_map")
+        texts = classes.values() if isinstance(classes, dict) else ()
+        modules = (text for text in texts if isinstance(text, str) and "--" not in text)
+        needed += sorted({f"{text.partition('.')[0]}.py" for text in modules})
     broken = [path.name for path in folder.iterdir() if path.is_symlink() and not path.exists()]
     return tuple(dict.fromkeys([*(name for name in needed if not (folder / name).is_file()), *broken]))
-
-
-def _code(folder: Path) -> list[str]:
-    """Return the model's own Python modules listed in its configuration."""
-    named = read_object_if_any(folder / "config.json").get("auto_map")
-    texts = named.values() if isinstance(named, dict) else ()
-    own = (text for text in texts if isinstance(text, str) and "--" not in text)
-    return sorted({f"{text.partition('.')[0]}.py" for text in own})
 
 
 def disk_bytes(folder: Path) -> int:

@@ -1,5 +1,5 @@
 """Facts of a model without loading weights: sizes and formats from config.json and the headers of
-safetensors files, its chat template, and its vocabulary.
+safetensors files, its chat template, and the ids that end a text.
 """
 
 from __future__ import annotations
@@ -106,7 +106,23 @@ def read_card(folder: Path) -> Card:
 def card_of(folder: Path, config: Mapping[str, Any], weights: Weights, spec: DecoderSpec | None) -> Card:
     """Return the card of a model whose files were read. Raises ModelError for a damaged configuration."""
     try:
-        return _card(folder, config, weights, spec)
+        text = text_part(config)
+        is_plain = _is_plain(text)
+        sizes = (text.get(key) for key in CONTEXT_KEYS)
+        return Card(
+            folder=folder,
+            model_type=str(config.get("model_type", "?")),
+            architecture=", ".join(map(str, config.get("architectures") or ["?"])),
+            context=next((size for size in sizes if isinstance(size, int) and size > 0), None),
+            vocabulary=text.get("vocab_size"),
+            has_chat_template=has_template(folder),
+            weights=weights,
+            lanes="shared" if is_plain and not _runs_alone(config.get("model_type")) else "own",
+            can_rollback=is_plain and config.get("model_type") != "rwkv",  # its state is in no cache
+            layers=text.get("num_hidden_layers") or text.get("n_layer"),
+            kv_values=_kv_values(text) if is_plain else None,
+            spec=spec,
+        )
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise ModelError(f"{folder / 'config.json'} has a value of the wrong kind: {error}.") from None
 
@@ -115,26 +131,6 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the text model's part of a configuration: all of it, or one key of a multimodal model."""
     parts = (config.get(key) for key in ("text_config", "llm_config"))
     return next((part for part in parts if isinstance(part, dict)), config)
-
-
-def _card(folder: Path, config: Mapping[str, Any], weights: Weights, spec: DecoderSpec | None) -> Card:
-    text = text_part(config)
-    is_plain = _is_plain(text)
-    sizes = (text.get(key) for key in CONTEXT_KEYS)
-    return Card(
-        folder=folder,
-        model_type=str(config.get("model_type", "?")),
-        architecture=", ".join(map(str, config.get("architectures") or ["?"])),
-        context=next((size for size in sizes if isinstance(size, int) and size > 0), None),
-        vocabulary=text.get("vocab_size"),
-        has_chat_template=has_template(folder),
-        weights=weights,
-        lanes="shared" if is_plain and not _runs_alone(config.get("model_type")) else "own",
-        can_rollback=is_plain and config.get("model_type") != "rwkv",  # its state is in no cache
-        layers=text.get("num_hidden_layers") or text.get("n_layer"),
-        kv_values=_kv_values(text) if is_plain else None,
-        spec=spec,
-    )
 
 
 def _runs_alone(model_type: object) -> bool:
@@ -242,7 +238,11 @@ def declared_template(name: str) -> tuple[str | None, frozenset[str]]:
         return _for_tools(head.chat_template), read_vocabulary(head).special
     config = read_object_if_any(folder / "tokenizer_config.json")
     decoded = config.get("added_tokens_decoder")
-    tokens = (*_added(folder), *(decoded.values() if isinstance(decoded, dict) else ()))
+    added = read_object_if_any(folder / "tokenizer.json").get("added_tokens")
+    tokens = [
+        *(added if isinstance(added, list) else ()),
+        *(decoded.values() if isinstance(decoded, dict) else ()),
+    ]
     special = [
         str(token.get("content")) for token in tokens if isinstance(token, dict) and token.get("special")
     ]
@@ -267,11 +267,6 @@ def _template(folder: Path, config: dict[str, Any]) -> str | None:
         named = {str(entry.get("name")): entry.get("template") for entry in found if isinstance(entry, dict)}
         found = _for_tools(named)
     return found if isinstance(found, str) else None
-
-
-def _added(folder: Path) -> list[dict[str, Any]]:
-    found = read_object_if_any(folder / "tokenizer.json").get("added_tokens", [])
-    return found if isinstance(found, list) else []
 
 
 def declared_ends(folder: Path) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from gencli.errors import ModelError
 from gencli.files import open_regular, read_file
@@ -80,7 +80,6 @@ class StoredTensor:
 
     @property
     def count(self) -> int:
-        """The number of numbers."""
         return math.prod(self.shape)
 
 
@@ -116,21 +115,16 @@ def _read_head(file: Path) -> tuple[Mapping[str, Any], int, int]:
     """
     try:
         with open_regular(file) as stream:
-            head, start = _table(stream)
-            return head, start, stream.seek(0, os.SEEK_END)
+            length = int.from_bytes(stream.read(8), "little")
+            if not 0 < length <= _MAX_HEADER_BYTES:
+                raise ValueError("its head has no length")
+            head = json.loads(stream.read(length))
+            head.pop("__metadata__", None)
+            if not all(map(_is_tensor, head.values())):
+                raise ValueError("its head is no table of tensors")
+            return head, 8 + length, stream.seek(0, os.SEEK_END)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(file, str(error)) from None
-
-
-def _table(stream: BinaryIO) -> tuple[Mapping[str, Any], int]:
-    length = int.from_bytes(stream.read(8), "little")
-    if not 0 < length <= _MAX_HEADER_BYTES:
-        raise ValueError("its head has no length")
-    head = json.loads(stream.read(length))
-    head.pop("__metadata__", None)
-    if not all(map(_is_tensor, head.values())):
-        raise ValueError("its head is no table of tensors")
-    return head, 8 + length
 
 
 def _is_tensor(entry: Any) -> bool:

@@ -76,7 +76,6 @@ class LaneBuffer:
         return self._data
 
     def holds(self, num_rows: int, length: int) -> bool:
-        """Return whether it holds `length` tokens in `num_rows` rows without growing."""
         return self._data.shape[0] >= num_rows and self._data.shape[2] >= length
 
     def write(self, batch: ForwardBatch, states: Tensor) -> Tensor:
@@ -91,7 +90,6 @@ class LaneBuffer:
         return data[batch.lanes, :, : batch.kv_length]
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` tokens of one row to another."""
         data = self._grow(target + 1, length, self._data) if target >= self._data.shape[0] else self._data
         tokens = self._whole(length)
         data[target, :, :tokens] = data[source, :, :tokens]
@@ -103,11 +101,9 @@ class LaneBuffer:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the buffer."""
         return self._data.nbytes
 
     def free_cache(self) -> None:
-        """Free the buffer; all of its lanes must be empty."""
         self._data = torch.empty(0, 0, 0, 0)
 
     def _grow(self, num_rows: int, length: int, like: Tensor) -> Tensor:
@@ -139,9 +135,7 @@ class LaneStore:
         self.rows = LaneRows(lengths, spare=spare)
         self.buffers: Sequence[LaneBuffer] = ()
         self._lengths = lengths
-        self._written = [0] * len(
-            self.rows
-        )  # maximum number of tokens written to each row since it was wiped
+        self._written = [0] * len(self.rows)  # most tokens written to each row since it was wiped
 
     def seat(self, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
         """Return the feeds with each lane replaced by its buffer row.
@@ -154,11 +148,9 @@ class LaneStore:
         return seated
 
     def holds(self, num_rows: int, length: int) -> bool:
-        """Return whether the buffers hold `length` tokens in `num_rows` rows without growing."""
         return all(buffer.holds(num_rows, length) for buffer in self.buffers)
 
     def reserve(self, num_rows: int, length: int) -> None:
-        """Grow the buffers that were written to, as LaneBuffer.reserve."""
         for buffer in self.buffers:
             buffer.regrow(num_rows, length)
 
@@ -200,7 +192,6 @@ class LaneRows:
         self._most = spare + len(lengths)
 
     def __len__(self) -> int:
-        """Return the maximum number of rows."""
         return self._most
 
     @property
@@ -209,7 +200,6 @@ class LaneRows:
         return self._free[0] if self._free else len(self._lengths)
 
     def find(self, lane: int) -> int | None:
-        """Return the row of the lane; None without one."""
         return self._rows.get(lane)
 
     def take(self, lane: int) -> int:
@@ -394,7 +384,6 @@ class StaticSteps:
         return logits.clone() if self._graphs.records else logits  # the next replay overwrites them
 
     def free(self) -> None:
-        """Drop the graphs, whose buffers are freed."""
         self._graphs.clear()
         self._placed = ()
 

@@ -25,7 +25,6 @@ class LaneLengths:
 
     @property
     def context(self) -> int:
-        """The maximum number of tokens in a lane."""
         return self._context
 
     def like(self) -> LaneLengths:
@@ -63,7 +62,6 @@ class LaneLengths:
                 self._refuse(feed)
 
     def advance(self, plan: StepPlan) -> None:
-        """Add the tokens of a plan that has been fed."""
         for feed in plan.feeds:
             self._lengths[feed.lane] = feed.start + len(feed.tokens)
 
@@ -73,7 +71,6 @@ class LaneLengths:
         self._require(0 <= length <= held, f"lane {lane} holds {held} tokens and cannot keep {length}")
 
     def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane to `length` tokens."""
         self.check_truncate(lane, length)
         self._lengths[lane] = length
 
@@ -84,7 +81,6 @@ class LaneLengths:
             self._require_lane(lane)
 
     def fork(self, source: int, target: int) -> None:
-        """Set the length of `target` to that of `source`."""
         self.check_fork(source, target)
         self._lengths[target] = self[source]
 

@@ -38,7 +38,6 @@ def logits_width(model: Any) -> int:
 
 
 def num_ids(model: Any) -> int:
-    """Return the number of token ids in the input embedding."""
     return int(model.get_input_embeddings().weight.shape[0])
 
 
@@ -142,7 +141,6 @@ class OwnCacheLanes:
         self._lanes: dict[int, _Lane] = {}
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
-        """Feed the lanes one after another; return the wanted logits [R, V] in feed order."""
         rows = [row for feed in feeds for row in self._read(feed)]
         return torch.cat(rows) if rows else self._call.no_rows()
 
@@ -153,12 +151,10 @@ class OwnCacheLanes:
         state.length = length
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the whole cache."""
         if source in self._lanes:
             self._lanes[target] = copy.deepcopy(self._lanes[source])
 
     def release(self, lane: int) -> None:
-        """Drop the lane's cache."""
         self._lanes.pop(lane, None)
 
     def free_cache(self) -> None:

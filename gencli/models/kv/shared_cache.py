@@ -266,15 +266,12 @@ class SlotLanes:
         """No-op: the mask hides tokens beyond a lane's length."""
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the keys and values of one lane to another."""
         self._cache.store.fork(source, target)
 
     def release(self, lane: int) -> None:
-        """Zero the lane and free its row."""
         self._cache.store.wipe(lane)
 
     def free_cache(self) -> None:
-        """Free the buffers; they grow again on demand."""
         self._cache.store.free_cache()
         if self._static is not None:
             self._static.free()
@@ -353,16 +350,13 @@ class StaticCalls:
         )
 
     def rows(self, feeds: Sequence[Feed]) -> StepRows:
-        """Return the rows of a step; `feeds` have buffer rows as lanes."""
         rows = self._cache.store.rows
         return step_rows(feeds, rows.spare, most=len(rows))
 
     def capacity(self, length: int) -> int:
-        """Return the capacity (tokens) of buffers for lanes of `length` tokens."""
         return roomy(length, self._context)
 
     def free(self) -> None:
-        """Drop the graphs, whose buffers are freed."""
         self._steps.free()
 
     def _run(self, inputs: StaticInputs, in_place: bool, room: tuple[int, int]) -> Tensor:

@@ -252,7 +252,13 @@ def attend_chunk_varlen(
     if attend is None or cap or not _is_known(queries):
         return attend_chunk_torch(queries, keys, values, window, scale, cap, sinks)
     width, length = len(queries), len(keys)
-    more = {} if sinks is None else {"return_aux": _with_sums()}
+    more = {}
+    if sinks is not None:
+        from torch.nn.attention.varlen import AuxRequest
+
+        more["return_aux"] = AuxRequest(
+            lse=True
+        )  # the logarithm of each query's sum of weights, [Hq, W] float32
     found = attend(
         queries,
         keys,
@@ -273,13 +279,6 @@ def attend_chunk_varlen(
         mixed, sums = found
         made = reduced(mixed, sums, sinks)
     return made.flatten(1)
-
-
-def _with_sums() -> Any:
-    """Return the request for the logarithm of each query's sum of weights, [Hq, W] float32."""
-    from torch.nn.attention.varlen import AuxRequest
-
-    return AuxRequest(lse=True)
 
 
 @cache

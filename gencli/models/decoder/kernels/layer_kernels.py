@@ -49,7 +49,6 @@ def residual_sum(states: Tensor, more: Tensor, scale: float) -> Tensor:
 
 
 def normed(states: Tensor, norm: Norm) -> Tensor:
-    """Return the norm of states [N, H]."""
     found: Tensor = _normed(states, norm.weight, norm.eps)
     return found
 
