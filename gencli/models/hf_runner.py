@@ -266,12 +266,12 @@ class WideHead(nn.Module):
             None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
         )
 
-    def forward(self, given: Tensor) -> Tensor:
-        if not self._is_narrow or given.dtype != self.weight.dtype:
-            return nn.functional.linear(given.float(), self.weight.float(), self.bias)
-        made = torch.mm(given.flatten(0, -2), self.weight.t(), out_dtype=torch.float32)
-        made = made.view(*given.shape[:-1], -1)
-        return made if self.bias is None else made.add_(self.bias)
+    def forward(self, states: Tensor) -> Tensor:
+        if not self._is_narrow or states.dtype != self.weight.dtype:
+            return nn.functional.linear(states.float(), self.weight.float(), self.bias)
+        logits = torch.mm(states.flatten(0, -2), self.weight.t(), out_dtype=torch.float32)
+        logits = logits.view(*states.shape[:-1], -1)
+        return logits if self.bias is None else logits.add_(self.bias)
 
 
 def widen_head(model: Any) -> Any:

@@ -80,8 +80,8 @@ def _yarn(rope: RopeSpec) -> tuple[Tensor, float]:
     angles = 1.0 / (factor * spread) * (1 - keep) + 1.0 / spread * keep
     scale = values.get("attention_factor")
     if scale is None:
-        one, all_dims = values.get("mscale"), values.get("mscale_all_dim")
-        scale = _magnitude(factor, one) / _magnitude(factor, all_dims) if one and all_dims else None
+        mscale, all_dims = values.get("mscale"), values.get("mscale_all_dim")
+        scale = _magnitude(factor, mscale) / _magnitude(factor, all_dims) if mscale and all_dims else None
     return angles, float(_magnitude(factor, 1.0) if scale is None else scale)
 
 
@@ -233,8 +233,8 @@ class _Rotary:
         switches = factors.switches
         held = position_ids.clamp(max=switches[number] - 1) if number < len(switches) else position_ids
         longest = held.new_full((*held.shape[:-1], 1), switches[number - 1] if number else 0)
-        made = self._forward(x, torch.cat([held, longest], -1), *args, **kwargs)
-        return tuple(table[..., :-1, :] for table in (made if isinstance(made, tuple) else (made,)))
+        result = self._forward(x, torch.cat([held, longest], -1), *args, **kwargs)
+        return tuple(table[..., :-1, :] for table in (result if isinstance(result, tuple) else (result,)))
 
 
 def _select(factors: _PassFactors, versions: Sequence[Tensor]) -> Tensor:

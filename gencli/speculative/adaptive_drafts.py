@@ -81,9 +81,9 @@ class AdaptiveDrafter(Drafter):
         start = self._clock()
         runs = self._inner.propose(wanted) if wanted else ()
         self._seconds = self._clock() - start if wanted else 0.0
-        found = {ask.slot: run for ask, run in zip(wanted, runs, strict=True)}
+        runs_by_slot = {ask.slot: run for ask, run in zip(wanted, runs, strict=True)}
         self._longest, self._is_drafting = max(map(len, runs), default=0), bool(wanted)
-        return [found.get(ask.slot, ()) for ask in asks]
+        return [runs_by_slot.get(ask.slot, ()) for ask in asks]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
         for acceptance in (self._acceptance, self._slots[slot].acceptance):
@@ -169,19 +169,19 @@ class AdaptiveDrafter(Drafter):
         return (1 + tokens / lanes) / cost
 
 
-def _at_most(most: int, asks: Sequence[DraftAsk], rates: Mapping[int, float]) -> dict[int, int]:
-    """Draft lengths by slot: at most `most`, and no run with an acceptance below 0.1."""
-    found = {}
+def _at_most(limit: int, asks: Sequence[DraftAsk], rates: Mapping[int, float]) -> dict[int, int]:
+    """Draft lengths by slot: at most `limit`, and no run with an acceptance below 0.1."""
+    lengths = {}
     for ask in asks:
-        length = min(most, ask.most)
+        length = min(limit, ask.most)
         while length and rates[ask.slot] ** length < _MIN_RUN_ACCEPTANCE:
             length -= 1
-        found[ask.slot] = length
-    return found
+        lengths[ask.slot] = length
+    return lengths
 
 
 _TAIL = 16  # tokens at the end of a text; feeding them costs about as much as a few draft tokens
-_MIN_WHOLE_ACCEPTANCE = 0.25  # acceptance rate from which on whole texts are prefilled
+_WHOLE_FROM = 0.25  # acceptance rate from which on whole texts are prefilled
 
 
 @dataclass(slots=True)
@@ -242,7 +242,7 @@ class TailFirstDrafter(Drafter):
         text, length = self._texts[ask.slot], len(ask.tokens)
         is_behind, text.end = length - text.end > _TAIL, length
         start = text.start
-        if text.request.num_drafts is not None or self._acceptance.rate(0.0) >= _MIN_WHOLE_ACCEPTANCE:
+        if text.request.num_drafts is not None or self._acceptance.rate(0.0) >= _WHOLE_FROM:
             start = 0
         elif is_behind:
             start = length - _TAIL
@@ -271,10 +271,10 @@ class Costs:
 
     def plain(self, lanes: int) -> float | None:
         """Seconds of a plain step; None if unknown for batch sizes within 25 % of `lanes`."""
-        known = [
+        sizes = [
             n for n, seen in self._plain.items() if len(seen) >= _MIN_PLAIN and abs(n - lanes) <= lanes / 4
         ]
-        return _lower_quartile(self._plain[min(known, key=lambda n: abs(n - lanes))]) if known else None
+        return _lower_quartile(self._plain[min(sizes, key=lambda n: abs(n - lanes))]) if sizes else None
 
     def verify(self, drafts: float) -> float:
         """Extra time of a step with `drafts` draft tokens per text, in plain steps.

@@ -45,10 +45,10 @@ class AttentionPlan(Protocol):
         W is the stored width of D numbers (see kv.formats).
         """
 
-    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+    def attend(self, qkv: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention [N, Hq * D] of a layer.
 
-        `made` [N, Hq + 2 * Hkv, D] has the queries, keys and values.
+        `qkv` [N, Hq + 2 * Hkv, D] has the queries, keys and values.
         """
 
 
@@ -101,14 +101,14 @@ class Block:
         lanes, heads = keys.shape[:2]
         count, query_heads, width = queries.shape
         if cap is not None or sinks is not None:
-            made = self._weighed(queries, keys, values, scale, cap, sinks)
+            mixed = self._weighed(queries, keys, values, scale, cap, sinks)
         elif self.width == 1:
             # The query heads of a key head become queries of that head, so that keys are read once.
             grouped = queries.reshape(lanes, heads, query_heads // heads, width)
-            made = scaled_dot_product_attention(grouped, keys, values, attn_mask=self.mask, scale=scale)
-            return made.reshape(count, query_heads * width)
+            mixed = scaled_dot_product_attention(grouped, keys, values, attn_mask=self.mask, scale=scale)
+            return mixed.reshape(count, query_heads * width)
         else:
-            made = scaled_dot_product_attention(
+            mixed = scaled_dot_product_attention(
                 queries.view(lanes, self.width, query_heads, width).transpose(1, 2),
                 keys,
                 values,
@@ -117,7 +117,7 @@ class Block:
                 scale=scale,
                 enable_gqa=query_heads != heads,
             )
-        return made.transpose(1, 2).reshape(count, query_heads * width)
+        return mixed.transpose(1, 2).reshape(count, query_heads * width)
 
     def _weighed(
         self,
@@ -167,11 +167,11 @@ def _mask(
 ) -> Tensor:
     """Return the additive mask [L, 1, W, K]: 0 for the keys that a query sees, else minus infinity."""
     starts = torch.tensor([feed.start for feed in group])
-    places = (starts[:, None] + torch.arange(width))[:, :, None]
+    positions = (starts[:, None] + torch.arange(width))[:, :, None]
     keys = torch.arange(first, end)
-    hidden = keys > places
+    hidden = keys > positions
     if window:
-        hidden |= keys <= places - window
+        hidden |= keys <= positions - window
     return torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, -torch.inf)[:, None]
 
 
@@ -193,12 +193,12 @@ class SdpaPlan:
         else:
             buffer.transpose(1, 2)[self._cells] = held
 
-    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+    def attend(self, qkv: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         window, scaled = how["window"], (how["scale"], how["cap"], how.get("sinks"))
         if window not in self._blocks:
             self._blocks[window] = self._make(window)
         kv_heads = buffer.shape[1] // 2
-        queries = made[:, : made.shape[1] - 2 * kv_heads]
+        queries = qkv[:, : qkv.shape[1] - 2 * kv_heads]
         keys, values = buffer[:, :kv_heads], buffer[:, kv_heads:]
         parts = []
         for block in self._blocks[window]:
@@ -209,14 +209,14 @@ class SdpaPlan:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _make(self, window: int | None) -> list[Block]:
-        made: list[Block] = []
+        blocks: list[Block] = []
         column, index = 0, 0
         while index < len(self._feeds):
             group = self._group(index)
-            made.append(make_block(group, column, window, dtype=self._dtype, device=self._device))
-            column = made[-1].columns.stop
+            blocks.append(make_block(group, column, window, dtype=self._dtype, device=self._device))
+            column = blocks[-1].columns.stop
             index += len(group)
-        return made
+        return blocks
 
     def _group(self, index: int) -> Sequence[Feed]:
         """Return the feeds from `index` on that share a call: on a GPU, one token each in adjacent rows.
@@ -254,8 +254,8 @@ class MixedPlan(DevicePlan):
                 short += range(column, after)
             else:
                 columns = slice(column, after)
-                own = (cells[0][columns], cells[1][columns])
-                plan = FixedPlan(*own, feed.end) if is_fixed else ChunkPlan(feed, own)
+                long_cells = (cells[0][columns], cells[1][columns])
+                plan = FixedPlan(*long_cells, feed.end) if is_fixed else ChunkPlan(feed, long_cells)
                 self._long.append((columns, plan))
             column = after
         self._short = upload_ints(short, cells[0].device)
@@ -374,27 +374,27 @@ class TiledPlan:
     def store(self, held: Tensor, buffer: Tensor) -> None:
         buffer.view(-1).scatter_(0, self._cells, held.reshape(-1))
 
-    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+    def attend(self, qkv: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         window, scale, cap, sinks = how["window"], how["scale"], how["cap"], how.get("sinks")
         if window not in self._parts:
             self._parts[window] = self._make(window)
         short, long = self._parts[window]
-        queries = made[:, : self._num_heads]
+        queries = qkv[:, : self._num_heads]
         if len(short) == 1 and not long:
             return short[0].bags.attend(queries, buffer, cap, sinks)
-        out = made.new_empty(len(made), self._num_heads * made.shape[-1])
+        out = qkv.new_empty(len(qkv), self._num_heads * qkv.shape[-1])
         for part in short:
             out[part.columns] = part.bags.attend(queries[part.columns], buffer, cap, sinks)
         for feed, block in long:
-            keys, values = self._dense(feed, block, made, buffer)
+            keys, values = self._dense(feed, block, qkv, buffer)
             out[block.columns] = block.attend(queries[block.columns], keys, values, scale, cap, sinks)
         return out
 
-    def _dense(self, feed: Feed, block: Block, made: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values [1, Hkv, K, D] of a block; those of a lane's first tokens are in `made`."""
+    def _dense(self, feed: Feed, block: Block, qkv: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values [1, Hkv, K, D] of a block; those of a lane's first tokens are in `qkv`."""
         heads = self._shape[1] // 2
         if feed.start == 0 and block.first == 0:
-            held = made[block.columns, self._num_heads :].transpose(0, 1)[None]
+            held = qkv[block.columns, self._num_heads :].transpose(0, 1)[None]
             return held[:, :heads], held[:, heads:]
         keys = dense_keys(buffer, feed.lane, block.first, block.end)
         return keys, buffer[block.rows, heads:, block.first : block.end]
@@ -413,21 +413,21 @@ class TiledPlan:
             column = tokens.stop
         columns = list(chain.from_iterable(short))
         groups = self._groups(columns)
-        return [self._short(part, window, place) for place, part in enumerate(groups)], long
+        return [self._short(part, window, index) for index, part in enumerate(groups)], long
 
     def _groups(self, columns: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield the tokens in groups whose tables hold a bounded count of numbers."""
         if not columns:
             return
         keys = max(self._held[column][1] for column in columns) + 1
-        most = max(1, _MOST_NUMBERS // (keys * self._num_heads))
-        for start in range(0, len(columns), most):
-            yield columns[start : start + most]
+        size = max(1, _MOST_NUMBERS // (keys * self._num_heads))
+        for start in range(0, len(columns), size):
+            yield columns[start : start + size]
 
-    def _short(self, columns: Sequence[int], window: int | None, place: int) -> _Short:
-        rows, places = zip(*(self._held[column] for column in columns), strict=True)
-        ends = [position + 1 for position in places]
-        bags = self._tables.bags(rows, ends, self._shape, window, place=(window, place))
+    def _short(self, columns: Sequence[int], window: int | None, index: int) -> _Short:
+        rows, positions = zip(*(self._held[column] for column in columns), strict=True)
+        ends = [position + 1 for position in positions]
+        bags = self._tables.bags(rows, ends, self._shape, window, place=(window, index))
         if columns[-1] - columns[0] + 1 == len(columns):
             return _Short(slice(columns[0], columns[-1] + 1), bags)
         return _Short(torch.tensor(columns), bags)
@@ -493,8 +493,8 @@ class Bags:
             torch.add(scores.transpose(2, 3), self.mask, out=visible)
         whole = visible.view(count, heads * group, tables.tiles * TILE)
         weighed = shares(whole, None if sinks is None else sinks[:, None])
-        made = _sums(buffer.view(-1, width), tables.value_rows, tables.value_starts, weighed.reshape(-1))
-        return made.view(count, -1)
+        mixed = _sums(buffer.view(-1, width), tables.value_rows, tables.value_starts, weighed.reshape(-1))
+        return mixed.view(count, -1)
 
 
 class BagTables:
@@ -588,8 +588,8 @@ class Cells:
             (row * size + place // TILE * width * TILE + place % TILE, row * size + place * width)
             for row, place in held
         ]
-        found: Tensor = torch.tensor(starts)[:, :, None] + self._numbers
-        return found.flatten()
+        cells: Tensor = torch.tensor(starts)[:, :, None] + self._numbers
+        return cells.flatten()
 
 
 def dense_keys(buffer: Tensor, row: int, first: int, end: int) -> Tensor:
@@ -603,7 +603,7 @@ def dense_keys(buffer: Tensor, row: int, first: int, end: int) -> Tensor:
 
 def _sums(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
     """Return the weighted sum of the table's rows for each bag, [bags, table width]."""
-    made: Tensor = torch.ops.aten._embedding_bag_forward_only(
+    sums: Tensor = torch.ops.aten._embedding_bag_forward_only(
         table, rows, starts, False, 0, False, weights, False, -1
     )[0]
-    return made
+    return sums

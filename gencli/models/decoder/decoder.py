@@ -214,13 +214,13 @@ class DecoderRunner(LaneRunner):
         Raises ModelError for a count outside 1..num_layers - 1.
         """
         count = first_count(count, len(self._decoder.layers))
-        decoder, own = self._decoder.first(count), self._spec
-        graphs = None if own.graphs is None else own.graphs.like()
+        decoder, spec = self._decoder.first(count), self._spec
+        graphs = None if spec.graphs is None else spec.graphs.like()
         return DecoderRunner(
             decoder,
-            name=own.name,
+            name=spec.name,
             max_lanes=max_lanes,
-            kv_dtype=own.kv_dtype,
+            kv_dtype=spec.kv_dtype,
             kernels=self._kernels,
             graphs=graphs,
         )
@@ -560,20 +560,24 @@ def read_decoder(
     """
     spec = checkpoint.spec
     assert spec is not None
-    told = Sum(on_bytes) if on_bytes else None
+    progress = Sum(on_bytes) if on_bytes else None
     with refusing_full(device), ExitStack() as stack:
         readers = [
-            stack.enter_context(open_weights(checkpoint, dtype, device, told.part() if told else None))
+            stack.enter_context(
+                open_weights(checkpoint, dtype, device, progress.part() if progress else None)
+            )
             for _ in range(workers)
         ]
         reader = readers[0]
         embeddings, head = make.read_ends(reader, (spec.vocab_size, spec.hidden), is_tied=spec.is_tied)
         layers = _read_layers(spec, readers, make)
         norm = read_norm(spec, reader, "model.norm", spec.hidden)
-        unread = set.intersection(*(one.unread for one in readers)) - ({HEAD} if spec.is_tied else set())
+        unread = set.intersection(*(opened.unread for opened in readers)) - (
+            {HEAD} if spec.is_tied else set()
+        )
         tables = tuple(RopeTable(rope, dtype, device) for rope in spec.ropes)
-        made = Decoder(spec, embeddings, layers, norm, head, tables)
-        return made, sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
+        decoder = Decoder(spec, embeddings, layers, norm, head, tables)
+        return decoder, sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
 
 
 def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: ProductMaker) -> tuple[Layer, ...]:
@@ -613,8 +617,8 @@ def open_weights(
 ) -> Iterator[WeightReader]:
     """Open the files of a checkpoint for reading."""
     if is_gguf(checkpoint.folder):
-        with open_gguf(checkpoint.folder, dtype, device, on_bytes) as found:
-            yield found
+        with open_gguf(checkpoint.folder, dtype, device, on_bytes) as gguf_reader:
+            yield gguf_reader
         return
     with open_tensors(checkpoint.table) as opened:
         is_joined = checkpoint.spec is not None and checkpoint.spec.names.are_experts_joined

@@ -124,7 +124,9 @@ class PartsReader(WeightReader, ABC, Generic[P]):
         if memory is None or len(memory) < count or memory.dtype != dtype:
             memory = torch.empty(count, dtype=dtype, device=self.device)
         joined = memory[:count].view(*shape)
-        for part, target in zip(parts, torch.split(joined, [one.shape[0] for one in parts]), strict=True):
+        for part, target in zip(
+            parts, torch.split(joined, [stored.shape[0] for stored in parts]), strict=True
+        ):
             self._fill(part, target)
         self.unread.difference_update(names)
         return joined
@@ -165,9 +167,9 @@ class SafetensorsReader(PartsReader[StoredTensor]):
         scratch = torch.empty(max(1, SLICE // max(1, inputs)), inputs)
         for name, part in zip(names, parts, strict=True):
             for start in range(0, part.shape[0], len(scratch)):
-                found = scratch[: part.shape[0] - start]
-                self._files.read_into(name, found, self._count, start * inputs)
-                yield found
+                rows = scratch[: part.shape[0] - start]
+                self._files.read_into(name, rows, self._count, start * inputs)
+                yield rows
         self.unread.difference_update(names)
 
     def stored(
@@ -179,8 +181,8 @@ class SafetensorsReader(PartsReader[StoredTensor]):
         """
         for part in map(self._stored, names):
             if dtype_of(part) != dtype:
-                found, wanted = (str(one).removeprefix("torch.") for one in (dtype_of(part), dtype))
-                raise ModelError(f"The weights {part.name} are stored as {found}, but have to be {wanted}.")
+                held, wanted = (str(kind).removeprefix("torch.") for kind in (dtype_of(part), dtype))
+                raise ModelError(f"The weights {part.name} are stored as {held}, but have to be {wanted}.")
         return self.joined(names, shape, dtype=dtype, memory=memory)
 
     def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
@@ -193,8 +195,8 @@ class SafetensorsReader(PartsReader[StoredTensor]):
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[StoredTensor]:
         parts = [self._stored(name) for name in names]
         shapes = [part.shape for part in parts]
-        is_joinable = all(one and one[1:] == shapes[0][1:] for one in shapes)
-        whole = [sum(one[0] for one in shapes), *shapes[0][1:]] if is_joinable else [*map(list, shapes)]
+        is_joinable = all(dims and dims[1:] == shapes[0][1:] for dims in shapes)
+        whole = [sum(dims[0] for dims in shapes), *shapes[0][1:]] if is_joinable else [*map(list, shapes)]
         if whole != list(shape):
             raise ModelError(
                 f"The weights {', '.join(names)} have the shape {whole}; config.json asks for {list(shape)}."
@@ -266,10 +268,10 @@ class JoinedExpertsReader(SafetensorsReader):
             self._read(part.name)
 
     def joined(self, names: Sequence[str], shape: Sequence[int], **options: Any) -> Tensor:
-        made = super().joined(names, shape, **options)
+        tensor = super().joined(names, shape, **options)
         for name in names:
             self._read(name)
-        return made
+        return tensor
 
     def codes(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Tensor, ...] | None:
         """Return the codes [out, in / 2] and scales [out, in / 32] of matrices in MXFP4.
@@ -282,15 +284,15 @@ class JoinedExpertsReader(SafetensorsReader):
         (outputs, inputs), first = shape, 0
         self.check(names, shape)
         sizes = (inputs // 2, inputs // 32)
-        made = tuple(torch.empty(outputs, size, dtype=torch.uint8, device=self.device) for size in sizes)
+        joined = tuple(torch.empty(outputs, size, dtype=torch.uint8, device=self.device) for size in sizes)
         for name, place in zip(names, places, strict=True):
             assert place is not None
-            own = [part[place.first :: place.step].flatten(1) for part in self._parts(place)]
-            for target, part in zip(made, own, strict=True):
+            parts = [part[place.first :: place.step].flatten(1) for part in self._parts(place)]
+            for target, part in zip(joined, parts, strict=True):
                 target[first : first + len(part)] = part
-            first += len(own[0])
+            first += len(parts[0])
             self._read(name)
-        return made
+        return joined
 
     def _read(self, name: str) -> None:
         self.unread.difference_update(self.sources(name))
@@ -311,17 +313,17 @@ class JoinedExpertsReader(SafetensorsReader):
 
     def _place(self, name: str) -> _ExpertPlace | None:
         """Return where a tensor of an expert lies in joined ones; None for a tensor by its own name."""
-        found = None if name in self._files.tensors else _NAME.fullmatch(name)
-        if found is None:
+        match = None if name in self._files.tensors else _NAME.fullmatch(name)
+        if match is None:
             return None
-        prefix, number, own, kind = found.groups()
-        joined, first, step = _PLACES[own]
+        prefix, number, projection, kind = match.groups()
+        joined, first, step = _PLACES[projection]
         whole, tensors = f"{prefix}.{joined}", self._files.tensors
         if kind == "bias":
             names: tuple[str, ...] = (f"{whole}_bias",)
         else:
             names = (whole + BLOCKS, whole + SCALES) if whole + BLOCKS in tensors else (whole,)
-        held = tuple(super(JoinedExpertsReader, self)._stored(one) for one in names)
+        held = tuple(super(JoinedExpertsReader, self)._stored(stored_name) for stored_name in names)
         sides = {"bias": 2, "weight": 3 if len(held) == 1 else 4}[kind]
         if len(held[0].shape) != sides or int(number) >= held[0].shape[0] or held[0].shape[1] % step:
             raise ModelError(f"The weights {held[0].name} have the shape {list(held[0].shape)}.")
@@ -329,8 +331,8 @@ class JoinedExpertsReader(SafetensorsReader):
 
     def _widened(self, place: _ExpertPlace) -> Tensor:
         whole, *scales = self._parts(place)
-        own = (whole.t() if place.is_transposed else whole)[place.first :: place.step]
-        return widened_mxfp4(own, scales[0][place.first :: place.step]) if scales else own
+        rows = (whole.t() if place.is_transposed else whole)[place.first :: place.step]
+        return widened_mxfp4(rows, scales[0][place.first :: place.step]) if scales else rows
 
     def _parts(self, place: _ExpertPlace) -> tuple[Tensor, ...]:
         """Return what is stored of the joined tensor of an expert."""
@@ -455,24 +457,24 @@ class TensorFiles:
         `on_read` is called with the bytes of each piece. Raises ModelError if the file ends early.
         """
         stored, dtype = self.tensors[name], dtype_of(self.tensors[name])
-        place, scratch = stored.start + first * dtype.itemsize, None
+        offset, scratch = stored.start + first * dtype.itemsize, None
         if target.dtype != dtype or target.device.type != "cpu":
             scratch = torch.empty(min(target.numel() * dtype.itemsize, _PIECE), dtype=torch.uint8)
         for part in torch.split(target.view(-1), _PIECE // dtype.itemsize):
             count = len(part) * dtype.itemsize
             piece = part.view(torch.uint8) if scratch is None else scratch[:count]
-            self._read(stored.file, place, piece)
+            self._read(stored.file, offset, piece)
             if scratch is not None:
                 part.copy_(piece.view(dtype))
-            place += count
+            offset += count
             on_read(count)
 
     def open(self, name: str) -> BinaryIO:
         """Return a stream of the file that holds the tensor; the caller closes it."""
         return _open(self.tensors[name].file)
 
-    def _read(self, file: Path, place: int, piece: Tensor) -> None:
-        """Fill `piece` [N], uint8, with the bytes from `place` on."""
+    def _read(self, file: Path, offset: int, piece: Tensor) -> None:
+        """Fill `piece` [N], uint8, with the bytes from `offset` on."""
         if file != self._file:
             self._opened.close()
             self._streams = [self._opened.enter_context(_open(file)) for _ in range(self._num_threads)]
@@ -480,12 +482,12 @@ class TensorFiles:
         streams = self._streams[: torch.get_num_threads()]
         parts = torch.split(piece, max(_LEAST, -(-len(piece) // len(streams))))
         if len(parts) == 1:
-            read_bytes(streams[0], place, piece)
+            read_bytes(streams[0], offset, piece)
             return
-        places = [place]
+        offsets = [offset]
         for part in parts:
-            places.append(places[-1] + len(part))
-        for _ in self._threads.map(read_bytes, streams[: len(parts)], places, parts):
+            offsets.append(offsets[-1] + len(part))
+        for _ in self._threads.map(read_bytes, streams[: len(parts)], offsets, parts):
             pass
 
 
@@ -505,12 +507,12 @@ def dtype_of(stored: StoredTensor) -> torch.dtype:
     return dtype
 
 
-def read_bytes(stream: BinaryIO, place: int, target: Tensor) -> None:
-    """Fill `target` [N], uint8 on the CPU, with the bytes from `place` on. Raises ModelError at the end."""
+def read_bytes(stream: BinaryIO, offset: int, target: Tensor) -> None:
+    """Fill `target` [N], uint8 on the CPU, with the bytes from `offset` on. Raises ModelError at the end."""
     numbers: Any = target.numpy()
     view, done = memoryview(numbers), 0
     try:
-        stream.seek(place)
+        stream.seek(offset)
         while done < len(view):
             count = stream.readinto(view[done:])  # type: ignore[attr-defined]
             if not count:

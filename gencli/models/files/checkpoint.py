@@ -88,11 +88,11 @@ def check_checkpoint(folder: Path, config: dict[str, Any], *, trust_remote_code:
             f"{folder} is a GGUF file, which gencli runs with its own decoder, not transformers."
         )
     check_architecture(folder, config, trust_remote_code=trust_remote_code)
-    found = read_checkpoint(folder, config)
-    made = _made_config(folder, trust_remote_code=trust_remote_code)
-    if not (found.is_quantized or trust_remote_code or is_bundled(str(folder))):
-        check_shapes(folder, found.table, made)
-    return found
+    checkpoint = read_checkpoint(folder, config)
+    hf_config = _hf_config(folder, trust_remote_code=trust_remote_code)
+    if not (checkpoint.is_quantized or trust_remote_code or is_bundled(str(folder))):
+        check_shapes(folder, checkpoint.table, hf_config)
+    return checkpoint
 
 
 def read_folder(name_or_path: str) -> tuple[Path, dict[str, Any]]:
@@ -121,7 +121,7 @@ def read_checkpoint(folder: Path, config: dict[str, Any], spec: DecoderSpec | No
     return Checkpoint(folder, config, files, table, weights_of(files, table), spec)
 
 
-def _made_config(folder: Path, *, trust_remote_code: bool) -> Any:
+def _hf_config(folder: Path, *, trust_remote_code: bool) -> Any:
     """Return the configuration as transformers reads it. Raises ModelError if it cannot."""
     from transformers import AutoConfig
 
@@ -180,9 +180,9 @@ def weight_files(folder: Path) -> list[Path]:
         if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
             raise ModelError(f"{folder / INDEX} has no weight_map of files", hint="Download it again")
         files = [folder / name for name in sorted(set(shards.values()))]
-        if absent := [file.name for file in files if not file.is_file()]:
+        if missing := [file.name for file in files if not file.is_file()]:
             raise ModelError(
-                f"{folder} lacks {len(absent)} of {len(files)} weight files, such as {absent[0]}"
+                f"{folder} lacks {len(missing)} of {len(files)} weight files, such as {missing[0]}"
             )
         return files
     if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
@@ -231,9 +231,9 @@ def check_config(folder: Path, config: Mapping[str, Any]) -> None:
             for key in keys:
                 _check_number(path, key, part.get(key), least)
         _check_end(path, part)
-    made = folder / "generation_config.json"
-    if made.exists():
-        _check_end(made, read_object(made))
+    generation = folder / "generation_config.json"
+    if generation.exists():
+        _check_end(generation, read_object(generation))
     _check_dtype(path, config)
     _check_quantization(path, config)
 
@@ -249,8 +249,8 @@ def _check_number(path: Path, key: str, value: Any, least: int) -> None:
 
 def _check_end(path: Path, config: Mapping[str, Any]) -> None:
     """Raise ModelError for end-of-text ids that are no numbers. Unused ids are allowed (see end_ids)."""
-    found = config.get("eos_token_id")
-    for token in found if isinstance(found, list) else [found]:
+    ends = config.get("eos_token_id")
+    for token in ends if isinstance(ends, list) else [ends]:
         if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
             raise ModelError(
                 f"{path}: eos_token_id has {_shown(token)}, but has to name token ids, which are numbers.",
@@ -277,10 +277,12 @@ def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
         return
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
 
-    found = config["quantization_config"]
-    if isinstance(found, Mapping) and (found.get("load_in_4bit") or found.get("load_in_8bit")):
+    quantization = config["quantization_config"]
+    if isinstance(quantization, Mapping) and (
+        quantization.get("load_in_4bit") or quantization.get("load_in_8bit")
+    ):
         return  # files older than quant_method
-    method = found.get("quant_method") if isinstance(found, Mapping) else found
+    method = quantization.get("quant_method") if isinstance(quantization, Mapping) else quantization
     if method not in KNOWN:
         raise ModelError(
             f"{path}: quantization_config has the method {_shown(method)}, unknown to transformers.",
@@ -288,13 +290,13 @@ def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def check_shapes(folder: Path, table: Mapping[str, StoredTensor], made: Any) -> None:
+def check_shapes(folder: Path, table: Mapping[str, StoredTensor], hf_config: Any) -> None:
     """Raise ModelError if the weights do not have the shapes of the configuration.
 
-    `made` is the configuration as transformers reads it. Tensor names of only one side are not checked,
+    `hf_config` is the configuration as transformers reads it. Tensor names of only one side are not checked,
     because transformers renames some.
     """
-    shapes = _shapes(folder, made, most=1000 + _MODULES * len(table))
+    shapes = _shapes(folder, hf_config, limit=1000 + _MODULES * len(table))
     layers, held_layers = _num_layers(shapes), _num_layers(table)
     if held_layers and layers > held_layers:
         raise _misfit(folder, f"{layers} layers", f"{held_layers}")
@@ -306,7 +308,7 @@ def check_shapes(folder: Path, table: Mapping[str, StoredTensor], made: Any) -> 
 
 def _num_layers(names: Iterable[str]) -> int:
     """Return the number of layers by the names of tensors. Models that loop over layers configure others."""
-    return max((int(found[1]) + 1 for found in map(_INDEX.search, names) if found), default=0)
+    return max((int(match[1]) + 1 for match in map(_INDEX.search, names) if match), default=0)
 
 
 def _misfit(folder: Path, asked: str, held: str) -> ModelError:
@@ -317,27 +319,27 @@ class _TooLarge(Exception):
     """The model has more modules than its weight files can fill."""
 
 
-def _shapes(folder: Path, made: Any, *, most: int) -> dict[str, tuple[int, ...]]:
+def _shapes(folder: Path, hf_config: Any, *, limit: int) -> dict[str, tuple[int, ...]]:
     """Return tensor shapes of a model built on the meta device; {} if it cannot be built.
 
-    Raises ModelError for more than `most` modules.
+    Raises ModelError for more than `limit` modules.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
     try:
-        with torch.device("meta"), _limited(most):
-            model = AutoModelForCausalLM.from_config(made)
+        with torch.device("meta"), _limited(limit):
+            model = AutoModelForCausalLM.from_config(hf_config)
     except _TooLarge:
-        raise _misfit(folder, f"more than {most} modules", "far fewer tensors") from None
+        raise _misfit(folder, f"more than {limit} modules", "far fewer tensors") from None
     except Exception:  # loading reports the error
         return {}
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
 @contextmanager
-def _limited(most: int) -> Iterator[None]:
-    """Raise _TooLarge inside the block when more than `most` modules are created."""
+def _limited(limit: int) -> Iterator[None]:
+    """Raise _TooLarge inside the block when more than `limit` modules are created."""
     from torch.nn.modules.module import register_module_module_registration_hook
 
     count = 0
@@ -345,7 +347,7 @@ def _limited(most: int) -> Iterator[None]:
     def note(*_: Any) -> None:
         nonlocal count
         count += 1
-        if count > most:
+        if count > limit:
             raise _TooLarge
 
     handle = register_module_module_registration_hook(note)
@@ -406,8 +408,8 @@ def _hashes(files: list[Path], on_bytes: OnBytes | None) -> Iterator[tuple[Path,
     cache = _HashCache.read()
     unknown = []
     for path in files:
-        if found := _stored_name(path) or cache.find(path):
-            yield path, found
+        if stored := _stored_name(path) or cache.find(path):
+            yield path, stored
         else:
             unknown.append(path)
     total, done = sum(path.stat().st_size for path in unknown), 0

@@ -67,10 +67,10 @@ def gguf_config(head: GgufHead) -> dict[str, Any]:
     """
     arch = str(head.text("general.architecture"))
     if arch not in MODEL_TYPES:
-        known = ", ".join(MODEL_TYPES)
+        names = ", ".join(MODEL_TYPES)
         raise ModelError(
             f"{head.path} has the architecture {arch[:60]!r}, which gencli does not run from GGUF.",
-            hint=f"It runs {known}. The folder of the original model may run with transformers.",
+            hint=f"It runs {names}. The folder of the original model may run with transformers.",
         )
     _check_keys(head, arch)
     config = _sizes(head, arch) | rope_config(head, arch)
@@ -166,10 +166,10 @@ def _sizes(head: GgufHead, arch: str) -> dict[str, Any]:
 
 
 def _need(head: GgufHead, key: str) -> int:
-    found = head.count(key)
-    if not found:
+    value = head.count(key)
+    if not value:
         raise head.wrong(key, "is missing or zero")
-    return found
+    return value
 
 
 def _has_bias(head: GgufHead, name: str) -> bool:
@@ -272,9 +272,9 @@ def _values(head: GgufHead, arch: str) -> dict[str, Any]:
 def _yarn(head: GgufHead, arch: str, factor: float | None, context: int | None) -> dict[str, Any]:
     if head.number(f"{arch}.rope.scaling.yarn_ext_factor") not in (None, 1.0):
         raise head.wrong(f"{arch}.rope.scaling.yarn_ext_factor", "is not 1")
-    found = {name: head.number(f"{arch}.rope.scaling.{key}") for name, key in _YARN.items()}
-    given = {name: value for name, value in found.items() if value is not None}
-    return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": context, **given}
+    values = {name: head.number(f"{arch}.rope.scaling.{key}") for name, key in _YARN.items()}
+    present = {name: value for name, value in values.items() if value is not None}
+    return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": context, **present}
 
 
 def _dims(head: GgufHead, arch: str) -> int:
@@ -422,12 +422,12 @@ def read_vocabulary(head: GgufHead) -> GgufVocabulary:
     tokens = [text or f"[EMPTY_{index}]" for index, text in enumerate(tokens)]
     if len(set(tokens)) != len(tokens):
         raise head.wrong(f"{_PREFIX}tokens", "has a token twice")
-    found = head.numbers(f"{_PREFIX}token_type")
-    kinds = [NORMAL] * len(tokens) if found is None else [int(kind) for kind in found]
+    types = head.numbers(f"{_PREFIX}token_type")
+    kinds = [NORMAL] * len(tokens) if types is None else [int(kind) for kind in types]
     if len(kinds) != len(tokens):
         raise head.wrong(f"{_PREFIX}token_type", f"has {len(kinds)} values for {len(tokens)} tokens")
-    known = _SENTENCEPIECE if head.text(f"{_PREFIX}model") == "llama" else {}
+    defaults = _SENTENCEPIECE if head.text(f"{_PREFIX}model") == "llama" else {}
     ids = {role: head.count(f"{_PREFIX}{role}_token_id") for role in _ROLES}
-    given = {role: known.get(role) if number is None else number for role, number in ids.items()}
-    inside = {role: number for role, number in given.items() if number is not None and number < len(tokens)}
+    roles = {role: defaults.get(role) if number is None else number for role, number in ids.items()}
+    inside = {role: number for role, number in roles.items() if number is not None and number < len(tokens)}
     return GgufVocabulary(tokens, kinds, inside)

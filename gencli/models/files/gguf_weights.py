@@ -107,9 +107,9 @@ class GgufReader(PartsReader[GgufPlace]):
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[GgufPlace]:
         places = [self._find(name) for name in names]
         shapes = [place.shape for place in places]
-        whole = (sum(one[0] for one in shapes), *shapes[0][1:])
-        if whole != tuple(shape) or any(one[1:] != shapes[0][1:] for one in shapes):
-            held = ", ".join(str(list(one)) for one in shapes)
+        whole = (sum(dims[0] for dims in shapes), *shapes[0][1:])
+        if whole != tuple(shape) or any(dims[1:] != shapes[0][1:] for dims in shapes):
+            held = ", ".join(str(list(dims)) for dims in shapes)
             raise ModelError(
                 f"{self._head.path}: {', '.join(place.tensor.name for place in places)} "
                 f"{'have the shapes' if shapes[1:] else 'has the shape'} {held}; the metadata asks for "
@@ -125,26 +125,26 @@ class GgufReader(PartsReader[GgufPlace]):
         start = place.tensor.start + place.first * row_bytes
         for row in range(0, rows, step):
             count = min(step, rows - row)
-            found = self._bytes(place.tensor.path, start + row * row_bytes, count * row_bytes)
-            self._count(found.nbytes)
+            raw = self._bytes(place.tensor.path, start + row * row_bytes, count * row_bytes)
+            self._count(raw.nbytes)
             # The file has row j of both halves of a head side by side, the checkpoint half after half.
             if place.heads:
-                found = found.reshape(-1, unit // 2, 2, row_bytes).swapaxes(1, 2)
-            yield found.reshape(count, row_bytes)
+                raw = raw.reshape(-1, unit // 2, 2, row_bytes).swapaxes(1, 2)
+            yield raw.reshape(count, row_bytes)
 
     def _fill(self, part: GgufPlace, target: Tensor) -> None:
         """Widen rows of the file into `target`."""
         flat, done = target.view(-1), 0
         for rows in self._wide_rows(part):
-            made = rows.view(-1)
-            flat[done : done + len(made)].copy_(made)
-            done += len(made)
+            numbers = rows.view(-1)
+            flat[done : done + len(numbers)].copy_(numbers)
+            done += len(numbers)
 
     def _wide_rows(self, place: GgufPlace) -> Iterator[Tensor]:
         """Yield the numbers [rows, values] slice by slice, in the checkpoint's order of rows."""
         for rows in self._raw_rows(place):
-            made = widened(rows, place.tensor.kind)
-            yield made.float() - place.added if place.added else made
+            numbers = widened(rows, place.tensor.kind)
+            yield numbers.float() - place.added if place.added else numbers
 
     def _find(self, name: str) -> GgufPlace:
         place = self._places.get(name)
@@ -166,12 +166,12 @@ class GgufReader(PartsReader[GgufPlace]):
     def _bytes(self, path: Path, start: int, count: int) -> Rows:
         try:
             self._streams[path].seek(start)
-            found = np.fromfile(self._streams[path], np.uint8, count)
+            raw = np.fromfile(self._streams[path], np.uint8, count)
         except OSError as error:
             raise ModelError(f"{path} cannot be read: {error.strerror}.") from None
-        if len(found) != count:
+        if len(raw) != count:
             raise ModelError(f"{path} ends within a tensor.", hint="Was it replaced while it was read?")
-        return found
+        return raw
 
 
 @contextmanager
@@ -296,14 +296,14 @@ class KeptMaker(ProductMaker):
         """Return the product with the joined `weights`, [out, in] in all, and `biases`."""
         assert isinstance(reader, GgufReader)
         reader.check(weights, shape)
-        bias, start, made = reader.joined(biases, shape[:1]) if biases else None, 0, list[Product]()
+        bias, start, products = reader.joined(biases, shape[:1]) if biases else None, 0, list[Product]()
         for form, names in groupby(weights, key=lambda name: self._form(reader.kind(name), reader.dtype)):
-            same = list(names)
-            count = sum(reader.shape(name)[0] for name in same)
-            own = None if bias is None else bias[start : start + count]
-            made.append(self._product(reader, form, same, (count, shape[1]), own))
+            part = list(names)
+            count = sum(reader.shape(name)[0] for name in part)
+            part_bias = None if bias is None else bias[start : start + count]
+            products.append(self._product(reader, form, part, (count, shape[1]), part_bias))
             start += count
-        return made[0] if len(made) == 1 else JoinedProduct(made)
+        return products[0] if len(products) == 1 else JoinedProduct(products)
 
     def weights_of(
         self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]
@@ -345,8 +345,8 @@ class KeptMaker(ProductMaker):
         bias: Tensor | None,
     ) -> Product:
         if form == "int4":
-            made: Any = self.four
-            product: Product = made(_groups(reader, names, shape), bias)
+            four: Any = self.four
+            product: Product = four(_groups(reader, names, shape), bias)
             return product
         if form == reader.dtype:
             return self.default(reader.joined(names, shape), bias)
@@ -388,15 +388,15 @@ def kept_maker(
 
 def _groups(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Int4Weights:
     """Return joined matrices with the bits of the file. Raises ModelError for scales that are no numbers."""
-    made = Int4Weights(*(torch.empty(part.shape, dtype=part.dtype) for part in Int4Weights.parts(shape)))
+    weights = Int4Weights(*(torch.empty(part.shape, dtype=part.dtype) for part in Int4Weights.parts(shape)))
     start = 0
     for kind, rows in reader.stored_rows(names, shape):
-        for target, part in zip(made.tensors, grouped(rows, kind).tensors, strict=True):
+        for target, part in zip(weights.tensors, grouped(rows, kind).tensors, strict=True):
             target[start : start + len(rows)] = part
         start += len(rows)
-    if not made.is_finite:
+    if not weights.is_finite:
         raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
-    return Int4Weights(*(part.to(reader.device) for part in made.tensors))
+    return Int4Weights(*(part.to(reader.device) for part in weights.tensors))
 
 
 _MIDDLE = 8
@@ -444,9 +444,9 @@ def _nibbles(packed: Tensor) -> Tensor:
     return torch.cat([packed & 15, packed >> 4], -1)
 
 
-def _halves(given: Tensor) -> Tensor:
+def _halves(raw: Tensor) -> Tensor:
     """Return bytes [..., 2 * N] as float16 numbers [..., N] in float32."""
-    return given.contiguous().view(torch.float16).float()
+    return raw.contiguous().view(torch.float16).float()
 
 
 _READERS: Mapping[str, Callable[[Tensor], _Groups]] = {"Q4_0": _q4_0, "Q4_1": _q4_1, "Q4_K": _q4_k}

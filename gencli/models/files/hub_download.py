@@ -286,11 +286,11 @@ def side_files(listing: Listing, *, with_code: bool) -> Iterator[RemoteFile]:
 def gguf_names(listing: Listing) -> tuple[str, ...]:
     """Return the GGUF file selected by the name, or all of its parts. Raises ModelError if it is not one."""
     name = listing.name
-    found = choose_gguf(listing.files, name.gguf)
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if found:
-        raise ModelError(f"{name} may be any of {', '.join(found)}.", hint=_by_name(name, found))
+    models = choose_gguf(listing.files, name.gguf)
+    if len(models) == 1:
+        return next(iter(models.values()))
+    if models:
+        raise ModelError(f"{name} may be any of {', '.join(models)}.", hint=_by_name(name, models))
     others = gguf_models(listing.files)
     what = f"It has {', '.join(others)}." if others else "It has no GGUF files at its top."
     raise ModelError(f"{name.repo} has no GGUF file {name.gguf}. {what}", hint=_by_name(name, others))

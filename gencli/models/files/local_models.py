@@ -114,16 +114,16 @@ def read_aliases() -> dict[str, str]:
     if not os.path.lexists(path):
         return {}
     try:
-        found: Any = json.loads(read_file(path, _MAX_BYTES))
+        aliases: Any = json.loads(read_file(path, _MAX_BYTES))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}.") from None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(target, str) for target in found.values()):
+        aliases = None
+    if not isinstance(aliases, dict) or not all(isinstance(target, str) for target in aliases.values()):
         raise ConfigError(
             f"{path} holds no aliases.", hint='It is a JSON object of texts, as in {"small": "org/name"}.'
         )
-    return {name: target for name, target in found.items() if _NAME.fullmatch(name)}
+    return {name: target for name, target in aliases.items() if _NAME.fullmatch(name)}
 
 
 def add_alias(name: str, target: str, *, taken: Collection[str]) -> str:
@@ -256,10 +256,10 @@ def find_gguf(name: HubName) -> Path | None:
     """
     folder = _snapshot(name)
     files = [path.name for path in folder.glob("*") if path.exists()] if folder is not None else []
-    found = choose_gguf(files, name.gguf)
-    if len(found) > 1:
-        raise ModelError(f"{name} may be any of {', '.join(found)}.", hint="Give the name of one file.")
-    return folder / next(iter(found)) if folder is not None and found else None
+    models = choose_gguf(files, name.gguf)
+    if len(models) > 1:
+        raise ModelError(f"{name} may be any of {', '.join(models)}.", hint="Give the name of one file.")
+    return folder / next(iter(models)) if folder is not None and models else None
 
 
 def _snapshot(name: HubName) -> Path | None:
@@ -271,9 +271,9 @@ def _snapshot(name: HubName) -> Path | None:
 def hub_models() -> Iterator[tuple[str, Path]]:
     """Yield name and folder of each snapshot in the cache with a configuration, and GGUF files, by name."""
     for model in cached_models():
-        place = model.folder
-        if place is not None and (place.is_file() or (place / "config.json").is_file()):
-            yield model.name, place
+        path = model.folder
+        if path is not None and (path.is_file() or (path / "config.json").is_file()):
+            yield model.name, path
 
 
 def cached_models() -> Iterator[Cached]:
@@ -399,17 +399,17 @@ _BESIDE = ("mmproj", "imatrix")  # prefixes of GGUF files that are not language 
 
 def gguf_models(files: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return GGUF files by the name of a model's first file: this file, or all of its parts."""
-    made: dict[str, list[str]] = {}
+    parts_by_first: dict[str, list[str]] = {}
     for file in sorted(files):
         if not is_gguf(file) or file.lower().startswith(_BESIDE):
             continue
         part = PART.fullmatch(file)
         first = f"{part['stem']}-00001-of-{part['count']}.gguf" if part else file
-        made.setdefault(first, []).append(file)
+        parts_by_first.setdefault(first, []).append(file)
     return {
-        first: tuple(found)
-        for first, found in made.items()
-        if (part := PART.fullmatch(first)) is None or len(found) == int(part["count"])
+        first: tuple(parts)
+        for first, parts in parts_by_first.items()
+        if (part := PART.fullmatch(first)) is None or len(parts) == int(part["count"])
     }
 
 
@@ -420,9 +420,9 @@ def choose_gguf(files: Iterable[str], wanted: str) -> dict[str, tuple[str, ...]]
     """
     models = gguf_models(files)
     if is_gguf(wanted):
-        return {first: found for first, found in models.items() if wanted in found}
+        return {first: parts for first, parts in models.items() if wanted in parts}
     pattern = re.compile(rf"(?:^|[-.]){re.escape(wanted)}(?:[-.]|$)", re.IGNORECASE)
-    return {first: found for first, found in models.items() if pattern.search(PurePosixPath(first).stem)}
+    return {first: parts for first, parts in models.items() if pattern.search(PurePosixPath(first).stem)}
 
 
 MAIN = "main"

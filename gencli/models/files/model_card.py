@@ -262,11 +262,13 @@ def _template(folder: Path, config: dict[str, Any]) -> str | None:
     if (folder / "chat_template.jinja").is_file():
         return read_text(folder / "chat_template.jinja")
     alone = read_object_if_any(folder / "chat_template.json")
-    found = alone.get("chat_template") or config.get("chat_template")
-    if isinstance(found, list):  # several by name
-        named = {str(entry.get("name")): entry.get("template") for entry in found if isinstance(entry, dict)}
-        found = _for_tools(named)
-    return found if isinstance(found, str) else None
+    template = alone.get("chat_template") or config.get("chat_template")
+    if isinstance(template, list):  # several by name
+        named = {
+            str(entry.get("name")): entry.get("template") for entry in template if isinstance(entry, dict)
+        }
+        template = _for_tools(named)
+    return template if isinstance(template, str) else None
 
 
 def declared_ends(folder: Path) -> tuple[int, ...]:
@@ -277,8 +279,8 @@ def declared_ends(folder: Path) -> tuple[int, ...]:
     if is_gguf(folder):
         return tuple(read_vocabulary(read_gguf_head(folder)).ends)
     generation = read_object_if_any(folder / "generation_config.json")
-    found = generation or text_part(read_config_if_any(folder))
-    ends = found.get("eos_token_id")
+    config = generation or text_part(read_config_if_any(folder))
+    ends = config.get("eos_token_id")
     return (ends,) if isinstance(ends, int) else tuple(ends or ())
 
 

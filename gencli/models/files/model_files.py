@@ -24,14 +24,14 @@ _MAX_BYTES = 256 << 20  # of a file; the largest tokenizer.json have about 40 MB
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file. Raises ModelError if there is none."""
     try:
-        found = json.loads(read_text(path))
+        value = json.loads(read_text(path))
     except ValueError as error:
         raise ModelError(f"{path} is not valid JSON: {error}.") from None
     except RecursionError:
         raise ModelError(f"{path} is not valid: its values are nested too deep.") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ModelError(f"{path} should hold a JSON object.")
-    return found
+    return value
 
 
 def read_text(path: Path) -> str:
@@ -94,7 +94,7 @@ def read_table(files: Sequence[Path]) -> dict[str, StoredTensor]:
 
 def _tensors_of(file: Path) -> list[StoredTensor]:
     head, start, size = _read_head(file)
-    found, last = [], start
+    tensors, last = [], start
     for name, entry in sorted(head.items(), key=lambda item: _range(file, *item)):
         begin, end = (start + offset for offset in _range(file, name, entry))
         stored = StoredTensor(name, file, entry["dtype"], tuple(entry["shape"]), begin, end - begin)
@@ -103,9 +103,9 @@ def _tensors_of(file: Path) -> list[StoredTensor]:
             raise _damaged(file, f"{name} has {stored.nbytes} bytes, its shape needs {needed}")
         if begin < last or end > size:
             raise _damaged(file, f"{name} overlaps another tensor or the end of the file")
-        found.append(stored)
+        tensors.append(stored)
         last = end
-    return found
+    return tensors
 
 
 def _read_head(file: Path) -> tuple[Mapping[str, Any], int, int]:
@@ -160,16 +160,16 @@ def bits_of(quantize: Quantize) -> int | None:
 
 def is_own(config: Mapping[str, Any]) -> bool:
     """Return whether config.json says that gencli has quantized the weights."""
-    found = config.get("quantization_config")
-    return isinstance(found, Mapping) and found.get("quant_method") == METHOD
+    quantization = config.get("quantization_config")
+    return isinstance(quantization, Mapping) and quantization.get("quant_method") == METHOD
 
 
 def mxfp4_fault(config: Mapping[str, Any]) -> str:
     """Return why the weights are no experts in MXFP4 beside others of 16 bits; "" if they are."""
-    found = config.get("quantization_config")
-    if not isinstance(found, Mapping) or found.get("quant_method") != "mxfp4":
+    quantization = config.get("quantization_config")
+    if not isinstance(quantization, Mapping) or quantization.get("quant_method") != "mxfp4":
         return "the weights are quantized by another program"
-    strange = sorted(found.keys() - _MXFP4_KEYS)
+    strange = sorted(quantization.keys() - _MXFP4_KEYS)
     return f"the MXFP4 weights have {strange[0]!r}, which the decoder does not know" if strange else ""
 
 
@@ -180,8 +180,8 @@ def stored_bits(config: Mapping[str, Any]) -> int | None:
     """
     if not is_own(config):
         return None
-    found = config["quantization_config"]
-    bits, version = found.get("bits"), found.get("version")
+    quantization = config["quantization_config"]
+    bits, version = quantization.get("bits"), quantization.get("version")
     if type(bits) is not int or bits not in _BITS.values() or version != VERSION:
         raise ModelError(
             f"The weights are quantized to {str(bits)[:20]} bits in version {str(version)[:20]} of the "
@@ -203,15 +203,15 @@ class Sum:
 
     def part(self) -> OnBytes:
         """Return what one of the readers calls."""
-        own = 0
+        reported = 0
 
-        def told(done: int, total: int) -> None:
-            nonlocal own
+        def report(done: int, total: int) -> None:
+            nonlocal reported
             with self._lock:
-                self._done, own = self._done + done - own, done
+                self._done, reported = self._done + done - reported, done
                 self._on_bytes(self._done, total)
 
-        return told
+        return report
 
 
 @contextmanager
@@ -242,9 +242,9 @@ def _counted(weights: Any, stored: dict[str, int], on_bytes: OnBytes) -> Iterato
     Weights merged from several stored tensors share the remaining bytes evenly.
     """
     names = [name for name, _ in weights]
-    made = [name for name in names if name not in stored]
-    rest = sum(stored.values()) - sum(stored.get(name, 0) for name in names)
-    share = rest // len(made) if made else 0
+    merged = [name for name in names if name not in stored]
+    remaining = sum(stored.values()) - sum(stored.get(name, 0) for name in names)
+    share = remaining // len(merged) if merged else 0
     total, done = sum(stored.get(name, share) for name in names), 0
     on_bytes(done, total)
     for name, weight in weights:

@@ -189,10 +189,10 @@ class LaneRows:
         self._lengths = lengths
         self._rows: dict[int, int] = {}  # by lane
         self._free = list(range(len(lengths)))
-        self._most = spare + len(lengths)
+        self._num_rows = spare + len(lengths)
 
     def __len__(self) -> int:
-        return self._most
+        return self._num_rows
 
     @property
     def spare(self) -> int:
@@ -375,12 +375,12 @@ class StaticSteps:
         end = min(max(STEP, 1 << (max(feed.end for feed in feeds) - 1).bit_length()), capacity)
         factors = held[2] if self._switches else None
         inputs = StaticInputs(held[0], held[1], held[-1], factors, end)
-        made = self._graphs.run((rows.count, rows.in_place, end), lambda: run(inputs))
-        assert isinstance(made, Tensor)
+        output = self._graphs.run((rows.count, rows.in_place, end), lambda: run(inputs))
+        assert isinstance(output, Tensor)
         num_wanted = sum([feed.num_logits for feed in feeds])
         if rows.in_place or num_wanted < len(rows.places):
-            return made.index_select(0, held[-2, :num_wanted])
-        logits = made[:num_wanted]
+            return output.index_select(0, held[-2, :num_wanted])
+        logits = output[:num_wanted]
         return logits.clone() if self._graphs.records else logits  # the next replay overwrites them
 
     def free(self) -> None:

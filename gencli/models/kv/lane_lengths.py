@@ -47,12 +47,12 @@ class LaneLengths:
         self._require(bool(plan.feeds), "a plan needs at least one feed")
         lanes = [feed.lane for feed in plan.feeds]
         self._require(len(set(lanes)) == len(lanes), f"a lane is fed twice in one step: {sorted(lanes)}")
-        lengths, most = self._lengths, len(self._lengths)
+        lengths, num_lanes = self._lengths, len(self._lengths)
         for feed in plan.feeds:
             lane, start, tokens, num_logits, _, _ = feed
             count = len(tokens)
             if not (
-                0 <= lane < most
+                0 <= lane < num_lanes
                 and start == lengths[lane]
                 and 0 <= num_logits <= count > 0
                 and start + count <= self._context

@@ -107,11 +107,11 @@ def _checked_way(
     Raises ModelError if no lanes are correct.
     """
     is_spread = len(set(getattr(model, "hf_device_map", {}).values())) > 1
-    own = [*_own_ways(model, text, switches)]
+    own_ways = [*_own_ways(model, text, switches)]
     if is_spread:
         notice = "A model on several devices runs one request at a time in each step"
         if "disk" in model.hf_device_map.values():  # every pass of the check would read all weights
-            return own[0], (notice,), ALONE
+            return own_ways[0], (notice,), ALONE
     else:
         notice = (
             f"{text.model_type} models run one request at a time in each step: "
@@ -122,7 +122,7 @@ def _checked_way(
         way, no_graphs = _with_graphs(shared, model, graphs, check)
         return way, (), no_graphs
     check = check or _check(model, text)
-    for way in own:
+    for way in own_ways:
         if not (fault := _fault(check, model, way)):
             return way, (notice,), ALONE
     raise ModelError(f"{text.model_type} models cannot be run: {fault}")

@@ -46,10 +46,10 @@ def attend_rows(
     Each `together` tokens, from the first on, read their keys together: they have successive positions in one
     row. A token has the same bits as alone if the keys and values of its row are finite.
     """
-    given = (queries, buffer, rows, positions, num_parts(end, window), window or 0, scale, cap or 0.0)
-    parts, marks = _parts(*given) if together == 1 else _tiles(*given, together)
-    found: Tensor = _joined(parts, marks, positions, window or 0, queries.dtype, sinks)
-    return found
+    inputs = (queries, buffer, rows, positions, num_parts(end, window), window or 0, scale, cap or 0.0)
+    parts, marks = _parts(*inputs) if together == 1 else _tiles(*inputs, together)
+    attention: Tensor = _joined(parts, marks, positions, window or 0, queries.dtype, sinks)
+    return attention
 
 
 def num_parts(end: int, window: int | None) -> int:
@@ -72,11 +72,11 @@ def _parts_torch(
 
     It goes token by token, so that the bits of a token do not depend on others here either.
     """
-    found = [
+    results = [
         _part_torch(query, buffer, row, position, num, window, scale, cap)
         for query, row, position in zip(queries, rows, positions, strict=True)
     ]
-    return torch.stack([sums for sums, _ in found]), torch.stack([marks for _, marks in found])
+    return torch.stack([sums for sums, _ in results]), torch.stack([marks for _, marks in results])
 
 
 def _part_torch(
@@ -137,8 +137,8 @@ def _joined_torch(
     total = (totals * weights).sum(-1, keepdim=True)
     if sinks is not None:
         total = total + (sinks[:, None] - top).exp()
-    found = (parts * weights[..., None]).sum(2) / total
-    return found.flatten(1).to(dtype)
+    mixed = (parts * weights[..., None]).sum(2) / total
+    return mixed.flatten(1).to(dtype)
 
 
 _MODULE = "gencli.models.decoder.kernels.attention_triton"
@@ -179,8 +179,8 @@ def attend_chunk(
     where a cap is given. `sinks` [Hq] float32 are scores without a value: softmax([scores, sink])[:-1] weighs
     the values.
     """
-    found: Tensor = _attended(queries, keys, values, window or 0, scale, cap or 0.0, sinks)
-    return found
+    attention: Tensor = _attended(queries, keys, values, window or 0, scale, cap or 0.0, sinks)
+    return attention
 
 
 def attend_chunk_torch(
@@ -203,10 +203,10 @@ def attend_chunk_torch(
         mask = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
         mask.masked_fill_(hidden, -torch.inf)
         # In four dimensions, as the kernels of PyTorch for GPUs ask for them.
-        made = scaled_dot_product_attention(
+        mixed = scaled_dot_product_attention(
             asked[None], held[None], weighed[None], mask[None, None], scale=scale
         )
-        return made[0].transpose(0, 1).flatten(1)
+        return mixed[0].transpose(0, 1).flatten(1)
     scores = (asked @ held.transpose(1, 2)) * scale
     if cap:
         scores = (scores / cap).tanh_() * cap
@@ -259,7 +259,7 @@ def attend_chunk_varlen(
         more["return_aux"] = AuxRequest(
             lse=True
         )  # the logarithm of each query's sum of weights, [Hq, W] float32
-    found = attend(
+    result = attend(
         queries,
         keys,
         values,
@@ -274,11 +274,11 @@ def attend_chunk_varlen(
         **more,
     )
     if sinks is None:
-        made: Tensor = found
+        attention: Tensor = result
     else:
-        mixed, sums = found
-        made = reduced(mixed, sums, sinks)
-    return made.flatten(1)
+        mixed, sums = result
+        attention = reduced(mixed, sums, sinks)
+    return attention.flatten(1)
 
 
 @cache

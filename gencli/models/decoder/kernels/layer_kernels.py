@@ -27,12 +27,12 @@ class Norm:
     weight: Tensor
     eps: float
 
-    def __call__(self, given: Tensor) -> Tensor:
+    def __call__(self, values: Tensor) -> Tensor:
         """Return the normalized values."""
-        if self.weight.dtype != given.dtype:
-            wide = given.to(self.weight.dtype)
-            return rms_norm(wide, self.weight.shape, self.weight, self.eps).to(given.dtype)
-        return rms_norm(given, self.weight.shape, self.weight, self.eps)
+        if self.weight.dtype != values.dtype:
+            wide = values.to(self.weight.dtype)
+            return rms_norm(wide, self.weight.shape, self.weight, self.eps).to(values.dtype)
+        return rms_norm(values, self.weight.shape, self.weight, self.eps)
 
 
 def normalize_heads(
@@ -49,22 +49,22 @@ def residual_sum(states: Tensor, more: Tensor, scale: float) -> Tensor:
 
 
 def normed(states: Tensor, norm: Norm) -> Tensor:
-    found: Tensor = _normed(states, norm.weight, norm.eps)
-    return found
+    result: Tensor = _normed(states, norm.weight, norm.eps)
+    return result
 
 
 def added(states: Tensor, more: Tensor, post: Norm | None, scale: float) -> Tensor:
     """Return states + scale * post(more), all [N, H]. Each step rounds to the format of the states."""
-    found: Tensor = _added(states, more, *_parts(post), scale)
-    return found
+    result: Tensor = _added(states, more, *_parts(post), scale)
+    return result
 
 
 def added_normed(
     states: Tensor, more: Tensor, post: Norm | None, scale: float, norm: Norm
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of `added`, and its norm."""
-    found: tuple[Tensor, Tensor] = _added_normed(states, more, *_parts(post), scale, norm.weight, norm.eps)
-    return found
+    result: tuple[Tensor, Tensor] = _added_normed(states, more, *_parts(post), scale, norm.weight, norm.eps)
+    return result
 
 
 def _parts(norm: Norm | None) -> tuple[Tensor | None, float]:
@@ -134,8 +134,8 @@ def gated(made: Tensor, activation: Activation, limit: float = 0.0) -> Tensor:
     The clamped activation is gate * sigmoid(1.702 * gate), times up + 1, with both up to `limit` and up from
     -limit on.
     """
-    found: Tensor = _gated(made, activation, limit)
-    return found
+    result: Tensor = _gated(made, activation, limit)
+    return result
 
 
 def _gated_torch(made: Tensor, activation: Activation, limit: float) -> Tensor:
@@ -168,7 +168,7 @@ def rotate_and_store(
     """
     cos, sin = rope or (None, None)
     query, key = norms or (None, None)
-    found: Tensor = _rotated(
+    queries: Tensor = _rotated(
         made,
         buffer,
         *cells,
@@ -179,7 +179,7 @@ def rotate_and_store(
         0.0 if query is None else query.eps,
         is_whole,
     )
-    return found
+    return queries
 
 
 def _rotated_torch(
