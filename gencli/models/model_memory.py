@@ -379,11 +379,11 @@ class Speed:
 def measure_speed(device: torch.device, dtype: torch.dtype) -> Speed:
     """Return the speed of the device: the best of a few short runs."""
     weights = torch.ones(_SIDE, _SIDE, dtype=dtype, device=device)
-    one, many = (torch.ones(rows, _SIDE, dtype=dtype, device=device) for rows in (1, _ROWS))
+    single, several = (torch.ones(rows, _SIDE, dtype=dtype, device=device) for rows in (1, _ROWS))
     small = torch.ones(8, 8)
     return Speed(
-        weights.nbytes / _best(lambda: linear(one, weights)[0, 0].item()),
-        _ROWS * weights.numel() / _best(lambda: linear(many, weights)[0, 0].item()),
+        weights.nbytes / _best(lambda: linear(single, weights)[0, 0].item()),
+        _ROWS * weights.numel() / _best(lambda: linear(several, weights)[0, 0].item()),
         _best(lambda: [small + small for _ in range(_CALLS)]) / _CALLS,
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -168,16 +168,6 @@ class Lanes(Protocol):
         """Free the memory of the lanes; all of them must be empty."""
 
 
-class AheadLanes(Protocol):
-    """Lanes that take tokens from the device."""
-
-    def holds(self, feeds: tuple[Feed, ...]) -> bool:
-        """Return whether the buffers hold these feeds of one token without growing; no lane is empty."""
-
-    def forward(self, feeds: tuple[Feed, ...], *, ids: Tensor) -> Tensor:
-        """As Lanes.forward, for one token a feed: `ids` [N] int64 in place of those of the feeds."""
-
-
 class LaneRunner(ABC):
     """ModelRunner over lanes. `lengths` are those of the lanes."""
 
@@ -208,13 +198,16 @@ class LaneRunner(ABC):
         return logits if torch.is_inference_mode_enabled() else logits.clone()
 
     def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor | None:
-        """As `forward`, with the tokens `ids` [N] of the device (see AheadRunner); takes AheadLanes."""
-        lanes = cast(AheadLanes, self._lanes)
+        """As `forward`, with the tokens `ids` [N] of the device (see AheadRunner).
+
+        Its lanes say with `holds` whether their buffers hold the feeds without growing, and take `ids` too.
+        """
+        lanes: Any = self._lanes
         self._lengths.check(plan)
         if not lanes.holds(plan.feeds):
             return None
         with torch.inference_mode():
-            logits = lanes.forward(plan.feeds, ids=ids)
+            logits: Tensor = lanes.forward(plan.feeds, ids=ids)
         self._lengths.advance(plan)
         return logits
 
@@ -309,17 +302,17 @@ class PrefixLanes:
         Lanes of another salt share nothing.
         """
         wanted = [*text]
-        own = shared_length(lane.tokens, wanted) if lane.salt == salt else 0
+        kept = shared_length(lane.tokens, wanted) if lane.salt == salt else 0
         lane.salt = salt
         shared, best = max(
             ((shared_length(other.tokens, wanted), other) for other in self._others(lane)),
             key=lambda pair: pair[0],
             default=(0, lane),
         )
-        if shared > own and is_worth_copying(shared, len(wanted)):
+        if shared > kept and is_worth_copying(shared, len(wanted)):
             lane.copy(best, shared)
         else:
-            lane.truncate(own)
+            lane.truncate(kept)
 
     def clear(self) -> None:
         for lane in self._lanes.values():

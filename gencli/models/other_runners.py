@@ -237,7 +237,7 @@ class FakeRunner:
     ) -> tuple[Tensor, Inner]:
         """As `forward`; return also the last states of these lanes. It has no layers."""
         logits, fed = self.forward(plan), [token for feed in plan.feeds for token in feed.tokens]
-        ids = [fed[place] for place in fed_to(lanes, plan.feeds)]
+        ids = [fed[index] for index in fed_to(lanes, plan.feeds)]
         states = self.table.index_select(0, upload_ints(ids, self._spec.device))
         return logits, Inner(lambda layer: self.table[:0], states)
 

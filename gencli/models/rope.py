@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -177,6 +177,14 @@ _pass_factors: ContextVar[_PassFactors | None] = ContextVar("pass_factors", defa
 
 
 @contextmanager
+def _using(factors: _PassFactors | None) -> Iterator[None]:
+    token = _pass_factors.set(factors)
+    try:
+        yield
+    finally:
+        _pass_factors.reset(token)
+
+
 def taking_factors(
     factors: Sequence[int],
     switches: tuple[int, ...],
@@ -184,7 +192,7 @@ def taking_factors(
     length: int,
     device: torch.device,
     is_row: bool = False,
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """While active, a pass uses these factors: one per row, or with `is_row` one per token of its only row.
 
     `length` is that of the longest lane of the pass, by which the model itself would choose.
@@ -194,21 +202,12 @@ def taking_factors(
     numbers = None
     if len(used) > 1:
         numbers = upload([factors], device) if is_row else upload([factors], device).T
-    token = _pass_factors.set(None if is_own else _PassFactors(switches, used, numbers))
-    try:
-        yield
-    finally:
-        _pass_factors.reset(token)
+    return _using(None if is_own else _PassFactors(switches, used, numbers))
 
 
-@contextmanager
-def static_factors(numbers: Tensor, switches: tuple[int, ...]) -> Iterator[None]:
+def static_factors(numbers: Tensor, switches: tuple[int, ...]) -> AbstractContextManager[None]:
     """While active, a pass computes all factors and takes those of `numbers` [B, 1], which may change."""
-    token = _pass_factors.set(_PassFactors(switches, tuple(range(len(switches) + 1)), numbers))
-    try:
-        yield
-    finally:
-        _pass_factors.reset(token)
+    return _using(_PassFactors(switches, tuple(range(len(switches) + 1)), numbers))
 
 
 class _Rotary:
@@ -269,13 +268,13 @@ class LongRopeLanes:
         parts = [self._parts(feed) for feed in feeds]
         logits: list[list[Tensor]] = [[] for _ in feeds]
         for number in range(max(map(len, parts))):
-            fed = [(index, own[number]) for index, own in enumerate(parts) if number < len(own)]
+            fed = [(index, spans[number]) for index, spans in enumerate(parts) if number < len(spans)]
             plan = StepPlan(tuple(self._next(feeds[index], part) for index, part in fed))
             rows = torch.split(self._inner.forward(plan.feeds), [feed.num_logits for feed in plan.feeds])
             self._lengths.advance(plan)
-            for (index, _), own in zip(fed, rows, strict=True):
-                logits[index].append(own)
-        return torch.cat([rows for own in logits for rows in own])
+            for (index, _), part_rows in zip(fed, rows, strict=True):
+                logits[index].append(part_rows)
+        return torch.cat([rows for feed_rows in logits for rows in feed_rows])
 
     def truncate(self, lane: int, length: int) -> None:
         self._inner.truncate(lane, length)
@@ -304,7 +303,7 @@ class LongRopeLanes:
             return [(factors_of(feed, self._switches), end, feed.num_scored)]
         lengths = range(end - feed.num_logits + feed.num_scored + 1, end + 1)
         sides = groupby(lengths, key=lambda length: rope_factors(length, self._switches))
-        parts = [(factors, own[-1], len(own)) for factors, same in sides if (own := [*same])]
+        parts = [(factors, side[-1], len(side)) for factors, group in sides if (side := [*group])]
         factors, first, count = parts[0]
         return [(factors, first, count + feed.num_scored), *parts[1:]]
 

@@ -274,12 +274,12 @@ class SuffixDrafter(Drafter):
         return max(runs, key=lambda run: run[0])[1]
 
 
-def _best_run(guesses: Iterable[Guess], most: int, min_p: float) -> tuple[float, list[int]]:
+def _best_run(guesses: Iterable[Guess], limit: int, min_p: float) -> tuple[float, list[int]]:
     """The draft tokens, and the expected number of them that are accepted."""
     expected, probability, run = 0.0, 1.0, list[int]()
     for guess in guesses:
         probability *= guess.probability
-        if probability < _MIN_ACCEPTANCE or guess.probability < min_p or len(run) == most:
+        if probability < _MIN_ACCEPTANCE or guess.probability < min_p or len(run) == limit:
             break
         run.append(guess.token)
         expected += probability

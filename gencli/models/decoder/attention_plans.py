@@ -340,16 +340,12 @@ class DecodePlan(DevicePlan):
 
 # The tokens of a feed up to this length are bags. Longer ones share the keys in a matrix product, which is
 # faster, but has other bits.
-_MOST_TOKENS = 16
-_MOST_NUMBERS = 2**23  # in a table of bags, to bound memory
+_BAG_TOKENS = 16
+_MAX_NUMBERS = 2**23  # in a table of bags, to bound memory
 
-
-@dataclass(frozen=True, slots=True)
-class _Short:
-    """Tokens that one call of bags computes, and their places among the fed tokens."""
-
-    columns: slice | Tensor
-    bags: Bags
+_Short = tuple[slice | Tensor, "Bags"]  # the places among the fed tokens of those that one call computes
+# The tiles that each token reads: its buffer row, the first tile, and the number of tiles.
+_Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class TiledPlan:
@@ -381,10 +377,10 @@ class TiledPlan:
         short, long = self._parts[window]
         queries = qkv[:, : self._num_heads]
         if len(short) == 1 and not long:
-            return short[0].bags.attend(queries, buffer, cap, sinks)
+            return short[0][1].attend(queries, buffer, cap, sinks)
         out = qkv.new_empty(len(qkv), self._num_heads * qkv.shape[-1])
-        for part in short:
-            out[part.columns] = part.bags.attend(queries[part.columns], buffer, cap, sinks)
+        for columns, bags in short:
+            out[columns] = bags.attend(queries[columns], buffer, cap, sinks)
         for feed, block in long:
             keys, values = self._dense(feed, block, qkv, buffer)
             out[block.columns] = block.attend(queries[block.columns], keys, values, scale, cap, sinks)
@@ -405,7 +401,7 @@ class TiledPlan:
         column = 0
         for feed in self._feeds:
             tokens = range(column, column + len(feed.tokens))
-            if len(tokens) <= _MOST_TOKENS:
+            if len(tokens) <= _BAG_TOKENS:
                 short.append(tokens)
             else:
                 block = make_block([feed], column, window, dtype=torch.float32, device=torch.device("cpu"))
@@ -420,7 +416,7 @@ class TiledPlan:
         if not columns:
             return
         keys = max(self._held[column][1] for column in columns) + 1
-        size = max(1, _MOST_NUMBERS // (keys * self._num_heads))
+        size = max(1, _MAX_NUMBERS // (keys * self._num_heads))
         for start in range(0, len(columns), size):
             yield columns[start : start + size]
 
@@ -429,20 +425,11 @@ class TiledPlan:
         ends = [position + 1 for position in positions]
         bags = self._tables.bags(rows, ends, self._shape, window, place=(window, index))
         if columns[-1] - columns[0] + 1 == len(columns):
-            return _Short(slice(columns[0], columns[-1] + 1), bags)
-        return _Short(torch.tensor(columns), bags)
+            return slice(columns[0], columns[-1] + 1), bags
+        return torch.tensor(columns), bags
 
 
 TILE = 64  # tokens; divides the capacity of a buffer
-
-
-@dataclass(frozen=True, slots=True)
-class _Spans:
-    """The tiles that each token reads: its buffer row, the first tile, and the number of tiles."""
-
-    rows: tuple[int, ...]
-    firsts: tuple[int, ...]
-    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -524,7 +511,7 @@ class BagTables:
         firsts = [max(0, end - window) for end in ends] if window else [0] * len(ends)
         bases = tuple(first // TILE for first in firsts)
         counts = tuple((end - 1) // TILE + 1 - base for end, base in zip(ends, bases, strict=True))
-        key = _Spans(tuple(rows), bases, counts), shape
+        key = (tuple(rows), bases, counts), shape
         if place not in self._kept or self._kept[place][0] != key:
             self._kept[place] = key, self._make(key[0], shape)
         tables = self._kept[place][1]
@@ -542,10 +529,8 @@ class BagTables:
         _, double, capacity, width = shape
         heads = double // 2
         group = self._num_heads // heads
-        row, base, count = torch.tensor([spans.rows, spans.firsts, spans.counts], dtype=torch.int32)[
-            ..., None
-        ]
-        tiles = max(spans.counts)
+        row, base, count = torch.tensor(spans, dtype=torch.int32)[..., None]
+        tiles = max(spans[2])
         number = torch.arange(tiles, dtype=torch.int32)
         tile = number + base  # [N, tiles]
         # A tile that a token does not need is replaced by one row of its first tile.
@@ -557,7 +542,7 @@ class BagTables:
         head = torch.arange(heads, dtype=torch.int32) + row * double  # [N, Hkv]
         key_rows = key_rows[:, None] + (head * (capacity * width // TILE))[:, :, None, None]
         value_rows = value_rows[:, None] + ((head + heads) * capacity)[:, :, None]
-        size = len(spans.rows) * self._num_heads * tiles
+        size = len(row) * self._num_heads * tiles
         return _Tables(
             tiles,
             key_rows[:, :, :, None].expand(-1, -1, -1, group, -1).flatten(),
@@ -585,8 +570,8 @@ class Cells:
         _, double, capacity, width = self.shape
         size = double * capacity * width
         starts = [
-            (row * size + place // TILE * width * TILE + place % TILE, row * size + place * width)
-            for row, place in held
+            (row * size + position // TILE * width * TILE + position % TILE, row * size + position * width)
+            for row, position in held
         ]
         cells: Tensor = torch.tensor(starts)[:, :, None] + self._numbers
         return cells.flatten()

@@ -69,7 +69,6 @@ from gencli.models.kv.lane_buffers import (
     LaneStore,
     StaticInputs,
     StaticSteps,
-    StepRows,
     is_decode_step,
     is_drafted_step,
     roomy,
@@ -81,7 +80,7 @@ from gencli.models.model_runner import Inner, LaneRunner, Lanes, ModelSpec
 from gencli.models.rope import LongRopeLanes, RopeTable, factors_of
 from processors.graphs import Graphs, upload
 
-_MOST_WORKERS = 4  # that load a model; each holds a matrix beside those that are done
+_MAX_WORKERS = 4  # that load a model; each holds a matrix beside those that are done
 
 
 class DecoderRunner(LaneRunner):
@@ -173,11 +172,12 @@ class DecoderRunner(LaneRunner):
         graphs = _graphs(cuda_graphs, checkpoint.spec, number, where, options)
         kept = kept_maker(folder, options, where, number) if is_kept else None
         make = kept or _maker(checkpoint, number, where, bits, options)
-        workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
+        workers = min(_MAX_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
         decoder, unused = read_decoder(
             checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
         )
-        kept_format = _kept_format(checkpoint, number, bits, make)
+        keeps_codes = checkpoint.stored == "MXFP4" and make.stacks_experts and number.itemsize == 2
+        kept_format = f"int{bits}" if bits is not None else checkpoint.stored if keeps_codes else ""
         notices = _widened(folder, number, where, is_kept=is_kept) if bits is None else ()
         unused_notices = (
             [f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}"] if unused else []
@@ -266,14 +266,6 @@ def _maker(
     return make
 
 
-def _kept_format(checkpoint: Checkpoint, dtype: torch.dtype, bits: int | None, make: ProductMaker) -> str:
-    """Return the number format of weights that are kept in few bits; "" if they are widened."""
-    if bits is not None:
-        return f"int{bits}"
-    keeps_codes = checkpoint.stored == "MXFP4" and make.stacks_experts and dtype.itemsize == 2
-    return checkpoint.stored if keeps_codes else ""
-
-
 def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, **options: Any) -> Lanes:
     if not decoder.spec.rope_switches:
         return DecoderLanes(decoder, lengths, kv_dtype, **options)
@@ -302,7 +294,10 @@ class DecoderLanes:
         graphs: Graphs | None = None,
     ) -> None:
         self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
-        self._steps = None if graphs is None else DecodeSteps(decoder, graphs)
+        # Of one token a feed, or of one with draft tokens.
+        self._steps = None
+        if graphs is not None:
+            self._steps = StaticSteps(graphs, decoder.device, decoder.spec.rope_switches)
         self._store = LaneStore(lengths, spare=0 if graphs is None else SPARE_ROWS)
         formats = {decoder.dtype, kv_dtype or decoder.dtype}
         self._is_tiled = graphs is None and decoder.device.type == "cpu" and formats == {torch.float32}
@@ -345,7 +340,11 @@ class DecoderLanes:
             num_rows = static.num_held
         buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]
         if self._steps is not None and static is not None:
-            return self._steps(feeds, static, buffers, ids)
+            capacity = buffers[0].shape[2]  # that of `roomy`
+            placed = (*buffers, *(table.reserve(capacity) for table in self._decoder.tables))
+            return self._steps(
+                feeds, static, placed, capacity, lambda inputs: self._run_static(inputs, buffers), ids
+            )
         held = cells_of(feeds)
         rows, positions = zip(*held, strict=True)
         tokens = [token for feed in feeds for token in feed.tokens]
@@ -363,6 +362,13 @@ class DecoderLanes:
         else:
             step = Pass(self._plan(feeds, held, packed, buffers[0]), ropes)
         return self._decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
+
+    def _run_static(self, inputs: StaticInputs, buffers: Sequence[Tensor]) -> Tensor:
+        """Run the decoder on static tensors; return the logits [rows, V]."""
+        tables = self._decoder.tables
+        ropes = tuple(table.rows(inputs.positions, inputs.factors, 0) for table in tables)
+        plan = DecodePlan(inputs.rows, inputs.positions, inputs.end)
+        return self._decoder(inputs.ids, Pass(plan, ropes), buffers, None)
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
@@ -410,36 +416,6 @@ class DecoderLanes:
             numbers = [factors_of(feed, switches) for feed in feeds for _ in feed.tokens]
             factors = upload(numbers, positions.device)
         return tuple(table.rows(positions, factors, length) for table in self._decoder.tables)
-
-
-class DecodeSteps:
-    """Runs steps of one token a feed, or of one with draft tokens, which `graphs` record."""
-
-    def __init__(self, decoder: Decoder, graphs: Graphs) -> None:
-        self._decoder = decoder
-        self._steps = StaticSteps(graphs, decoder.device, decoder.spec.rope_switches)
-
-    def __call__(
-        self, feeds: Sequence[Feed], rows: StepRows, buffers: Sequence[Tensor], ids: Tensor | None = None
-    ) -> Tensor:
-        """Return the wanted logits [R, V], a new tensor.
-
-        `feeds` have buffer rows as lanes; the capacity of the buffers is that of `roomy`. `ids` [R] on the
-        device replace the tokens.
-        """
-        capacity = buffers[0].shape[2]
-        placed = (*buffers, *(table.reserve(capacity) for table in self._decoder.tables))
-        return self._steps(feeds, rows, placed, capacity, lambda inputs: self._run(inputs, buffers), ids)
-
-    def free(self) -> None:
-        self._steps.free()
-
-    def _run(self, inputs: StaticInputs, buffers: Sequence[Tensor]) -> Tensor:
-        """Run the decoder on static tensors; return the logits [rows, V]."""
-        tables = self._decoder.tables
-        ropes = tuple(table.rows(inputs.positions, inputs.factors, 0) for table in tables)
-        plan = DecodePlan(inputs.rows, inputs.positions, inputs.end)
-        return self._decoder(inputs.ids, Pass(plan, ropes), buffers, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -595,17 +571,11 @@ def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: Produ
         finally:
             idle.put(reader)
 
-    with _workers(len(readers)) as pool:
-        return tuple(pool.map(read, range(spec.num_layers)))
-
-
-@contextmanager
-def _workers(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Run threads that compute on one thread each. Two matrices side by side wait less than one by two."""
+    # Each thread computes on one thread: two matrices side by side wait less than one by two.
     before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+    pool = ThreadPoolExecutor(len(readers), initializer=torch.set_num_threads, initargs=(1,))
     try:
-        yield pool
+        return tuple(pool.map(read, range(spec.num_layers)))
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(before)  # the threads have set the number of later ones too

@@ -414,12 +414,12 @@ def routed(logits: Tensor, used: int, is_normalized: bool, block: int) -> tuple[
     return choice
 
 
-def mixed(made: Tensor, shares: Tensor) -> Tensor:
-    """Return the sum of a row's pairs `made` [N * used, H] times their shares [N, used]: [N, H].
+def mixed(outputs: Tensor, shares: Tensor) -> Tensor:
+    """Return the sum of a row's pairs `outputs` [N * used, H] times their shares [N, used]: [N, H].
 
     It is added up in float32, slot by slot, and rounded once.
     """
-    total: Tensor = _mixed(made, shares)
+    total: Tensor = _mixed(outputs, shares)
     return total
 
 
@@ -459,13 +459,13 @@ def _routed_torch(
     return shares.to(logits.dtype), lists, tiles
 
 
-def _mixed_torch(made: Tensor, shares: Tensor) -> Tensor:
+def _mixed_torch(outputs: Tensor, shares: Tensor) -> Tensor:
     rows, used = shares.shape
-    pairs, weights = made.view(rows, used, made.shape[1]).float(), shares.float()
-    total = made.new_zeros(rows, made.shape[1], dtype=torch.float32)
+    pairs, weights = outputs.view(rows, used, outputs.shape[1]).float(), shares.float()
+    total = outputs.new_zeros(rows, outputs.shape[1], dtype=torch.float32)
     for slot in range(used):
         total += pairs[:, slot] * weights[:, slot, None]
-    return total.to(made.dtype)
+    return total.to(outputs.dtype)
 
 
 _MODULE = "gencli.models.decoder.kernels.routing_triton"

@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, Protocol, TypeVar
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -25,61 +26,16 @@ from gencli.errors import ModelError
 from gencli.files import open_regular
 from gencli.models.decoder.products.coded_weights import Int8Weights
 from gencli.models.decoder.products.dense_products import widened_mxfp4
+from gencli.models.files.gguf_header import GgufTensor
 from gencli.models.files.model_files import BLOCKS, SCALES, OnBytes, StoredTensor
 
 
-class WeightReader(Protocol):
-    """Tensors by name, as numbers of one dtype on one device.
+class WeightReader(ABC):
+    """Tensors by name, as numbers of one dtype on one device, read into the memory that they are used in.
 
     `unread` are the names that were not read. `free` [N] is memory for the next product's weights, if any.
+    `on_bytes` is called with the bytes read so far, and with all of them, `nbytes`.
     """
-
-    unread: set[str]
-    free: Tensor | None
-    dtype: torch.dtype
-    device: torch.device
-
-    def __contains__(self, name: str) -> bool: ...
-
-    def read(self, name: str, shape: Sequence[int]) -> Tensor:
-        """Return a tensor. Raises ModelError if it is absent or has another shape."""
-
-    def joined(self, names: Sequence[str], shape: Sequence[int], *, memory: Tensor | None = None) -> Tensor:
-        """Return tensors joined along their first dimension, [sum of first dimensions, ...].
-
-        `memory` [N] is used for them if it is large enough. Raises ModelError as `read` does.
-        """
-
-    def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield slices [rows, in] of joined matrices [out, in], to be quantized, valid until the next one.
-
-        They lie on the CPU and have the digits that are stored, whatever the dtype of the states is.
-
-        Raises ModelError as `read` does.
-        """
-
-    def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
-        """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
-
-    def codes(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Tensor, ...] | None:
-        """Return joined matrices [out, in] in the file's codes and scales, as a GroupedProduct takes them.
-
-        None for numbers, and for codes that it does not take. Raises ModelError as `read` does.
-        """
-
-
-class TensorPart(Protocol):
-    """Where a tensor lies in a file."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-
-P = TypeVar("P", bound=TensorPart)
-
-
-class PartsReader(WeightReader, ABC, Generic[P]):
-    """Reads tensors that lie somewhere in files into the memory that they are used in; counts their bytes."""
 
     def __init__(
         self,
@@ -89,23 +45,23 @@ class PartsReader(WeightReader, ABC, Generic[P]):
         device: torch.device,
         on_bytes: OnBytes | None,
     ) -> None:
-        self.unread, self.free = set(names), None
-        self.dtype, self.device = dtype, device
+        self.unread, self.dtype, self.device = set(names), dtype, device
+        self.free: Tensor | None = None
         self._on_bytes, self._done, self._total = on_bytes, 0, nbytes
         self._count(0)
 
     @abstractmethod
-    def check(self, names: Sequence[str], shape: Sequence[int]) -> list[P]:
-        """Return where tensors lie.
+    def __contains__(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def check(self, names: Sequence[str], shape: Sequence[int]) -> list[Any]:
+        """Return where tensors lie in files; each place has the tensor's `shape`.
 
         Raises ModelError if one is absent, or if joined they have another shape than `shape`.
         """
 
-    @abstractmethod
-    def _fill(self, part: P, target: Tensor) -> None:
-        """Read a tensor into `target`."""
-
     def read(self, name: str, shape: Sequence[int]) -> Tensor:
+        """Return a tensor. Raises ModelError if it is absent or has another shape."""
         return self.joined([name], shape)
 
     def joined(
@@ -124,15 +80,34 @@ class PartsReader(WeightReader, ABC, Generic[P]):
         if memory is None or len(memory) < count or memory.dtype != dtype:
             memory = torch.empty(count, dtype=dtype, device=self.device)
         joined = memory[:count].view(*shape)
-        for part, target in zip(
-            parts, torch.split(joined, [stored.shape[0] for stored in parts]), strict=True
-        ):
+        targets = torch.split(joined, [part.shape[0] for part in parts])
+        for part, target in zip(parts, targets, strict=True):
             self._fill(part, target)
         self.unread.difference_update(names)
         return joined
 
+    @abstractmethod
+    def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
+        """Yield slices [rows, in] of joined matrices [out, in], to be quantized, valid until the next one.
+
+        They lie on the CPU and have the digits that are stored, whatever the dtype of the states is.
+        Raises ModelError as `read` does.
+        """
+
+    @abstractmethod
+    def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
+        """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
+
     def codes(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Tensor, ...] | None:
+        """Return joined matrices [out, in] in the file's codes and scales, as a GroupedProduct takes them.
+
+        None for numbers, and for codes that it does not take. Raises ModelError as `read` does.
+        """
         return None
+
+    @abstractmethod
+    def _fill(self, part: Any, target: Tensor) -> None:
+        """Read a tensor, of which `check` has returned the place, into `target`."""
 
     def _count(self, nbytes: int) -> None:
         self._done += nbytes
@@ -143,11 +118,8 @@ class PartsReader(WeightReader, ABC, Generic[P]):
 SLICE = 2**19  # numbers in a slice of a matrix, which the CPU's cache holds
 
 
-class SafetensorsReader(PartsReader[StoredTensor]):
-    """Tensors by name, each converted to `dtype` on `device`; the bytes read are counted.
-
-    A tensor is read into the memory that it is used in, so that no copy stays behind.
-    """
+class SafetensorsReader(WeightReader):
+    """The tensors of safetensors files, each converted to `dtype` on `device`; no copy stays behind."""
 
     def __init__(
         self, files: TensorFiles, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None
@@ -391,15 +363,25 @@ class Int8Embeddings(Embeddings):
 class StoredEmbeddings(Embeddings):
     """Rows of a matrix [V, H] in a file, read when they are looked up; `dtype` is that of the result.
 
-    A token reads one row, so the matrix need not be held in memory.
+    A token reads one row, so the matrix need not be held in memory. `numbers` makes numbers [N, H] of stored
+    rows [N, bytes]; a tensor of safetensors files has its own.
     """
 
     nbytes = 0
     device = torch.device("cpu")
 
-    def __init__(self, stored: StoredTensor, stream: BinaryIO, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        stored: StoredTensor | GgufTensor,
+        stream: BinaryIO,
+        dtype: torch.dtype,
+        numbers: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         self.dtype, self._stored, self._stream = dtype, stored, stream
-        self._stored_dtype = dtype_of(stored)
+        if isinstance(stored, StoredTensor):
+            numbers = partial(Tensor.view, dtype=dtype_of(stored))
+        assert numbers is not None
+        self._numbers = numbers
         self._row_bytes = stored.nbytes // stored.shape[0]
         weakref.finalize(self, stream.close)
         if hasattr(os, "posix_fadvise"):  # the rows of the first prompt are not read from the disk one by one
@@ -407,10 +389,10 @@ class StoredEmbeddings(Embeddings):
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Return the embeddings [N, H] of `ids` [N]. Raises ModelError if the file has become shorter."""
-        rows = torch.empty(len(ids), self._stored.shape[1], dtype=self._stored_dtype)
-        for target, number in zip(rows.view(torch.uint8), ids.tolist(), strict=True):
+        rows = torch.empty(len(ids), self._row_bytes, dtype=torch.uint8)
+        for target, number in zip(rows, ids.tolist(), strict=True):
             read_bytes(self._stream, self._stored.start + number * self._row_bytes, target)
-        return rows.to(self.dtype)
+        return self._numbers(rows).to(self.dtype)
 
 
 def stays_in_file(nbytes: int, device: torch.device) -> bool:
@@ -433,7 +415,7 @@ _DTYPES: dict[str, torch.dtype] = {
     "BOOL": torch.bool,
 }
 _PIECE = 2**24  # bytes; progress is reported after each piece
-_LEAST, _MOST_THREADS = 2**20, 4  # bytes of a piece that a thread reads, and threads
+_MIN_PIECE, _MAX_THREADS = 2**20, 4  # bytes of a piece that a thread reads, and threads
 
 
 class TensorFiles:
@@ -445,7 +427,7 @@ class TensorFiles:
 
     def __init__(self, tensors: Mapping[str, StoredTensor], stack: ExitStack) -> None:
         self.tensors = tensors
-        self._num_threads = min(_MOST_THREADS, torch.get_num_threads())
+        self._num_threads = min(_MAX_THREADS, torch.get_num_threads())
         self._threads = stack.enter_context(ThreadPoolExecutor(self._num_threads))
         # Only the file that is read is open: a checkpoint may have more files than a process may open.
         self._opened, self._file = stack.enter_context(ExitStack()), Path()
@@ -480,7 +462,7 @@ class TensorFiles:
             self._streams = [self._opened.enter_context(_open(file)) for _ in range(self._num_threads)]
             self._file = file
         streams = self._streams[: torch.get_num_threads()]
-        parts = torch.split(piece, max(_LEAST, -(-len(piece) // len(streams))))
+        parts = torch.split(piece, max(_MIN_PIECE, -(-len(piece) // len(streams))))
         if len(parts) == 1:
             read_bytes(streams[0], offset, piece)
             return

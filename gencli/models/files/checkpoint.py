@@ -96,11 +96,18 @@ def check_checkpoint(folder: Path, config: dict[str, Any], *, trust_remote_code:
 
 
 def read_folder(name_or_path: str) -> tuple[Path, dict[str, Any]]:
-    """Return the folder of a model, or its GGUF file, and its configuration.
+    """Return the folder of a model, or its GGUF file, and its configuration, without downloading.
 
-    Raises ModelError for damaged small files.
+    Raises ModelError if it is absent, and for damaged small files.
     """
-    folder = _find_folder(name_or_path)
+    folder = find_local(name_or_path)
+    if folder is None and Path(name_or_path).is_file():
+        raise ModelError(
+            f"{name_or_path} is a file",
+            hint="Give the folder that holds config.json and *.safetensors, or a GGUF file",
+        )
+    if folder is None:
+        raise absent(name_or_path)
     config = read_config(folder)
     if not is_gguf(folder):
         check_files(folder)
@@ -130,19 +137,6 @@ def _hf_config(folder: Path, *, trust_remote_code: bool) -> Any:
     except Exception as error:  # transformers raises exceptions of any type here
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise ModelError(f"{folder / 'config.json'} describes no model: {reason}") from error
-
-
-def _find_folder(name_or_path: str) -> Path:
-    """Return the folder of a model by name or path, without downloading. Raises ModelError if absent."""
-    folder = find_local(name_or_path)
-    if folder is not None:
-        return folder
-    if Path(name_or_path).is_file():
-        raise ModelError(
-            f"{name_or_path} is a file",
-            hint="Give the folder that holds config.json and *.safetensors, or a GGUF file",
-        )
-    raise absent(name_or_path)
 
 
 def check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> None:
@@ -197,7 +191,7 @@ _SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map
 _LAYERS = ("num_hidden_layers", "n_layer")
 _AT_LEAST_1 = (*_LAYERS, "hidden_size", "n_embd", "vocab_size", *CONTEXT_KEYS)
 _AT_LEAST_0 = ("num_attention_heads", "n_head")  # there are layers without attention
-_MOST = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
 _INDEX = re.compile(r"(?:^|\.)(\d+)\.")  # the first number in a tensor's name is its layer's
 _MODULES = 64  # maximum number of modules of a model per tensor in its weight files
 _HINT = "It is damaged, or not made for this; download it again."
@@ -240,9 +234,9 @@ def check_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 def _check_number(path: Path, key: str, value: Any, least: int) -> None:
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and not (is_number and least <= value <= _MOST):
+    if value is not None and not (is_number and least <= value <= _MAX_COUNT):
         raise ModelError(
-            f"{path}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MOST}.",
+            f"{path}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MAX_COUNT}.",
             hint=_HINT,
         )
 

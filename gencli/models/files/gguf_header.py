@@ -399,28 +399,17 @@ KINDS: Mapping[int, Kind] = {
     14: Kind("Q6_K", 256, 210),
     30: Kind("BF16", 1, 2),
 }
-_NAMES = {
-    9: "Q8_1",
-    15: "Q8_K",
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    20: "IQ4_NL",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    23: "IQ4_XS",
-    24: "I8",
-    25: "I16",
-    26: "I32",
-    27: "I64",
-    28: "F64",
-    29: "IQ1_M",
-    34: "TQ1_0",
-    35: "TQ2_0",
-    39: "MXFP4",
-    40: "NVFP4",
-}
+# Formats that are known by name only.
+_NAMES = dict(
+    zip(
+        (9, *range(15, 30), 34, 35, 39, 40),
+        """
+        Q8_1 Q8_K IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ2_S IQ4_XS I8 I16 I32 I64 F64 IQ1_M
+        TQ1_0 TQ2_0 MXFP4 NVFP4
+        """.split(),
+        strict=True,
+    )
+)
 
 
 def kind_of(number: int) -> Kind:
@@ -431,7 +420,7 @@ def kind_of(number: int) -> Kind:
 # Four bits in groups of 32, with a scale and a zero or minimum: what the kernel for four bits computes.
 KEPT = frozenset(("Q4_0", "Q4_1", "Q4_K"))
 _EMBEDDINGS, _HEAD = "token_embd.weight", "output.weight"
-_KEPT_BITS = 5  # a weight; groups of four bits have scales of one bit a weight
+KEPT_BITS = 5  # a weight; groups of four bits have scales of one bit a weight
 
 
 def weight_format(model: Path, quantize: Quantize, *, dtype: str, device: str) -> Format:
@@ -472,7 +461,7 @@ def kept_bytes(model: Path, rest: int, head: int = 4) -> int:
         elif len(tensor.shape) == 1 or tensor.kind.name == "F32":
             total += 4 * count
         else:
-            total += count * _KEPT_BITS // 8 if tensor.kind.name in KEPT else count * rest
+            total += count * KEPT_BITS // 8 if tensor.kind.name in KEPT else count * rest
     return total
 
 

@@ -121,9 +121,9 @@ def _check_sizes(head: GgufHead, arch: str, config: Mapping[str, Any]) -> None:
 
 
 def _check_keys(head: GgufHead, arch: str) -> None:
-    known = {f"{arch}.{key}" for key in (*_KEYS, *_MORE.get(arch, ()))}
+    keys = {f"{arch}.{key}" for key in (*_KEYS, *_MORE.get(arch, ()))}
     for key in head.values:
-        if key.startswith(f"{arch}.") and key not in known:
+        if key.startswith(f"{arch}.") and key not in keys:
             raise head.wrong(
                 key, f"is not known for the architecture {arch}, and may change what is computed"
             )

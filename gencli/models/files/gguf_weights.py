@@ -5,8 +5,6 @@ are stored, others widened slice by slice. Source of the layouts: ggml-quants.c 
 from __future__ import annotations
 
 import math
-import os
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,16 +33,14 @@ from gencli.models.decoder.products.product_maker import (
 from gencli.models.decoder.weight_readers import (
     Embeddings,
     HeldEmbeddings,
-    PartsReader,
+    StoredEmbeddings,
     WeightReader,
-    read_bytes,
     stays_in_file,
 )
 from gencli.models.files.gguf_header import (
     KEPT,
     KINDS,
     GgufHead,
-    GgufTensor,
     Kind,
     held_tensors,
     read_gguf_head,
@@ -57,7 +53,7 @@ _SLICE = 2**22  # numbers that are widened at a time
 _OF_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
 
-class GgufReader(PartsReader[GgufPlace]):
+class GgufReader(WeightReader):
     """The tensors of a file by their names in a safetensors checkpoint, converted to `dtype` on `device`."""
 
     def __init__(
@@ -102,7 +98,8 @@ class GgufReader(PartsReader[GgufPlace]):
         if name in self.unread:
             self.unread.discard(name)
             self._count(place.tensor.nbytes)
-        return GgufEmbeddings(place.tensor, open_regular(place.tensor.path), self.dtype)
+        stream, kind = open_regular(place.tensor.path), place.tensor.kind
+        return StoredEmbeddings(place.tensor, stream, self.dtype, lambda rows: widened(rows.numpy(), kind))
 
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[GgufPlace]:
         places = [self._find(name) for name in names]
@@ -154,10 +151,10 @@ class GgufReader(PartsReader[GgufPlace]):
             )
         kind = place.tensor.kind
         if not kind.nbytes:
-            known = ", ".join(sorted(known.name for known in KINDS.values()))
+            formats = ", ".join(sorted(readable.name for readable in KINDS.values()))
             raise ModelError(
                 f"{self._head.path}: {place.tensor.name} has the format {kind.name}, which is not read.",
-                hint=f"gencli reads {known}.",
+                hint=f"gencli reads {formats}.",
             )
         if place.heads and (place.shape[0] % (2 * place.heads) or _layout(place)[0] != place.shape[0]):
             raise ModelError(f"{self._head.path}: {place.tensor.name} does not fit its heads.")
@@ -201,27 +198,6 @@ def _layout(place: GgufPlace) -> tuple[int, int, int]:
     else:
         rows, values = math.prod(place.shape[:-1]), place.shape[-1]
     return rows, values // kind.values * kind.nbytes, values
-
-
-class GgufEmbeddings(Embeddings):
-    """Rows of a matrix [V, H] in a GGUF file; `dtype` is that of the result."""
-
-    nbytes = 0
-    device = torch.device("cpu")
-
-    def __init__(self, stored: GgufTensor, stream: BinaryIO, dtype: torch.dtype) -> None:
-        self.dtype, self._stored, self._stream = dtype, stored, stream
-        self._row_bytes = stored.nbytes // stored.shape[0]
-        weakref.finalize(self, stream.close)
-        if hasattr(os, "posix_fadvise"):  # the rows of the first prompt are not read from the disk one by one
-            os.posix_fadvise(stream.fileno(), stored.start, stored.nbytes, os.POSIX_FADV_WILLNEED)
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Return the embeddings [N, H] of `ids` [N]. Raises ModelError if the file has become shorter."""
-        rows = torch.empty(len(ids), self._row_bytes, dtype=torch.uint8)
-        for target, number in zip(rows, ids.tolist(), strict=True):
-            read_bytes(self._stream, self._stored.start + number * self._row_bytes, target)
-        return widened(rows.numpy(), self._stored.kind).to(self.dtype)
 
 
 Rows = np.ndarray[Any, np.dtype[np.uint8]]  # [rows, bytes of a row]
@@ -375,14 +351,14 @@ def kept_maker(
     check_narrow(4, dtype, device)
     on_cpu = device.type == "cpu"
     wide, four = (wide_dtype(), Int4Product) if on_cpu else (dtype, FixedInt4Product)
-    plain, other = (choose_kernels(Counter(), one, device, options) for one in (dtype, wide))
+    plain, other = (choose_kernels(Counter(), number, device, options) for number in (dtype, wide))
     dense, rounded = plain.default, other.default
     make = KeptMaker(
         dense, stacks_experts=plain.stacks_experts, head=plain.head, four=four, rounded=rounded, wide=wide
     )
     kernels: dict[_Form, type[Product]] = {"int4": four, wide: rounded, dtype: dense}
-    held = (one for one in held_tensors(read_gguf_head(model)) if len(one.shape) > 1)
-    used = {kernels[make._form(tensor.kind, dtype)] for tensor in held}
+    matrices = (tensor for tensor in held_tensors(read_gguf_head(model)) if len(tensor.shape) > 1)
+    used = {kernels[make._form(tensor.kind, dtype)] for tensor in matrices}
     return replace(make, used=tuple(used))
 
 

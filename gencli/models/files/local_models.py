@@ -367,18 +367,15 @@ def plan_removal(name: HubName, *, is_whole: bool) -> Removal:
     """Plan the removal of a whole model, or of one revision. Raises ModelError if it is not in the cache."""
     from huggingface_hub import scan_cache_dir
 
-    repository = repository_folder(name)
-    if repository.is_symlink() or not repository.is_dir():
+    repository, folder = repository_folder(name), find_snapshot(name)
+    if repository.is_symlink() or not repository.is_dir() or not (is_whole or folder):
         raise ModelError(f"{name} is not in {hub_cache()}.", hint="gencli models list shows the models.")
     scan = scan_cache_dir(hub_cache())
     if is_whole:
         mine = (repo for repo in scan.repos if repo.repo_path.resolve() == repository.resolve())
         commits = [revision.commit_hash for repo in mine for revision in repo.revisions]
     else:
-        folder = find_snapshot(name)
         commits = [folder.name] if folder else []
-        if folder is None:
-            raise ModelError(f"{name} is not in {hub_cache()}.", hint="gencli models list shows the models.")
     # The library knows which files revisions share, but not unfinished downloads.
     strategy = scan.delete_revisions(*commits)
 

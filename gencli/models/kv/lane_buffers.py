@@ -259,7 +259,7 @@ _PARTS = 4  # capacities between two powers of two
 # Tokens of a static step with drafts. With more of them graphs are predicted to save less than 9 % of a step
 # of 1B on an H100, and nothing of larger models. And a graph keeps the memory of its attention, which grows
 # with tokens and keys: 134 MB for 128 tokens of 8B with 8,192 keys.
-_MOST_DRAFTED = 128
+_MAX_DRAFTED = 128
 
 
 def is_decode_step(feeds: Sequence[Feed]) -> bool:
@@ -279,7 +279,7 @@ def is_drafted_step(feeds: Sequence[Feed]) -> bool:
         and not feed.num_scored
         for feed in feeds
     )
-    return is_short and sum(len(feed.tokens) for feed in feeds) <= _MOST_DRAFTED
+    return is_short and sum(len(feed.tokens) for feed in feeds) <= _MAX_DRAFTED
 
 
 def roomy(length: int, context: int) -> int:

@@ -67,20 +67,14 @@ class LogitsCall:
         if not isinstance(wanted, Tensor) and wanted > 1 and self._shares_keys():
             ids = inputs["input_ids"]
             wanted = torch.arange(ids.shape[1] - wanted, ids.shape[1], device=ids.device)
-        if isinstance(wanted, Tensor):
-            return self._indexed(wanted, **inputs)
         if self._can_slice:
             # transformers reads 0 as "all positions", so a pass without wanted logits computes one.
-            inputs["logits_to_keep"] = max(wanted, 1)
+            inputs["logits_to_keep"] = wanted if isinstance(wanted, Tensor) else max(wanted, 1)
         outputs = self._model(use_cache=True, **inputs)
-        outputs.logits = outputs.logits[:, outputs.logits.shape[1] - wanted :]
-        return outputs
-
-    def _indexed(self, wanted: Tensor, **inputs: Any) -> Any:
-        if self._can_slice:
-            return self._model(use_cache=True, logits_to_keep=wanted, **inputs)
-        outputs = self._model(use_cache=True, **inputs)
-        outputs.logits = outputs.logits[:, wanted]
+        if not isinstance(wanted, Tensor):
+            outputs.logits = outputs.logits[:, outputs.logits.shape[1] - wanted :]
+        elif not self._can_slice:
+            outputs.logits = outputs.logits[:, wanted]
         return outputs
 
     def _shares_keys(self) -> bool:

@@ -110,19 +110,9 @@ def _part_torch(
     return sums.view(heads, num, width), torch.cat([top, weights.sum(-1, keepdim=True)], -1)
 
 
-def _tiles_torch(
-    queries: Tensor,
-    buffer: Tensor,
-    rows: Tensor,
-    positions: Tensor,
-    num: int,
-    window: int,
-    scale: float,
-    cap: float,
-    together: int,
-) -> tuple[Tensor, Tensor]:
-    """As _parts_torch; tokens are computed one by one here too."""
-    return _parts_torch(queries, buffer, rows, positions, num, window, scale, cap)
+def _tiles_torch(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """As _parts_torch, of all but the last input: tokens are computed one by one here too."""
+    return _parts_torch(*inputs[:-1])
 
 
 def _joined_torch(
