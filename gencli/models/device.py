@@ -85,7 +85,6 @@ def pick_dtype(
 
 
 def _beside_codes(name: str, device: torch.device, stored: str) -> tuple[torch.dtype, str]:
-    """Return the dtype between products with quantized weights, and the reason."""
     on_cpu = device.type != "cuda"
     formats = ("float32",) if on_cpu else ("bfloat16", "float16")
     if name == "auto":
@@ -150,7 +149,6 @@ def _cuda_warning() -> str:
 
 
 def _devices() -> list[str]:
-    """Return the names of the devices here: the CPU, then the accelerators."""
     _cuda_warning()  # else it would be printed
     if torch.cuda.is_available():
         return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
@@ -258,7 +256,6 @@ def _left(folder: Path, limit: str, use: str) -> Iterator[int]:
 
 
 def _cached(folder: Path) -> int:
-    """Return the bytes of files in a group's memory."""
     lines = map(str.split, (folder / "memory.stat").read_text(encoding="ascii").splitlines())
     counts = {line[0]: line[1] for line in lines if len(line) == 2}
     total = [int(counts[key]) for key in _CACHED[2:] if key in counts]

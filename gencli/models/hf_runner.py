@@ -211,7 +211,6 @@ def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code
 
 
 def _silence() -> None:
-    """Turn off the log lines and progress bars of transformers."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()

@@ -164,7 +164,6 @@ _LOW_32 = 0xFFFFFFFF
 
 
 def _mix(words: Tensor) -> Tensor:
-    """Scramble 32-bit words held in int64, element by element."""
     for _ in range(2):
         words = ((words ^ (words >> 16)) * 0x045D9F3B) & _LOW_32
     return words ^ (words >> 16)

@@ -158,7 +158,6 @@ class AdaptiveDrafter(Drafter):
 
     @property
     def _budget(self) -> float:
-        """Loss that is still allowed, in plain steps."""
         return _INITIAL_BUDGET + _BUDGET_SHARE * self._steps - self._balance
 
     def _gain(self, lengths: Mapping[int, int], rates: Mapping[int, float], lanes: int) -> float:

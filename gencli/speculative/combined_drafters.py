@@ -124,7 +124,6 @@ class FallbackDrafter(Drafter):
         return [runs.get(ask.slot, ()) for ask in asks]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
-        """Tell the drafter that proposed them."""
         self._proposer[slot].observe(slot, proposed=proposed, accepted=accepted)
 
     def measure(self, step: Measured) -> None:

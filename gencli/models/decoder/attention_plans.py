@@ -587,7 +587,6 @@ def dense_keys(buffer: Tensor, row: int, first: int, end: int) -> Tensor:
 
 
 def _sums(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted sum of the table's rows for each bag, [bags, table width]."""
     sums: Tensor = torch.ops.aten._embedding_bag_forward_only(
         table, rows, starts, False, 0, False, weights, False, -1
     )[0]

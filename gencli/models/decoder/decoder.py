@@ -410,7 +410,6 @@ class DecoderLanes:
     def _ropes(
         self, feeds: Sequence[Feed], positions: Tensor, length: int
     ) -> tuple[tuple[Tensor, Tensor], ...]:
-        """Return cosines and sines of the fed tokens, for each rope of the decoder."""
         factors = None
         if switches := self._decoder.spec.rope_switches:
             numbers = [factors_of(feed, switches) for feed in feeds for _ in feed.tokens]

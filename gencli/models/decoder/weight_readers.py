@@ -307,7 +307,6 @@ class JoinedExpertsReader(SafetensorsReader):
         return widened_mxfp4(rows, scales[0][place.first :: place.step]) if scales else rows
 
     def _parts(self, place: _ExpertPlace) -> tuple[Tensor, ...]:
-        """Return what is stored of the joined tensor of an expert."""
         key = place.tensors[0].name, place.expert
         if self._kept is None or self._kept[0] != key:
             self._kept = None  # its memory is free for the next one

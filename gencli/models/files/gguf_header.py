@@ -301,7 +301,6 @@ def _joined(path: Path, count: int) -> GgufHead:
 
 
 def _read_file(path: Path) -> GgufHead:
-    """Return the header of a file alone."""
     try:
         stat = path.stat()
     except OSError as error:

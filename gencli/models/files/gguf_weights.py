@@ -130,7 +130,6 @@ class GgufReader(WeightReader):
             yield raw.reshape(count, row_bytes)
 
     def _fill(self, part: GgufPlace, target: Tensor) -> None:
-        """Widen rows of the file into `target`."""
         flat, done = target.view(-1), 0
         for rows in self._wide_rows(part):
             numbers = rows.view(-1)
@@ -330,7 +329,6 @@ class KeptMaker(ProductMaker):
         return RoundedProduct(weight, bias, inner=self.rounded)
 
     def _form(self, kind: Kind, states: torch.dtype) -> _Form:
-        """Return how a matrix of a number format is held between states of a format."""
         if kind.name in KEPT:
             return "int4"
         return states if kind.name == "F32" else self.wide

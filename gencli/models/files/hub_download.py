@@ -297,7 +297,6 @@ def gguf_names(listing: Listing) -> tuple[str, ...]:
 
 
 def _by_name(name: HubName, files: Mapping[str, object]) -> str:
-    """Return a hint how to name one of the files."""
     return f"Name one, as in {replace(name, gguf=next(iter(files)))}." if files else ""
 
 

@@ -379,7 +379,6 @@ def _lane_mask(
 
 
 def _boolean(positions: Tensor, mask_function: Callable[..., Tensor], kv_length: int) -> Tensor:
-    """Return the mask [B, 1, Q, K] of tokens at `positions` [B, Q]."""
     batch, device = positions.shape[0], positions.device
     rows = torch.arange(batch, device=device)[:, None, None, None]
     head = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=device)
@@ -391,7 +390,6 @@ def _boolean(positions: Tensor, mask_function: Callable[..., Tensor], kv_length:
 def _additive_lane_mask(
     *, q_offset: int | Tensor, mask_function: Callable[..., Tensor], dtype: torch.dtype, **kwargs: Any
 ) -> Tensor | None:
-    """Return the same mask in additive form."""
     if isinstance(q_offset, int):
         mask = eager_mask(q_offset=q_offset, mask_function=mask_function, dtype=dtype, **kwargs)
         return cast("Tensor | None", mask)

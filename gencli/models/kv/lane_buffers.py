@@ -124,7 +124,6 @@ class LaneBuffer:
         return data
 
     def _whole(self, length: int) -> int:
-        """Return the tokens in the tiles that hold `length` tokens."""
         return -(-length // self._tile) * self._tile
 
 

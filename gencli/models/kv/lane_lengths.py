@@ -89,7 +89,6 @@ class LaneLengths:
         self.truncate(lane, 0)
 
     def _refuse(self, feed: Feed) -> None:
-        """Raise the error that says why a feed does not fit."""
         held, count = self[feed.lane], len(feed.tokens)
         self._require(count > 0, f"lane {feed.lane} is fed no token")
         self._require(

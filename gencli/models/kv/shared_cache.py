@@ -307,7 +307,6 @@ class SlotLanes:
 
 
 def _row_order(fed: list[Feed], feeds: tuple[Feed, ...]) -> list[int]:
-    """Return the index of each result row among the computed rows."""
     first_row: dict[int, int] = {}
     total = 0
     for feed in fed:
@@ -413,7 +412,6 @@ def _reads_lengths(model: Any, config: Any) -> bool:
 
 
 def _reads_experts(model: Any) -> bool:
-    """Return whether the host reads which experts are chosen."""
     for module in model.modules():
         if not hasattr(module, "_is_expert_parallel"):  # what transformers sets on all modules of experts
             continue
@@ -445,7 +443,6 @@ def can_crop(config: Any) -> bool:
 
 
 def _has_only(config: Any, *kinds: type) -> bool:
-    """Return whether transformers caches this model in layers of exactly these classes."""
     try:
         layers = DynamicCache(config=config).layers
     except KeyError:  # a layer type without a cache class

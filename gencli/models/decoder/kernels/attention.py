@@ -89,7 +89,6 @@ def _part_torch(
     scale: float,
     cap: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return what _parts_torch does, of one token: [Hq, P, D] and [Hq, P, 2]."""
     heads, width = query.shape
     kv_heads = buffer.shape[1] // 2
     first = (position + 1 - window).clamp(min=0) // SPLIT if window else 0
@@ -118,7 +117,6 @@ def _tiles_torch(*inputs: Any) -> tuple[Tensor, Tensor]:
 def _joined_torch(
     parts: Tensor, marks: Tensor, positions: Tensor, window: int, dtype: torch.dtype, sinks: Tensor | None
 ) -> Tensor:
-    """Return the attention [N, Hq * D] of the parts of _parts_torch."""
     tops, totals = marks.unbind(-1)
     top = tops.amax(-1, keepdim=True)
     if sinks is not None:
