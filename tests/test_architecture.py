@@ -56,11 +56,7 @@ UPWARD = """
 gencli.config.option_names -> gencli.batch.batch_options
 gencli.config.option_names -> gencli.scoring.text_scores
 gencli.config.option_names -> gencli.server.serve_options
-gencli.models.files.gguf_tokenizer -> gencli.text.fast_tokenizer
 gencli.models.files.hub_download -> gencli
-gencli.models.files.local_models -> gencli.config.run_options
-gencli.models.files.model_card -> gencli.text.detokenizer
-gencli.models.files.model_card -> gencli.text.tokenizer
 gencli.models.quantized_copy -> gencli
 gencli.plugins.plugin_loading -> gencli.config.run_options
 gencli.results.run_record -> gencli.runtime.compiled_grammars

@@ -37,12 +37,12 @@ from gencli.explain.replay import Replay
 from gencli.explain.text_sets import Sample, TextMeter
 from gencli.explain.token_record import token_text
 from gencli.helpers import clock, size
-from gencli.models.files.model_card import first_difference
 from gencli.results.run_results import LATE
 from gencli.runtime.comparing import SideRun, compare, compare_models
 from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_env, make_compiler
 from gencli.runtime.model_loading import Loaded, Reporter, load_tokenizer
 from gencli.runtime.wiring import load_model, make_engine
+from gencli.text.tokenizer import first_difference
 from processors.base import Admission, Env
 from processors.errors import ProcessorsError
 from processors.params import MOST

@@ -37,12 +37,11 @@ from gencli.engine.step_outputs import (
     given_tokens,
 )
 from gencli.errors import DeviceError, GenerationError, device_faults
-from gencli.models.files.model_card import end_ids
 from gencli.models.model_runner import ModelRunner
 from gencli.speculative.adaptive_drafts import Clock
 from gencli.speculative.combined_drafters import make_engine_drafter
 from gencli.speculative.drafter import Drafter
-from gencli.text.tokenizer import Tokenizer
+from gencli.text.tokenizer import Tokenizer, end_ids
 from processors.base import Compiler, Env
 from processors.errors import ProcessorsError, is_out_of_memory
 from processors.registry import Registry, builtin_registry

@@ -119,7 +119,6 @@ class Spread:
 
     @property
     def is_on(self) -> bool:
-        """Whether the model is spread over several devices."""
         return self.device_map is not None or self.tp is not None
 
     def check(self, device: str) -> None:

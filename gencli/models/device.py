@@ -30,16 +30,16 @@ def pick_device(name: str) -> torch.device:
 
     Raises UsageError for an unknown name, ModelError for a device that is not here.
     """
-    here = _devices()
+    devices = _devices()
     if name == "auto":
-        return torch.device(here[min(1, len(here) - 1)])
+        return torch.device(devices[min(1, len(devices) - 1)])
     kind, _, index = name.partition(":")
     if kind not in ("cpu", "cuda", "mps") or (index and not index.isdigit()):
         raise UsageError(f"No device is called {name!r}", hint="auto, cpu, cuda, cuda:N or mps")
     wanted = f"cuda:{index or 0}" if kind == "cuda" else kind
-    if wanted not in here:
-        reason = "" if wanted.split(":")[0] in here[-1] else f": {no_gpu_reason(kind)}"
-        raise ModelError(f"There is no device {name} here{reason}", hint=f"There is: {', '.join(here)}")
+    if wanted not in devices:
+        reason = "" if wanted.split(":")[0] in devices[-1] else f": {no_gpu_reason(kind)}"
+        raise ModelError(f"There is no device {name} here{reason}", hint=f"There is: {', '.join(devices)}")
     return torch.device(wanted)
 
 
@@ -53,8 +53,8 @@ def no_gpu_reason(kind: str = "cuda") -> str:
         if version and (hidden := os.environ.get(variable)) in ("", "-1"):
             return f"{variable} is {hidden or 'empty'}, which hides every GPU"
         if version:
-            found = _cuda_warning() or "finds no GPU or no driver for it"
-            return f"{build} is built for {name} {version}, but {found}"
+            fault = _cuda_warning() or "finds no GPU or no driver for it"
+            return f"{build} is built for {name} {version}, but {fault}"
     return f"{build} is built for the CPU only; https://pytorch.org/get-started has builds for GPUs"
 
 
@@ -78,24 +78,24 @@ def pick_dtype(
         return _DTYPES[kept], f"{kept}: the checkpoint is {stored}"
     if kept == "float32":
         return torch.float32, f"float32: the checkpoint is {stored}"
-    if feature := _cpu_bf16():
+    features: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    if feature := next((name for name in _CPU_BF16 if features.get(name)), ""):
         return torch.bfloat16, f"bfloat16: the checkpoint is {stored} and this CPU computes it ({feature})"
     return torch.float32, f"float32: the checkpoint is {stored}, and this CPU does not compute bfloat16"
 
 
 def _beside_codes(name: str, device: torch.device, stored: str) -> tuple[torch.dtype, str]:
-    """Return the dtype between products with quantized weights, and the reason."""
     on_cpu = device.type != "cuda"
-    known = ("float32",) if on_cpu else ("bfloat16", "float16")
+    formats = ("float32",) if on_cpu else ("bfloat16", "float16")
     if name == "auto":
-        kept = _STORED.get(stored, "")
-        found = known[0] if kept not in known else kept
-        return _DTYPES[found], f"{found}: between quantized weights"
-    if name in known:
+        stored_name = _STORED.get(stored, "")
+        chosen = formats[0] if stored_name not in formats else stored_name
+        return _DTYPES[chosen], f"{chosen}: between quantized weights"
+    if name in formats:
         return _DTYPES[name], f"{name}: as asked"
     where = "" if on_cpu else f" on {device}"
     raise UsageError(
-        f"`dtype` is {name}, but quantized weights are computed in {' or '.join(known)}{where}.",
+        f"`dtype` is {name}, but quantized weights are computed in {' or '.join(formats)}{where}.",
         hint="Leave `dtype` out, or `quantize`.",
     )
 
@@ -111,19 +111,21 @@ def pick_kv_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
         raise UsageError(
             f"No format of keys and values is called {name!r}", hint=f"auto, {', '.join(_KV_DTYPES)}"
         )
-    found = _KV_DTYPES[name]
-    if found != dtype and found.itemsize >= dtype.itemsize:
-        own = kv_name(dtype)
+    chosen = _KV_DTYPES[name]
+    if chosen != dtype and chosen.itemsize >= dtype.itemsize:
+        computed = kv_name(dtype)
         raise ModelError(
-            f"`kv_dtype` is {name}, but the model computes in {own}, so that saves nothing.",
-            hint=f"Leave `kv_dtype` out, or give `kv_dtype` = {own}, fp8 or int8.",
+            f"`kv_dtype` is {name}, but the model computes in {computed}, so that saves nothing.",
+            hint=f"Leave `kv_dtype` out, or give `kv_dtype` = {computed}, fp8 or int8.",
         )
-    return found
+    return chosen
 
 
 def kv_name(dtype: torch.dtype) -> str:
     """Return the name by which a format of keys and values is asked for."""
-    return next((name for name, one in _KV_DTYPES.items() if one == dtype), str(dtype).removeprefix("torch."))
+    return next(
+        (name for name, kept in _KV_DTYPES.items() if kept == dtype), str(dtype).removeprefix("torch.")
+    )
 
 
 def is_batch_invariant(dtype: torch.dtype, device: torch.device) -> bool:
@@ -139,25 +141,18 @@ def is_batch_invariant(dtype: torch.dtype, device: torch.device) -> bool:
 @cache
 def _cuda_warning() -> str:
     """Return what PyTorch says of a GPU that it cannot use; it says so at its first look only."""
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         torch.cuda.is_available()
-    texts = [str(one.message).removeprefix("CUDA initialization: ") for one in told]
+    texts = [str(warning.message).removeprefix("CUDA initialization: ") for warning in caught]
     return next((f"says: {text.partition('. ')[0].rstrip('.')}" for text in texts), "")
 
 
 def _devices() -> list[str]:
-    """Return the names of the devices here: the CPU, then the accelerators."""
     _cuda_warning()  # else it would be printed
     if torch.cuda.is_available():
         return ["cpu", *(f"cuda:{index}" for index in range(torch.cuda.device_count()))]
     return ["cpu", "mps"] if torch.backends.mps.is_available() else ["cpu"]
-
-
-def _cpu_bf16() -> str:
-    """Return the CPU feature that computes bfloat16; "" without one."""
-    features: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
-    return next((name for name in _CPU_BF16 if features.get(name)), "")
 
 
 CudaGraphs = Literal["auto", "on", "off"]
@@ -204,9 +199,9 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused
-    known = [*_available(root), *_left_in_groups(root)]
-    if known:
-        return max(0, min(known))
+    limits = [*_available(root), *_left_in_groups(root)]
+    if limits:
+        return max(0, min(limits))
     try:
         return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -256,12 +251,11 @@ def _left_in_groups(root: Path) -> Iterator[int]:
 
 def _left(folder: Path, limit: str, use: str) -> Iterator[int]:
     with suppress(OSError, ValueError):
-        most, used = (int((folder / file).read_text(encoding="ascii")) for file in (limit, use))
-        yield most - used + _cached(folder)
+        allowed, used = (int((folder / file).read_text(encoding="ascii")) for file in (limit, use))
+        yield allowed - used + _cached(folder)
 
 
 def _cached(folder: Path) -> int:
-    """Return the bytes of files in a group's memory."""
     lines = map(str.split, (folder / "memory.stat").read_text(encoding="ascii").splitlines())
     counts = {line[0]: line[1] for line in lines if len(line) == 2}
     total = [int(counts[key]) for key in _CACHED[2:] if key in counts]

@@ -107,9 +107,9 @@ class GpuWork:
 
 def gpu_named(name: str) -> Gpu:
     """Return the GPU of a name such as "RTX 4090", "h200" or "NVIDIA H100 80GB HBM3". Raises UsageError."""
-    given = _words(name)
+    words = _words(name)
     for key in sorted(GPUS, key=len, reverse=True):  # "H100 PCIe" before "H100"
-        if given >= _words(key) and "laptop" not in given:
+        if words >= _words(key) and "laptop" not in words:
             return GPUS[key]
     raise UsageError(f"{name[:60]!r} is no GPU of the table.", hint=f"Known are {', '.join(GPUS)}.")
 

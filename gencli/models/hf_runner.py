@@ -188,9 +188,13 @@ def load_model(
     with watched(checkpoint.table, on_bytes) if on_bytes else nullcontext():
         loaded, report = _load(checkpoint, options, trust_remote_code=trust_remote_code)
     _require_complete(checkpoint, report)
-    return LoadedModel(
-        loaded if spread.is_on else widen_head(pack(_move(loaded, chosen))), reason, _unused_notice(report)
-    )
+    if not spread.is_on:
+        with refusing_full(chosen):
+            loaded = loaded.to(chosen)
+        loaded = widen_head(pack(loaded))
+    unused = sorted(report["unexpected_keys"])
+    notice = f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}" if unused else ""
+    return LoadedModel(loaded, reason, (notice,) if unused else ())
 
 
 def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code: bool) -> dict[str, Any]:
@@ -207,7 +211,6 @@ def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code
 
 
 def _silence() -> None:
-    """Turn off the log lines and progress bars of transformers."""
     from transformers.utils import logging
 
     logging.set_verbosity_error()
@@ -245,16 +248,6 @@ def _require_complete(checkpoint: Checkpoint, report: dict[str, Any]) -> None:
         )
 
 
-def _move(model: Any, device: torch.device) -> Any:
-    with refusing_full(device):
-        return model.to(device)
-
-
-def _unused_notice(report: dict[str, Any]) -> tuple[str, ...]:
-    unused = sorted(report["unexpected_keys"])
-    return (f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}",) if unused else ()
-
-
 class WideHead(nn.Module):
     """A linear layer [..., in] -> [..., out] in float32, whatever the format of its input.
 
@@ -272,13 +265,12 @@ class WideHead(nn.Module):
             None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
         )
 
-    def forward(self, given: Tensor) -> Tensor:
-        """Return the linear layer's output, float32."""
-        if not self._is_narrow or given.dtype != self.weight.dtype:
-            return nn.functional.linear(given.float(), self.weight.float(), self.bias)
-        made = torch.mm(given.flatten(0, -2), self.weight.t(), out_dtype=torch.float32)
-        made = made.view(*given.shape[:-1], -1)
-        return made if self.bias is None else made.add_(self.bias)
+    def forward(self, states: Tensor) -> Tensor:
+        if not self._is_narrow or states.dtype != self.weight.dtype:
+            return nn.functional.linear(states.float(), self.weight.float(), self.bias)
+        logits = torch.mm(states.flatten(0, -2), self.weight.t(), out_dtype=torch.float32)
+        logits = logits.view(*states.shape[:-1], -1)
+        return logits if self.bias is None else logits.add_(self.bias)
 
 
 def widen_head(model: Any) -> Any:
@@ -308,7 +300,8 @@ def first_layers(model: Any, count: int | None = None) -> Any:
     config = copy.deepcopy(model.config)
     total = config.num_hidden_layers if hasattr(config, "num_hidden_layers") else 0
     base = model.base_model
-    name = next((name for name, part in base.named_children() if _is_layer_list(part, total)), None)
+    lists = ((name, part) for name, part in base.named_children() if isinstance(part, nn.ModuleList))
+    name = next((name for name, part in lists if len(part) == total), None)
     if name is None or base is model:
         raise ModelError(
             f"early-exit: {config.model_type} has no plain row of layers to leave.",
@@ -336,10 +329,6 @@ def first_count(count: int | None, total: int) -> int:
             f"early-exit:{count}: the model has {total} layers, so 1 to {total - 1} can be the first."
         )
     return count
-
-
-def _is_layer_list(part: Any, total: int) -> bool:
-    return isinstance(part, nn.ModuleList) and len(part) == total
 
 
 def _shallow_copy(module: Any, config: Any) -> Any:

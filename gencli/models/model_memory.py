@@ -42,7 +42,6 @@ class Need:
 
     @property
     def total(self) -> int:
-        """The sum of what is known."""
         return self.weights + (self.kv or 0) + self.step
 
 
@@ -80,9 +79,9 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
         return whole
     if quantize == "kept":
         held = spec.vocab_size * spec.hidden * dtype.itemsize
-        rest = dtype.itemsize if device.type != "cpu" else 2 if can_pack(torch.bfloat16) else 4
-        head = rest if adds_wide(dtype, device) else 4
-        return kept_bytes(card.folder, rest, head) + (0 if stays_in_file(held, device) else held)
+        other_bytes = dtype.itemsize if device.type != "cpu" else 2 if can_pack(torch.bfloat16) else 4
+        head = other_bytes if adds_wide(dtype, device) else 4
+        return kept_bytes(card.folder, other_bytes, head) + (0 if stays_in_file(held, device) else held)
     embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
     if dtype.itemsize == 2 and not adds_wide(dtype, device):
         layers = whole - (embeddings if spec.is_tied else 2 * embeddings)
@@ -107,10 +106,10 @@ def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype, device: 
     if device.type == "cuda" and not why_not:
         room = roomy(length, card.context or length)
         lanes += SPARE_ROWS if lanes > 1 else 0  # one text alone fills its step
-    found = kv_bytes(card, batch=lanes, context=room, number_bytes=dtype.itemsize)
-    if found is None or spec is None:
-        return found
-    return found * stored_width(dtype, spec.head_dim) // spec.head_dim
+    total = kv_bytes(card, batch=lanes, context=room, number_bytes=dtype.itemsize)
+    if total is None or spec is None:
+        return total
+    return total * stored_width(dtype, spec.head_dim) // spec.head_dim
 
 
 def step_bytes(card: Card, dtype: torch.dtype, rows: int) -> int:
@@ -150,25 +149,22 @@ def check_fit(
         for option, least in _smaller(card, dtype, device, weights)
         if least + lane <= free
     ]
+    others = f" beside {' and '.join(beside)}" if beside else ""
     raise ModelError(
         f"{card.folder} needs {size(weights)} for its weights in {name} and {size(lane)} for the keys and "
-        f"values of {STEP} tokens; {device} has {size(max(0, free))} free{_beside(beside)}.",
+        f"values of {STEP} tokens; {device} has {size(max(0, free))} free{others}.",
         hint=f"{' or '.join(fitting) or 'A smaller model'} fits; `memory_check` = off tries anyway.",
     )
 
 
-def _beside(models: Sequence[str]) -> str:
-    return f" beside {' and '.join(models)}" if models else ""
-
-
 def _smaller(card: Card, dtype: torch.dtype, device: torch.device, weights: int) -> Iterator[tuple[str, int]]:
     """Yield options with which the weights take less than `weights` bytes, and what they take then."""
-    found = [("`dtype` = bfloat16", weight_bytes(card, torch.bfloat16, device))]
+    options = [("`dtype` = bfloat16", weight_bytes(card, torch.bfloat16, device))]
     if weight_format(card.folder, "none", dtype="auto", device=device.type) == "kept":
-        found.insert(0, ("`dtype` = auto", weight_bytes(card, torch.float32, device, "kept")))
+        options.insert(0, ("`dtype` = auto", weight_bytes(card, torch.float32, device, "kept")))
     if device.type in ("cpu", "cuda") and card.spec is not None:
-        found += [(f"`quantize` = {name}", weight_bytes(card, dtype, device, name)) for name in _SMALLER]
-    yield from (one for one in found if one[1] < weights)
+        options += [(f"`quantize` = {name}", weight_bytes(card, dtype, device, name)) for name in _SMALLER]
+    yield from (option for option in options if option[1] < weights)
 
 
 # Maximum batch size; beyond it a step takes proportionally longer.
@@ -333,13 +329,7 @@ def _fit(
 ) -> CardFit:
     def need(lanes: int, length: int) -> Need:
         return need_of(
-            card,
-            dtype=dtype,
-            device=_CUDA,
-            lanes=lanes,
-            tokens=length,
-            kv_dtype=kv_dtype,
-            quantize=quantize,
+            card, dtype=dtype, device=_CUDA, lanes=lanes, tokens=length, kv_dtype=kv_dtype, quantize=quantize
         )
 
     def is_in(lanes: int, length: int) -> bool:
@@ -359,9 +349,9 @@ def _fit(
     )
 
 
-def _most(is_in: Callable[[int], bool], most: int) -> int:
-    """Return the largest number up to `most` that is in, 0 if 1 is not. What is larger takes more."""
-    return bisect_right(range(1, most + 1), False, key=lambda number: not is_in(number))
+def _most(is_in: Callable[[int], bool], limit: int) -> int:
+    """Return the largest number up to `limit` that is in, 0 if 1 is not. What is larger takes more."""
+    return bisect_right(range(1, limit + 1), False, key=lambda number: not is_in(number))
 
 
 _SIDE = 2048  # rows and columns of the matrix
@@ -389,11 +379,11 @@ class Speed:
 def measure_speed(device: torch.device, dtype: torch.dtype) -> Speed:
     """Return the speed of the device: the best of a few short runs."""
     weights = torch.ones(_SIDE, _SIDE, dtype=dtype, device=device)
-    one, many = (torch.ones(rows, _SIDE, dtype=dtype, device=device) for rows in (1, _ROWS))
+    single, several = (torch.ones(rows, _SIDE, dtype=dtype, device=device) for rows in (1, _ROWS))
     small = torch.ones(8, 8)
     return Speed(
-        weights.nbytes / _best(lambda: linear(one, weights)[0, 0].item()),
-        _ROWS * weights.numel() / _best(lambda: linear(many, weights)[0, 0].item()),
+        weights.nbytes / _best(lambda: linear(single, weights)[0, 0].item()),
+        _ROWS * weights.numel() / _best(lambda: linear(several, weights)[0, 0].item()),
         _best(lambda: [small + small for _ in range(_CALLS)]) / _CALLS,
     )
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -97,33 +97,27 @@ class ModelRunner(Protocol):
     @property
     def spec(self) -> ModelSpec:
         """Properties of the loaded model."""
-        ...
 
     def forward(self, plan: StepPlan) -> Tensor:
         """Feed every lane of the plan; return the wanted logits [plan.num_rows, V] in feed order.
 
         Logits are a new tensor in the model's dtype, on its device; the caller may edit it.
         """
-        ...
 
     def truncate(self, lane: int, length: int) -> None:
         """Truncate the lane to its first `length` tokens (rejected drafts).
 
         No-op if it holds no more. Raises ModelError if it does and not `spec.can_rollback`.
         """
-        ...
 
     def fork(self, source: int, target: int) -> None:
         """Copy lane `source` to lane `target`; the two are independent afterwards."""
-        ...
 
     def release(self, lane: int) -> None:
         """Empty the lane: its next feed starts at 0. No error if it is empty."""
-        ...
 
     def free_cache(self) -> None:
         """Free the memory of the lanes; all of them must be empty."""
-        ...
 
 
 class LayeredRunner(ModelRunner, Protocol):
@@ -133,7 +127,6 @@ class LayeredRunner(ModelRunner, Protocol):
         self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
     ) -> tuple[Tensor, Inner]:
         """As `forward`; return also the logits of these layers, and the last states of these lanes."""
-        ...
 
 
 class AheadRunner(LayeredRunner, Protocol):
@@ -145,7 +138,6 @@ class AheadRunner(LayeredRunner, Protocol):
         The ids are on the model's device, and the host does not wait for them. None where the buffers of the
         lanes would have to grow. After that, and after an exception, the lanes hold what they held.
         """
-        ...
 
 
 def as_wide(logits: Tensor, width: int, device: torch.device) -> Tensor:
@@ -162,35 +154,18 @@ class Lanes(Protocol):
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
         """Feed the lanes; return the wanted logits [R, V] in feed order."""
-        ...
 
     def truncate(self, lane: int, length: int) -> None:
         """Truncate the lane to `length` tokens, fewer than it holds."""
-        ...
 
     def fork(self, source: int, target: int) -> None:
         """Copy one lane to an empty one."""
-        ...
 
     def release(self, lane: int) -> None:
         """Empty the lane."""
-        ...
 
     def free_cache(self) -> None:
         """Free the memory of the lanes; all of them must be empty."""
-        ...
-
-
-class AheadLanes(Protocol):
-    """Lanes that take tokens from the device."""
-
-    def holds(self, feeds: tuple[Feed, ...]) -> bool:
-        """Return whether the buffers hold these feeds of one token without growing; no lane is empty."""
-        ...
-
-    def forward(self, feeds: tuple[Feed, ...], *, ids: Tensor) -> Tensor:
-        """As Lanes.forward, for one token a feed: `ids` [N] int64 in place of those of the feeds."""
-        ...
 
 
 class LaneRunner(ABC):
@@ -208,7 +183,6 @@ class LaneRunner(ABC):
 
     @property
     def spec(self) -> ModelSpec:
-        """Properties of the loaded model."""
         return self._spec
 
     def forward(self, plan: StepPlan) -> Tensor:
@@ -224,13 +198,16 @@ class LaneRunner(ABC):
         return logits if torch.is_inference_mode_enabled() else logits.clone()
 
     def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor | None:
-        """As `forward`, with the tokens `ids` [N] of the device (see AheadRunner); takes AheadLanes."""
-        lanes = cast(AheadLanes, self._lanes)
+        """As `forward`, with the tokens `ids` [N] of the device (see AheadRunner).
+
+        Its lanes say with `holds` whether their buffers hold the feeds without growing, and take `ids` too.
+        """
+        lanes: Any = self._lanes
         self._lengths.check(plan)
         if not lanes.holds(plan.feeds):
             return None
         with torch.inference_mode():
-            logits = lanes.forward(plan.feeds, ids=ids)
+            logits: Tensor = lanes.forward(plan.feeds, ids=ids)
         self._lengths.advance(plan)
         return logits
 
@@ -249,7 +226,6 @@ class LaneRunner(ABC):
         self._lengths.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy lane `source` to lane `target`."""
         self._lengths.check_fork(source, target)
         with torch.inference_mode():
             self._lanes.release(target)
@@ -257,13 +233,11 @@ class LaneRunner(ABC):
         self._lengths.fork(source, target)
 
     def release(self, lane: int) -> None:
-        """Empty the lane."""
         with torch.inference_mode():
             self._lanes.release(lane)
         self._lengths.release(lane)
 
     def free_cache(self) -> None:
-        """Free the memory of the lanes; all of them must be empty."""
         self._lanes.free_cache()
         if self._spec.device.type == "cuda":
             torch.cuda.empty_cache()
@@ -300,7 +274,6 @@ class PrefixLane:
         self.truncate(length)
 
     def clear(self) -> None:
-        """Empty the lane."""
         self._runner.release(self.number)
         self.tokens.clear()
 
@@ -329,20 +302,19 @@ class PrefixLanes:
         Lanes of another salt share nothing.
         """
         wanted = [*text]
-        own = shared_length(lane.tokens, wanted) if lane.salt == salt else 0
+        kept = shared_length(lane.tokens, wanted) if lane.salt == salt else 0
         lane.salt = salt
         shared, best = max(
             ((shared_length(other.tokens, wanted), other) for other in self._others(lane)),
             key=lambda pair: pair[0],
             default=(0, lane),
         )
-        if shared > own and is_worth_copying(shared, len(wanted)):
+        if shared > kept and is_worth_copying(shared, len(wanted)):
             lane.copy(best, shared)
         else:
-            lane.truncate(own)
+            lane.truncate(kept)
 
     def clear(self) -> None:
-        """Empty all lanes."""
         for lane in self._lanes.values():
             lane.clear()
         self._lanes.clear()

@@ -36,31 +36,25 @@ class Leader:
 
     @property
     def spec(self) -> ModelSpec:
-        """Properties of the loaded model."""
         return self._runner.spec
 
     def forward(self, plan: StepPlan) -> Tensor:
-        """Feed the plan; return the wanted logits [plan.num_rows, V] in feed order."""
         self._broadcast("forward", plan)
         return self._runner.forward(plan)
 
     def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane to its first `length` tokens."""
         self._broadcast("truncate", lane, length)
         self._runner.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy lane `source` to lane `target`."""
         self._broadcast("fork", source, target)
         self._runner.fork(source, target)
 
     def release(self, lane: int) -> None:
-        """Empty the lane."""
         self._broadcast("release", lane)
         self._runner.release(lane)
 
     def free_cache(self) -> None:
-        """Free the memory of the lanes."""
         self._broadcast("free_cache")
         self._runner.free_cache()
 
@@ -97,11 +91,9 @@ class Queue(Protocol):
 
     def begin(self) -> AbstractContextManager[None]:
         """Enqueue the work of this context here, after all work that the current stream already has."""
-        ...
 
     def publish(self, result: Tensor) -> None:
         """Make the current stream wait until `result`, which this queue computes, is ready."""
-        ...
 
 
 class CudaQueue:
@@ -172,7 +164,6 @@ _LOW_32 = 0xFFFFFFFF
 
 
 def _mix(words: Tensor) -> Tensor:
-    """Scramble 32-bit words held in int64, element by element."""
     for _ in range(2):
         words = ((words ^ (words >> 16)) * 0x045D9F3B) & _LOW_32
     return words ^ (words >> 16)
@@ -228,20 +219,16 @@ class FakeRunner:
 
     @property
     def spec(self) -> ModelSpec:
-        """Properties of the table."""
         return self._spec
 
     def length(self, lane: int) -> int:
-        """Number of tokens the lane holds."""
         return self._lengths[lane]
 
     def forward(self, plan: StepPlan) -> Tensor:
-        """Feed the plan; return the wanted logits [plan.num_rows, V] in feed order."""
         fed = [token for feed in plan.feeds for token in feed.tokens[len(feed.tokens) - feed.num_logits :]]
         return self._feed(plan, upload_ints(fed, self._spec.device))
 
     def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor:
-        """As `forward`, with the tokens `ids` [N] of the device in place of those of the feeds."""
         return self._feed(plan, ids)
 
     def forward_layers(
@@ -249,7 +236,7 @@ class FakeRunner:
     ) -> tuple[Tensor, Inner]:
         """As `forward`; return also the last states of these lanes. It has no layers."""
         logits, fed = self.forward(plan), [token for feed in plan.feeds for token in feed.tokens]
-        ids = [fed[place] for place in fed_to(lanes, plan.feeds)]
+        ids = [fed[index] for index in fed_to(lanes, plan.feeds)]
         states = self.table.index_select(0, upload_ints(ids, self._spec.device))
         return logits, Inner(lambda layer: self.table[:0], states)
 
@@ -263,15 +250,12 @@ class FakeRunner:
         return logits
 
     def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane to its first `length` tokens."""
         self._lengths.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy lane `source` to lane `target`."""
         self._lengths.fork(source, target)
 
     def release(self, lane: int) -> None:
-        """Empty the lane."""
         self._lengths.release(lane)
 
     def free_cache(self) -> None:

@@ -97,14 +97,8 @@ def _config(checkpoint: Checkpoint, bits: int) -> dict[str, Any]:
     """Return config.json with the format of the weights, and the model that they were."""
     identity = identify(checkpoint.folder)
     source = {"name": identity.name, "revision": identity.revision, "sha256": identity.sha256}
-    found = {
-        "quant_method": METHOD,
-        "version": VERSION,
-        "bits": bits,
-        "gencli": __version__,
-        "source": source,
-    }
-    return {**checkpoint.config, "quantization_config": found}
+    made_by = {"quant_method": METHOD, "version": VERSION, "bits": bits, "gencli": __version__}
+    return {**checkpoint.config, "quantization_config": {**made_by, "source": source}}
 
 
 def _copy_rest(checkpoint: Checkpoint, shards: _Shards, left_out: set[str]) -> None:

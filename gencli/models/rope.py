@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -80,8 +80,8 @@ def _yarn(rope: RopeSpec) -> tuple[Tensor, float]:
     angles = 1.0 / (factor * spread) * (1 - keep) + 1.0 / spread * keep
     scale = values.get("attention_factor")
     if scale is None:
-        one, all_dims = values.get("mscale"), values.get("mscale_all_dim")
-        scale = _magnitude(factor, one) / _magnitude(factor, all_dims) if one and all_dims else None
+        mscale, all_dims = values.get("mscale"), values.get("mscale_all_dim")
+        scale = _magnitude(factor, mscale) / _magnitude(factor, all_dims) if mscale and all_dims else None
     return angles, float(_magnitude(factor, 1.0) if scale is None else scale)
 
 
@@ -177,6 +177,14 @@ _pass_factors: ContextVar[_PassFactors | None] = ContextVar("pass_factors", defa
 
 
 @contextmanager
+def _using(factors: _PassFactors | None) -> Iterator[None]:
+    token = _pass_factors.set(factors)
+    try:
+        yield
+    finally:
+        _pass_factors.reset(token)
+
+
 def taking_factors(
     factors: Sequence[int],
     switches: tuple[int, ...],
@@ -184,7 +192,7 @@ def taking_factors(
     length: int,
     device: torch.device,
     is_row: bool = False,
-) -> Iterator[None]:
+) -> AbstractContextManager[None]:
     """While active, a pass uses these factors: one per row, or with `is_row` one per token of its only row.
 
     `length` is that of the longest lane of the pass, by which the model itself would choose.
@@ -194,21 +202,12 @@ def taking_factors(
     numbers = None
     if len(used) > 1:
         numbers = upload([factors], device) if is_row else upload([factors], device).T
-    token = _pass_factors.set(None if is_own else _PassFactors(switches, used, numbers))
-    try:
-        yield
-    finally:
-        _pass_factors.reset(token)
+    return _using(None if is_own else _PassFactors(switches, used, numbers))
 
 
-@contextmanager
-def static_factors(numbers: Tensor, switches: tuple[int, ...]) -> Iterator[None]:
+def static_factors(numbers: Tensor, switches: tuple[int, ...]) -> AbstractContextManager[None]:
     """While active, a pass computes all factors and takes those of `numbers` [B, 1], which may change."""
-    token = _pass_factors.set(_PassFactors(switches, tuple(range(len(switches) + 1)), numbers))
-    try:
-        yield
-    finally:
-        _pass_factors.reset(token)
+    return _using(_PassFactors(switches, tuple(range(len(switches) + 1)), numbers))
 
 
 class _Rotary:
@@ -233,8 +232,8 @@ class _Rotary:
         switches = factors.switches
         held = position_ids.clamp(max=switches[number] - 1) if number < len(switches) else position_ids
         longest = held.new_full((*held.shape[:-1], 1), switches[number - 1] if number else 0)
-        made = self._forward(x, torch.cat([held, longest], -1), *args, **kwargs)
-        return tuple(table[..., :-1, :] for table in (made if isinstance(made, tuple) else (made,)))
+        result = self._forward(x, torch.cat([held, longest], -1), *args, **kwargs)
+        return tuple(table[..., :-1, :] for table in (result if isinstance(result, tuple) else (result,)))
 
 
 def _select(factors: _PassFactors, versions: Sequence[Tensor]) -> Tensor:
@@ -266,26 +265,23 @@ class LongRopeLanes:
         self._held: dict[int, _LaneText] = {}
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
-        """Feed the lanes; return the wanted logits [R, V] in feed order."""
         parts = [self._parts(feed) for feed in feeds]
         logits: list[list[Tensor]] = [[] for _ in feeds]
         for number in range(max(map(len, parts))):
-            fed = [(index, own[number]) for index, own in enumerate(parts) if number < len(own)]
+            fed = [(index, spans[number]) for index, spans in enumerate(parts) if number < len(spans)]
             plan = StepPlan(tuple(self._next(feeds[index], part) for index, part in fed))
             rows = torch.split(self._inner.forward(plan.feeds), [feed.num_logits for feed in plan.feeds])
             self._lengths.advance(plan)
-            for (index, _), own in zip(fed, rows, strict=True):
-                logits[index].append(own)
-        return torch.cat([rows for own in logits for rows in own])
+            for (index, _), part_rows in zip(fed, rows, strict=True):
+                logits[index].append(part_rows)
+        return torch.cat([rows for feed_rows in logits for rows in feed_rows])
 
     def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane to `length` tokens, fewer than it holds."""
         self._inner.truncate(lane, length)
         self._lengths.truncate(lane, length)
         del self._held[lane].tokens[length:]
 
     def fork(self, source: int, target: int) -> None:
-        """Copy one lane to an empty one."""
         self._inner.fork(source, target)
         self._lengths.fork(source, target)
         if source in self._held:
@@ -293,13 +289,11 @@ class LongRopeLanes:
             self._held[target] = _LaneText([*held.tokens], held.factors)
 
     def release(self, lane: int) -> None:
-        """Empty the lane."""
         self._inner.release(lane)
         self._lengths.release(lane)
         self._held.pop(lane, None)
 
     def free_cache(self) -> None:
-        """Free the memory of the lanes; all of them must be empty."""
         self._inner.free_cache()
 
     def _parts(self, feed: Feed) -> list[tuple[int, int, int]]:
@@ -309,7 +303,7 @@ class LongRopeLanes:
             return [(factors_of(feed, self._switches), end, feed.num_scored)]
         lengths = range(end - feed.num_logits + feed.num_scored + 1, end + 1)
         sides = groupby(lengths, key=lambda length: rope_factors(length, self._switches))
-        parts = [(factors, own[-1], len(own)) for factors, same in sides if (own := [*same])]
+        parts = [(factors, side[-1], len(side)) for factors, group in sides if (side := [*group])]
         factors, first, count = parts[0]
         return [(factors, first, count + feed.num_scored), *parts[1:]]
 

@@ -17,11 +17,10 @@ from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import ConfigError
 from gencli.helpers import Recent
-from gencli.models.files.model_card import end_ids
 from gencli.runtime.model_loading import Loaded
 from gencli.structured.output_spec import OutputSpec, OutputValidator, Plan, Variant, plan_notices
 from gencli.structured.schema_errors import OutOfTime
-from gencli.text.tokenizer import Tokenizer
+from gencli.text.tokenizer import Tokenizer, end_ids
 from processors.base import Compiler, Env
 from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.grammar_compiler import GrammarCompiler

@@ -19,10 +19,9 @@ if TYPE_CHECKING:
     from gencli.models.decoder.products.product_maker import Invariance, Kernel
     from gencli.models.device import CudaGraphs
     from gencli.models.files.checkpoint import Checkpoint
-    from gencli.models.files.model_card import OnTokenizer
     from gencli.models.files.model_files import Quantize
     from gencli.models.model_runner import ModelRunner
-    from gencli.text.tokenizer import Tokenizer
+    from gencli.text.tokenizer import OnTokenizer, Tokenizer
 
 
 _CURES = {
@@ -83,8 +82,7 @@ def load(
 
 
 def _load(choice: ModelChoice, on_bytes: OnBytes | None, on_tokenizer: OnTokenizer | None) -> Loaded:
-    from gencli.models.files.model_card import declared_vocabulary
-    from gencli.text.tokenizer import HFTokenizer
+    from gencli.text.tokenizer import HFTokenizer, declared_vocabulary
 
     # Faults of the folder and the tokenizer are reported before the weights are read, which takes longest.
     checkpoint, reason = _open(choice)
@@ -208,7 +206,7 @@ def _with_leader(runner: ModelRunner) -> ModelRunner:
 
 def model_notices(loaded: Loaded) -> Iterator[str]:
     """Yield the notices about a loaded model: its files, its memory layout, and unknown end-of-text ids."""
-    from gencli.models.files.model_card import idle_ends
+    from gencli.text.tokenizer import idle_ends
 
     spec = loaded.runner.spec
     yield from spec.notices

@@ -16,7 +16,6 @@ from gencli.engine.scheduler import WINDOW, step_limit
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import ONE_DEVICE, Spread
 from gencli.models.files.checkpoint import ModelIdentity, identify_model
-from gencli.models.files.model_card import OnTokenizer, first_difference
 from gencli.models.model_runner import ModelRunner, ModelSpec
 from gencli.models.other_runners import run_on_side_stream
 from gencli.plugins.plugin_registry import PluginRegistry
@@ -26,7 +25,7 @@ from gencli.speculative.combined_drafters import AutoDrafter, FallbackDrafter, F
 from gencli.speculative.draft_model import ModelDrafter, TextModelDrafter
 from gencli.speculative.drafter import Drafter, NgramDrafter, SuffixDrafter
 from gencli.speculative.translation import Translation
-from gencli.text.tokenizer import Tokenizer, no_template
+from gencli.text.tokenizer import OnTokenizer, Tokenizer, first_difference, no_template
 from processors.base import Compiler
 from processors.params import whole
 from processors.registry import Registry

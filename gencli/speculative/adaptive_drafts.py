@@ -27,16 +27,12 @@ _TRIAL = 4  # steps of a trial, with one draft token each
 _REST, _LONGEST_REST = 64, 1024  # steps without drafts before a trial: first, and after repeated doubling
 
 
-def _slot_acceptance() -> Acceptance:
-    return Acceptance(weight=4, fading=0.95)
-
-
 @dataclass(slots=True)
 class _DraftSlot:
     """A sample: its requested number of draft tokens (None: adaptive), and its acceptance rate."""
 
     length: int | None
-    acceptance: Acceptance = field(default_factory=_slot_acceptance)
+    acceptance: Acceptance = field(default_factory=lambda: Acceptance(weight=4, fading=0.95))
 
 
 class AdaptiveDrafter(Drafter):
@@ -78,14 +74,16 @@ class AdaptiveDrafter(Drafter):
         self._inner.trim()
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        lengths = self._lengths(asks)
+        fixed = {a.slot: min(n, a.most) for a in asks if (n := self._slots[a.slot].length) is not None}
+        free = [ask for ask in asks if ask.slot not in fixed]
+        lengths = fixed | (self._adaptive_lengths(free) if free else {})
         wanted = [replace(ask, most=lengths[ask.slot]) for ask in asks if lengths[ask.slot]]
         start = self._clock()
         runs = self._inner.propose(wanted) if wanted else ()
         self._seconds = self._clock() - start if wanted else 0.0
-        found = {ask.slot: run for ask, run in zip(wanted, runs, strict=True)}
+        runs_by_slot = {ask.slot: run for ask, run in zip(wanted, runs, strict=True)}
         self._longest, self._is_drafting = max(map(len, runs), default=0), bool(wanted)
-        return [found.get(ask.slot, ()) for ask in asks]
+        return [runs_by_slot.get(ask.slot, ()) for ask in asks]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
         for acceptance in (self._acceptance, self._slots[slot].acceptance):
@@ -124,13 +122,8 @@ class AdaptiveDrafter(Drafter):
         extra = min((step.seconds + self._seconds) / plain - 1, usual)
         self._balance = max(self._balance + extra - step.accepted / step.lanes, -_MAX_CREDIT)
 
-    def _lengths(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
-        """Number of draft tokens to ask for, by slot."""
-        fixed = {a.slot: min(n, a.most) for a in asks if (n := self._slots[a.slot].length) is not None}
-        free = [ask for ask in asks if ask.slot not in fixed]
-        return fixed | (self._adaptive_lengths(free) if free else {})
-
     def _adaptive_lengths(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
+        """Number of draft tokens to ask for, by slot."""
         none = dict.fromkeys((ask.slot for ask in asks), 0)
         if self._pause:
             self._pause -= 1
@@ -165,7 +158,6 @@ class AdaptiveDrafter(Drafter):
 
     @property
     def _budget(self) -> float:
-        """Loss that is still allowed, in plain steps."""
         return _INITIAL_BUDGET + _BUDGET_SHARE * self._steps - self._balance
 
     def _gain(self, lengths: Mapping[int, int], rates: Mapping[int, float], lanes: int) -> float:
@@ -176,19 +168,19 @@ class AdaptiveDrafter(Drafter):
         return (1 + tokens / lanes) / cost
 
 
-def _at_most(most: int, asks: Sequence[DraftAsk], rates: Mapping[int, float]) -> dict[int, int]:
-    """Draft lengths by slot: at most `most`, and no run with an acceptance below 0.1."""
-    found = {}
+def _at_most(limit: int, asks: Sequence[DraftAsk], rates: Mapping[int, float]) -> dict[int, int]:
+    """Draft lengths by slot: at most `limit`, and no run with an acceptance below 0.1."""
+    lengths = {}
     for ask in asks:
-        length = min(most, ask.most)
+        length = min(limit, ask.most)
         while length and rates[ask.slot] ** length < _MIN_RUN_ACCEPTANCE:
             length -= 1
-        found[ask.slot] = length
-    return found
+        lengths[ask.slot] = length
+    return lengths
 
 
 _TAIL = 16  # tokens at the end of a text; feeding them costs about as much as a few draft tokens
-_MIN_WHOLE_ACCEPTANCE = 0.25  # acceptance rate from which on whole texts are prefilled
+_WHOLE_FROM = 0.25  # acceptance rate from which on whole texts are prefilled
 
 
 @dataclass(slots=True)
@@ -249,7 +241,7 @@ class TailFirstDrafter(Drafter):
         text, length = self._texts[ask.slot], len(ask.tokens)
         is_behind, text.end = length - text.end > _TAIL, length
         start = text.start
-        if text.request.num_drafts is not None or self._acceptance.rate(0.0) >= _MIN_WHOLE_ACCEPTANCE:
+        if text.request.num_drafts is not None or self._acceptance.rate(0.0) >= _WHOLE_FROM:
             start = 0
         elif is_behind:
             start = length - _TAIL
@@ -278,10 +270,10 @@ class Costs:
 
     def plain(self, lanes: int) -> float | None:
         """Seconds of a plain step; None if unknown for batch sizes within 25 % of `lanes`."""
-        known = [
+        sizes = [
             n for n, seen in self._plain.items() if len(seen) >= _MIN_PLAIN and abs(n - lanes) <= lanes / 4
         ]
-        return _lower_quartile(self._plain[min(known, key=lambda n: abs(n - lanes))]) if known else None
+        return _lower_quartile(self._plain[min(sizes, key=lambda n: abs(n - lanes))]) if sizes else None
 
     def verify(self, drafts: float) -> float:
         """Extra time of a step with `drafts` draft tokens per text, in plain steps.
@@ -299,7 +291,6 @@ class Costs:
         return _lower_quartile(self._draft) if self._draft else None
 
     def add_plain(self, lanes: int, seconds: float) -> None:
-        """Record the time of a plain step."""
         self._plain.setdefault(lanes, deque(maxlen=_MEMORY)).append(seconds)
 
     def add_verify(self, drafts: float, extra: float, *, longest: int) -> None:

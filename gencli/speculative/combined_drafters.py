@@ -115,16 +115,15 @@ class FallbackDrafter(Drafter):
             drafter.admit(slot, request)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        found: dict[int, Sequence[int]] = {}
+        runs: dict[int, Sequence[int]] = {}
         for drafter in self._drafters:
-            open_asks = [ask for ask in asks if ask.slot not in found and drafter in self._by_slot[ask.slot]]
+            open_asks = [ask for ask in asks if ask.slot not in runs and drafter in self._by_slot[ask.slot]]
             for ask, run in zip(open_asks, drafter.propose(open_asks) if open_asks else (), strict=True):
                 if run:
-                    found[ask.slot], self._proposer[ask.slot] = run, drafter
-        return [found.get(ask.slot, ()) for ask in asks]
+                    runs[ask.slot], self._proposer[ask.slot] = run, drafter
+        return [runs.get(ask.slot, ()) for ask in asks]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
-        """Tell the drafter that proposed them."""
         self._proposer[slot].observe(slot, proposed=proposed, accepted=accepted)
 
     def measure(self, step: Measured) -> None:
@@ -238,7 +237,7 @@ class ForeignDrafter(Drafter):
                 f"The drafter {drafter.name} is wrong: {fault_text('__init__', error)}."
             ) from error
         self._is_off = False
-        self._told: list[str] = []
+        self._notices: list[str] = []
         self._width, self._device = 0, torch.device("cpu")
 
     @property
@@ -247,7 +246,7 @@ class ForeignDrafter(Drafter):
 
     def bind(self, chooser: DraftSampler) -> None:
         """Bind the drafter; its faults go to the engine's notices."""
-        self._told, self._width, self._device = chooser.notices, chooser.width, chooser.device
+        self._notices, self._width, self._device = chooser.notices, chooser.width, chooser.device
         self._call("bind", lambda: self._inner.bind(chooser), None)
 
     def handles(self, request: Request) -> bool:
@@ -287,7 +286,7 @@ class ForeignDrafter(Drafter):
             if is_interrupt(error) or device_fault(error):
                 raise
             self._is_off = True
-            self._told.append(
+            self._notices.append(
                 f"The drafter {self._name} is wrong: {fault_text(hook, error)}. "
                 "The run goes on without its drafts."
             )
@@ -322,6 +321,6 @@ class ForeignDrafter(Drafter):
                 "propose returned Drawn with wrong logits, "
                 f"for each token finite ones [{self._width}] float32 on {self._device} expected"
             )
-        if not all(isinstance(one, float) and 0 < one <= 1 for one in run.probabilities):
+        if not all(isinstance(chance, float) and 0 < chance <= 1 for chance in run.probabilities):
             raise WrongResult("propose returned Drawn with wrong probabilities, above 0 and up to 1 expected")
         return run

@@ -261,11 +261,9 @@ class DraftLanes:
         self._lanes[slot] = DraftLane(self._cache[slot], request)
 
     def release(self, slot: int) -> None:
-        """End the sample of a slot."""
         self._lanes[slot].request = None
 
     def trim(self) -> None:
-        """Empty all lanes and give back their memory."""
         self._cache.clear()
         self._lanes.clear()
         self._runner.free_cache()
@@ -276,7 +274,8 @@ class DraftLanes:
         behind = [ask for ask in able if self._lag(ask) > _MAX_LAG]
         self.is_reading = bool(behind)
         self._waiting = [ask for ask in behind if self._lanes[ask.slot].may_wait]
-        while urgent := [ask for ask in behind if self._is_urgent(ask)]:
+        urgent = [ask for ask in behind if not self._lanes[ask.slot].may_wait]
+        while urgent := [ask for ask in urgent if self._lag(ask) > _MAX_LAG]:
             self._read(urgent)
         waiting = {ask.slot for ask in self._waiting}
         return [ask for ask in able if ask.slot not in waiting]
@@ -292,9 +291,6 @@ class DraftLanes:
     def extend(self, parts: Mapping[int, tuple[int, ...]]) -> torch.Tensor:
         """Feed tokens by slot. Return the logits [len(parts), V] after the last token of each."""
         return self._feed([Feed(slot, len(self._lanes[slot].cached), part) for slot, part in parts.items()])
-
-    def _is_urgent(self, ask: DraftAsk) -> bool:
-        return not self._lanes[ask.slot].may_wait and self._lag(ask) > _MAX_LAG
 
     def _lag(self, ask: DraftAsk) -> int:
         return len(ask.tokens) - len(self._lanes[ask.slot].cached)
@@ -390,17 +386,17 @@ class DraftSampler:
         processed, tokens = self._chooser.process(wide, rows, reads=reads, seeds=seeds)
         if tokens is None:
             assert processed is not None
-            own = rows if seeds is None else replace(rows, seeds=seeds)
-            tokens = sampled(self._sampler, processed, own)
+            seeded = rows if seeds is None else replace(rows, seeds=seeds)
+            tokens = sampled(self._sampler, processed, seeded)
         if processed is None or not reads:
             return [Choice(token if token >= 0 else None, 1.0) for token in tokens.tolist()]
-        min_p = [one if own else 0.0 for one, own in zip(least, apart, strict=True)]
+        min_p = [low if is_apart else 0.0 for low, is_apart in zip(least, apart, strict=True)]
         processed = _mask_improbable(processed, min_p) if any(min_p) else processed
         probabilities = token_probability(processed, tokens.clamp(min=0))
         pairs = torch.stack([tokens.double(), probabilities.double()]).tolist()
         return [
-            Choice(int(token) if token >= 0 and chance >= low else None, chance, row if own else None)
-            for token, chance, low, own, row in zip(*pairs, least, apart, processed, strict=True)
+            Choice(int(token) if token >= 0 and chance >= low else None, chance, row if is_apart else None)
+            for token, chance, low, is_apart, row in zip(*pairs, least, apart, processed, strict=True)
         ]
 
     def noise(self, slot: int) -> Noise | None:
@@ -412,13 +408,12 @@ class DraftSampler:
         if not any(apart):
             return None
         seeds = [self._history.seed(slot) for slot in slots]
-        keys = [_own_seed(seed) if own else seed for seed, own in zip(seeds, apart, strict=True)]
+        keys = [_draft_seed(seed) if is_apart else seed for seed, is_apart in zip(seeds, apart, strict=True)]
         return upload_ints(keys, self._history.device)
 
 
 @lru_cache(256)
-def _own_seed(seed: int) -> int:
-    """Return the seed of a draft's draw that is independent of the target's."""
+def _draft_seed(seed: int) -> int:
     return signed(row_key(seed, 0, Stream.DRAFT))
 
 

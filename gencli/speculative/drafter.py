@@ -28,15 +28,15 @@ class Text(Sequence[int]):
         return len(self._prompt) + len(self._output)
 
     @overload
-    def __getitem__(self, place: int) -> int: ...
+    def __getitem__(self, index: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
-    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
+    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
         size = len(self._prompt)
-        if isinstance(place, int):
-            place = place + len(self) if place < 0 else place
-            return self._prompt[place] if place < size else self._output[place - size]
-        start, stop, step = place.indices(len(self))
+        if isinstance(index, int):
+            index = index + len(self) if index < 0 else index
+            return self._prompt[index] if index < size else self._output[index - size]
+        start, stop, step = index.indices(len(self))
         if step != 1:
             return tuple(self[i] for i in range(start, stop, step))
         return (*self._prompt[start:stop], *self._output[max(0, start - size) : max(0, stop - size)])
@@ -67,11 +67,11 @@ class Drawn(Sequence[int]):
         return len(self.tokens)
 
     @overload
-    def __getitem__(self, place: int) -> int: ...
+    def __getitem__(self, index: int) -> int: ...
     @overload
-    def __getitem__(self, place: slice) -> tuple[int, ...]: ...
-    def __getitem__(self, place: int | slice) -> int | tuple[int, ...]:
-        return self.tokens[place]
+    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+        return self.tokens[index]
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +163,8 @@ class _Index:
     def find(self, text: Sequence[int]) -> list[int]:
         """Positions after earlier occurrences of the longest n-gram that ends the text, the latest last."""
         tail = tuple(text[-_SIZES[0] :])
-        found = (self._positions.get(tail[-size:]) for size in _SIZES if size <= len(tail))
-        return next(filter(None, found), [])
+        positions = (self._positions.get(tail[-size:]) for size in _SIZES if size <= len(tail))
+        return next(filter(None, positions), [])
 
 
 class NgramDrafter(Drafter):
@@ -274,12 +274,12 @@ class SuffixDrafter(Drafter):
         return max(runs, key=lambda run: run[0])[1]
 
 
-def _best_run(guesses: Iterable[Guess], most: int, min_p: float) -> tuple[float, list[int]]:
+def _best_run(guesses: Iterable[Guess], limit: int, min_p: float) -> tuple[float, list[int]]:
     """The draft tokens, and the expected number of them that are accepted."""
     expected, probability, run = 0.0, 1.0, list[int]()
     for guess in guesses:
         probability *= guess.probability
-        if probability < _MIN_ACCEPTANCE or guess.probability < min_p or len(run) == most:
+        if probability < _MIN_ACCEPTANCE or guess.probability < min_p or len(run) == limit:
             break
         run.append(guess.token)
         expected += probability
@@ -301,11 +301,11 @@ class SuffixCounts:
     """Number of occurrences of each n-gram of up to DEPTH tokens, as a tree that grows token by token.
 
     A node is an n-gram; node 0 is the empty one. Each node has the number of its continuations and the most
-    frequent one. A full tree, of `most` nodes, adds no new n-grams.
+    frequent one. A full tree, of `max_nodes` nodes, adds no new n-grams.
     """
 
-    def __init__(self, most: int) -> None:
-        self._most = most
+    def __init__(self, max_nodes: int) -> None:
+        self._max_nodes = max_nodes
         self._child: dict[tuple[int, int], int] = {}  # child node by node and token
         self._count, self._followed, self._best = [0], [0], [-1]
 
@@ -315,7 +315,7 @@ class SuffixCounts:
     @property
     def is_full(self) -> bool:
         """Whether new n-grams are no longer added."""
-        return len(self) >= self._most
+        return len(self) >= self._max_nodes
 
     def grow(self, ends: Sequence[int], token: int) -> list[int]:
         """Count a token after a text. `ends`: nodes of the text's suffixes, the shortest first.

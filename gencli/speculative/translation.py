@@ -11,8 +11,6 @@ from gencli.speculative.drafter import Text
 from gencli.text.tokenizer import Tokenizer
 from processors.grammar.forced_tokens import tokens_behind
 
-__all__ = ["Transcript", "Translation"]
-
 _EXAMPLE = "The cat, and 12 dogs."
 
 
@@ -85,10 +83,10 @@ def _markers(tokenizer: Tokenizer) -> dict[str, int]:
 
 def _require_spelling(tokenizer: Tokenizer, draft: str, name: str) -> None:
     ids = tokenizer.encode(_EXAMPLE, special=False)
-    given = b"".join(tokenizer.token_bytes[token] for token in ids).decode(errors="replace")
-    if given.strip() != _EXAMPLE:
+    spelled = b"".join(tokenizer.token_bytes[token] for token in ids).decode(errors="replace")
+    if spelled.strip() != _EXAMPLE:
         raise ModelError(
-            f"{draft} cannot draft through text: the tokenizer of {name} makes {given!r} of {_EXAMPLE!r}.",
+            f"{draft} cannot draft through text: the tokenizer of {name} makes {spelled!r} of {_EXAMPLE!r}.",
             hint="Take a draft model whose tokens spell texts as they are; ngram and suffix need no model.",
         )
 
@@ -115,7 +113,6 @@ class Transcript:
         self.num_read = 0  # number of target tokens so far
 
     def fork(self) -> Transcript:
-        """Return an independent copy."""
         other = copy.copy(self)
         other._utf8, other._settled = copy.copy(self._utf8), self._settled.copy()
         return other
@@ -127,7 +124,6 @@ class Transcript:
 
     @property
     def tokens(self) -> Text:
-        """The text in tokens of the draft model."""
         if self._spelled is None:
             self._spelled = self._spell()
         return Text(self._settled, self._spelled)
@@ -149,8 +145,8 @@ class Transcript:
         if token in self._translation.target.special_ids:
             self._mark(token)
             return
-        known = self._translation.target.token_bytes  # prompts may have ids beyond the tokenizer
-        self._open += self._utf8.decode(known[token] if token < len(known) else b"")
+        token_bytes = self._translation.target.token_bytes  # prompts may have ids beyond the tokenizer
+        self._open += self._utf8.decode(token_bytes[token] if token < len(token_bytes) else b"")
         if len(self._open) > _MAX_OPEN:
             self._settle()
 
@@ -171,11 +167,12 @@ class Transcript:
 
     def _settle(self) -> None:
         """Settle the tokens of the open text except for at least its last 32 bytes."""
-        tokens, data, rest = self._spell(), self._open.encode(), b""
+        tokens, data, tail = self._spell(), self._open.encode(), b""
         for i in range(len(tokens) - 1, 0, -1):
-            rest = self._translation.draft.token_bytes[tokens[i]] + rest
-            if len(rest) >= _OPEN_BYTES and data.endswith(rest) and _begins_a_character(rest):
-                self._advance(tokens[:i], len(self._open) - len(rest.decode()))
+            tail = self._translation.draft.token_bytes[tokens[i]] + tail
+            begins_character = len(tail) >= _OPEN_BYTES and tail[0] & 0xC0 != 0x80
+            if begins_character and data.endswith(tail):
+                self._advance(tokens[:i], len(self._open) - len(tail.decode()))
                 return
         # The tokens do not spell the text exactly, so any boundary is as good.
         boundary = len(self._open) - _OPEN_BYTES
@@ -185,7 +182,3 @@ class Transcript:
         self._settled += tokens
         self._before = (self._before + self._open[:boundary])[-_ANCHOR:]
         self._open = self._open[boundary:]
-
-
-def _begins_a_character(data: bytes) -> bool:
-    return data[0] & 0xC0 != 0x80

@@ -5,18 +5,20 @@ fill a hole between two texts.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 from gencli.errors import ModelError, UsageError, is_panic
 from gencli.helpers import Recent
 from gencli.models.files.checkpoint import check_files
 from gencli.models.files.gguf_header import is_gguf
 from gencli.models.files.local_models import is_bundled
+from gencli.models.files.model_card import declared_ends, read_config_if_any, text_part
+from gencli.models.files.model_files import read_object_if_any
 from gencli.templates.chat_templates import MAX_CHAT, Form, Order, Rendered, content_form, in_form, renderer
 from gencli.text.detokenizer import (
     ByteDecoder,
@@ -178,8 +180,8 @@ class HFTokenizer:
         transformers is imported only if the tokenizer may differ without it. The model's own code runs only
         with `trust_remote_code`. Raises ModelError.
         """
-        from gencli.models.files.gguf_tokenizer import load_gguf_tokenizer
         from gencli.text.fast_tokenizer import load_fast
+        from gencli.text.gguf_tokenizer import load_gguf_tokenizer
 
         if Path(name).is_dir():
             check_files(Path(name))
@@ -478,3 +480,59 @@ def _inner(tokenizer: Tokenizer, text: str) -> list[int]:
         return ids
     mark, both = tokenizer.encode(_MARK, special=False), tokenizer.encode(_MARK + text, special=False)
     return both[len(mark) :] if both[: len(mark)] == mark else ids
+
+
+# Called with the tokenizer, the width of the logits, and the ids that end a text.
+OnTokenizer = Callable[[Tokenizer, int, tuple[int, ...]], None]
+
+
+def declared_vocabulary(folder: Path, tokenizer: Tokenizer) -> tuple[int, tuple[int, ...]]:
+    """Return the width of the logits and the end-of-text ids. Those of the loaded model may differ."""
+    width = text_part(read_config_if_any(folder)).get("vocab_size")
+    width = width if isinstance(width, int) else tokenizer.vocab_size
+    return width, end_ids(declared_ends(folder), tokenizer, width)
+
+
+def end_ids(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> tuple[int, ...]:
+    """Return the end-of-text ids of the model and the tokenizer that are token ids.
+
+    `width` is that of the logits. Ids beyond it, and -1, occur in configurations; they are never sampled.
+    """
+    most = min(width, tokenizer.vocab_size)
+    return tuple(sorted(token for token in {*declared, *tokenizer.eos_ids} if 0 <= token < most))
+
+
+def idle_ends(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> Iterator[str]:
+    """Yield a notice for each declared end-of-text id without a token."""
+    usable = end_ids(declared, tokenizer, width)
+    for token in declared:
+        if token not in usable:
+            yield f"Token id {token} is to end a text, but no token of the model has it: it ends none."
+
+
+def grammar_support(folder: Path) -> Literal["exact", "decoded", "unknown"]:
+    """Return how the bytes of a token are known: "exact" by the decoder's rules, or "decoded" in context."""
+    if is_gguf(folder):
+        return "exact"
+    path = folder / "tokenizer.json"
+    if not path.is_file():
+        return "unknown"
+    decoder = read_object_if_any(path).get("decoder")
+    return "exact" if decoder and read_rules(decoder) else "decoded"
+
+
+Difference = tuple[int, str, str]  # token id, and its text in each tokenizer
+
+
+def first_difference(one: Tokenizer, other: Tokenizer) -> Difference | None:
+    """Return the first id with different tokens; None if there is none. Extra ids at one end do not count."""
+    pairs = zip(one.token_bytes, other.token_bytes, strict=False)
+    for token, (here, there) in enumerate(pairs):
+        # Special tokens have no bytes, so their names are compared.
+        if here != there or (here == b"" and _token_name(one, token) != _token_name(other, token)):
+            return token, _token_name(one, token), _token_name(other, token)
+    return None
+
+
+def _token_name(tokenizer: Tokenizer, token: int) -> str:
+    return tokenizer.decode([token], skip_special=False)

@@ -35,7 +35,7 @@ IMPORTED = (
     "gencli.models.decoder.decoder",
     "gencli.models.other_runners",
     "gencli.models.files.gguf_weights",
-    "gencli.models.files.gguf_tokenizer",
+    "gencli.text.gguf_tokenizer",
     "gencli.models.hf_runner",
     "gencli.models.model_memory",
     "gencli.runtime.comparing",

@@ -8,13 +8,12 @@ import torch
 
 from gencli.core.request import Drafting
 from gencli.errors import UsageError
-from gencli.models.files.model_card import first_difference
 from gencli.models.other_runners import FakeRunner
 from gencli.runtime.model_loading import load_tokenizer
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.drafter import NgramDrafter
-from gencli.text.tokenizer import ByteTokenizer
+from gencli.text.tokenizer import ByteTokenizer, first_difference
 from tests.engine.harness import Scripted, Watched, generate, request
 from tests.speculative.cases import WIDTH, drafting, outcomes
 

@@ -29,7 +29,6 @@ from gencli.models.files.local_models import (
 )
 from gencli.models.files.model_card import (
     Card,
-    grammar_support,
     kv_bytes,
     read_card,
     read_config,
@@ -223,6 +222,8 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     if context is not None and card.context is not None and context > card.context:
         raise UsageError(f"--context is {context}, but the model takes {card.context}.")
     tokens = context or card.context or 4096
+    from gencli.text.tokenizer import grammar_support
+
     record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
     config = read_config(folder)
     spec, reason = choose_backend("auto", config)

@@ -271,8 +271,8 @@ def run_detect(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     params, text = read_key_file(kind, name), _read_text(arguments)
     with quiet_libraries(is_on=not values["debug"]):
         from gencli.models.files.local_models import find_local
-        from gencli.models.files.model_card import declared_vocabulary
         from gencli.runtime.model_loading import load_tokenizer
+        from gencli.text.tokenizer import declared_vocabulary
         from gencli.watermark_detector import detect, scorer_of
 
         tokenizer = load_tokenizer(values["model"], trust_remote_code=values["trust_remote_code"])

@@ -45,10 +45,10 @@ class AttentionPlan(Protocol):
         W is the stored width of D numbers (see kv.formats).
         """
 
-    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+    def attend(self, qkv: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention [N, Hq * D] of a layer.
 
-        `made` [N, Hq + 2 * Hkv, D] has the queries, keys and values.
+        `qkv` [N, Hq + 2 * Hkv, D] has the queries, keys and values.
         """
 
 
@@ -101,14 +101,14 @@ class Block:
         lanes, heads = keys.shape[:2]
         count, query_heads, width = queries.shape
         if cap is not None or sinks is not None:
-            made = self._weighed(queries, keys, values, scale, cap, sinks)
+            mixed = self._weighed(queries, keys, values, scale, cap, sinks)
         elif self.width == 1:
             # The query heads of a key head become queries of that head, so that keys are read once.
             grouped = queries.reshape(lanes, heads, query_heads // heads, width)
-            made = scaled_dot_product_attention(grouped, keys, values, attn_mask=self.mask, scale=scale)
-            return made.reshape(count, query_heads * width)
+            mixed = scaled_dot_product_attention(grouped, keys, values, attn_mask=self.mask, scale=scale)
+            return mixed.reshape(count, query_heads * width)
         else:
-            made = scaled_dot_product_attention(
+            mixed = scaled_dot_product_attention(
                 queries.view(lanes, self.width, query_heads, width).transpose(1, 2),
                 keys,
                 values,
@@ -117,7 +117,7 @@ class Block:
                 scale=scale,
                 enable_gqa=query_heads != heads,
             )
-        return made.transpose(1, 2).reshape(count, query_heads * width)
+        return mixed.transpose(1, 2).reshape(count, query_heads * width)
 
     def _weighed(
         self,
@@ -147,12 +147,7 @@ class Block:
 
 
 def make_block(
-    group: Sequence[Feed],
-    column: int,
-    window: int | None,
-    *,
-    dtype: torch.dtype,
-    device: torch.device,
+    group: Sequence[Feed], column: int, window: int | None, *, dtype: torch.dtype, device: torch.device
 ) -> Block:
     """Return the block of feeds of equal width in adjacent rows; `column` is the first of their tokens."""
     width = len(group[0].tokens)
@@ -172,11 +167,11 @@ def _mask(
 ) -> Tensor:
     """Return the additive mask [L, 1, W, K]: 0 for the keys that a query sees, else minus infinity."""
     starts = torch.tensor([feed.start for feed in group])
-    places = (starts[:, None] + torch.arange(width))[:, :, None]
+    positions = (starts[:, None] + torch.arange(width))[:, :, None]
     keys = torch.arange(first, end)
-    hidden = keys > places
+    hidden = keys > positions
     if window:
-        hidden |= keys <= places - window
+        hidden |= keys <= positions - window
     return torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, -torch.inf)[:, None]
 
 
@@ -192,20 +187,18 @@ class SdpaPlan:
         self._blocks: dict[int | None, list[Block]] = {}
 
     def store(self, held: Tensor, buffer: Tensor) -> None:
-        """Write keys and values, as AttentionPlan.store."""
         if len(self._feeds) == 1:
             feed = self._feeds[0]
             buffer[feed.lane, :, feed.start : feed.end] = held.transpose(0, 1)
         else:
             buffer.transpose(1, 2)[self._cells] = held
 
-    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as AttentionPlan.attend."""
+    def attend(self, qkv: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         window, scaled = how["window"], (how["scale"], how["cap"], how.get("sinks"))
         if window not in self._blocks:
             self._blocks[window] = self._make(window)
         kv_heads = buffer.shape[1] // 2
-        queries = made[:, : made.shape[1] - 2 * kv_heads]
+        queries = qkv[:, : qkv.shape[1] - 2 * kv_heads]
         keys, values = buffer[:, :kv_heads], buffer[:, kv_heads:]
         parts = []
         for block in self._blocks[window]:
@@ -216,14 +209,14 @@ class SdpaPlan:
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _make(self, window: int | None) -> list[Block]:
-        made: list[Block] = []
+        blocks: list[Block] = []
         column, index = 0, 0
         while index < len(self._feeds):
             group = self._group(index)
-            made.append(make_block(group, column, window, dtype=self._dtype, device=self._device))
-            column = made[-1].columns.stop
+            blocks.append(make_block(group, column, window, dtype=self._dtype, device=self._device))
+            column = blocks[-1].columns.stop
             index += len(group)
-        return made
+        return blocks
 
     def _group(self, index: int) -> Sequence[Feed]:
         """Return the feeds from `index` on that share a call: on a GPU, one token each in adjacent rows.
@@ -261,15 +254,14 @@ class MixedPlan(DevicePlan):
                 short += range(column, after)
             else:
                 columns = slice(column, after)
-                own = (cells[0][columns], cells[1][columns])
-                plan = FixedPlan(*own, feed.end) if is_fixed else ChunkPlan(feed, own)
+                long_cells = (cells[0][columns], cells[1][columns])
+                plan = FixedPlan(*long_cells, feed.end) if is_fixed else ChunkPlan(feed, long_cells)
                 self._long.append((columns, plan))
             column = after
         self._short = upload_ints(short, cells[0].device)
         self._plan = DecodePlan(cells[0][self._short], cells[1][self._short], end) if short else None
 
     def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as DevicePlan.attend."""
         out = queries.new_empty(len(queries), queries[0].numel())
         if self._plan is not None:
             asked = queries[self._short]
@@ -286,7 +278,6 @@ class ChunkPlan(DevicePlan):
         self.cells, self._feed = cells, feed
 
     def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as DevicePlan.attend."""
         feed, kv_heads, window = self._feed, buffer.shape[1] // 2, how["window"]
         first = max(0, feed.start + 1 - window) if window else 0
         held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
@@ -323,17 +314,10 @@ class FixedPlan(DevicePlan):
         self._parts = [slice(start, start + size) for start in range(0, len(rows), size)]
 
     def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as DevicePlan.attend."""
         rows, positions = self.cells
         mixed = [
             attend_rows(
-                queries[part],
-                buffer,
-                rows[part],
-                positions[part],
-                self._end,
-                **how,
-                together=_TOGETHER,
+                queries[part], buffer, rows[part], positions[part], self._end, **how, together=_TOGETHER
             )
             for part in self._parts
         ]
@@ -351,22 +335,17 @@ class DecodePlan(DevicePlan):
         self.cells, self._end = (rows, positions), end
 
     def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as DevicePlan.attend."""
         return attend_rows(queries, buffer, *self.cells, self._end, **how)
 
 
 # The tokens of a feed up to this length are bags. Longer ones share the keys in a matrix product, which is
 # faster, but has other bits.
-_MOST_TOKENS = 16
-_MOST_NUMBERS = 2**23  # in a table of bags, to bound memory
+_BAG_TOKENS = 16
+_MAX_NUMBERS = 2**23  # in a table of bags, to bound memory
 
-
-@dataclass(frozen=True, slots=True)
-class _Short:
-    """Tokens that one call of bags computes, and their places among the fed tokens."""
-
-    columns: slice | Tensor
-    bags: Bags
+_Short = tuple[slice | Tensor, "Bags"]  # the places among the fed tokens of those that one call computes
+# The tiles that each token reads: its buffer row, the first tile, and the number of tiles.
+_Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 
 
 class TiledPlan:
@@ -389,31 +368,29 @@ class TiledPlan:
         self._parts: dict[int | None, tuple[list[_Short], list[tuple[Feed, Block]]]] = {}
 
     def store(self, held: Tensor, buffer: Tensor) -> None:
-        """Write keys and values, as AttentionPlan.store."""
         buffer.view(-1).scatter_(0, self._cells, held.reshape(-1))
 
-    def attend(self, made: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        """Return the attention, as AttentionPlan.attend."""
+    def attend(self, qkv: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         window, scale, cap, sinks = how["window"], how["scale"], how["cap"], how.get("sinks")
         if window not in self._parts:
             self._parts[window] = self._make(window)
         short, long = self._parts[window]
-        queries = made[:, : self._num_heads]
+        queries = qkv[:, : self._num_heads]
         if len(short) == 1 and not long:
-            return short[0].bags.attend(queries, buffer, cap, sinks)
-        out = made.new_empty(len(made), self._num_heads * made.shape[-1])
-        for part in short:
-            out[part.columns] = part.bags.attend(queries[part.columns], buffer, cap, sinks)
+            return short[0][1].attend(queries, buffer, cap, sinks)
+        out = qkv.new_empty(len(qkv), self._num_heads * qkv.shape[-1])
+        for columns, bags in short:
+            out[columns] = bags.attend(queries[columns], buffer, cap, sinks)
         for feed, block in long:
-            keys, values = self._dense(feed, block, made, buffer)
+            keys, values = self._dense(feed, block, qkv, buffer)
             out[block.columns] = block.attend(queries[block.columns], keys, values, scale, cap, sinks)
         return out
 
-    def _dense(self, feed: Feed, block: Block, made: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values [1, Hkv, K, D] of a block; those of a lane's first tokens are in `made`."""
+    def _dense(self, feed: Feed, block: Block, qkv: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
+        """Return keys and values [1, Hkv, K, D] of a block; those of a lane's first tokens are in `qkv`."""
         heads = self._shape[1] // 2
         if feed.start == 0 and block.first == 0:
-            held = made[block.columns, self._num_heads :].transpose(0, 1)[None]
+            held = qkv[block.columns, self._num_heads :].transpose(0, 1)[None]
             return held[:, :heads], held[:, heads:]
         keys = dense_keys(buffer, feed.lane, block.first, block.end)
         return keys, buffer[block.rows, heads:, block.first : block.end]
@@ -424,7 +401,7 @@ class TiledPlan:
         column = 0
         for feed in self._feeds:
             tokens = range(column, column + len(feed.tokens))
-            if len(tokens) <= _MOST_TOKENS:
+            if len(tokens) <= _BAG_TOKENS:
                 short.append(tokens)
             else:
                 block = make_block([feed], column, window, dtype=torch.float32, device=torch.device("cpu"))
@@ -432,36 +409,27 @@ class TiledPlan:
             column = tokens.stop
         columns = list(chain.from_iterable(short))
         groups = self._groups(columns)
-        return [self._short(part, window, place) for place, part in enumerate(groups)], long
+        return [self._short(part, window, index) for index, part in enumerate(groups)], long
 
     def _groups(self, columns: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield the tokens in groups whose tables hold a bounded count of numbers."""
         if not columns:
             return
         keys = max(self._held[column][1] for column in columns) + 1
-        most = max(1, _MOST_NUMBERS // (keys * self._num_heads))
-        for start in range(0, len(columns), most):
-            yield columns[start : start + most]
+        size = max(1, _MAX_NUMBERS // (keys * self._num_heads))
+        for start in range(0, len(columns), size):
+            yield columns[start : start + size]
 
-    def _short(self, columns: Sequence[int], window: int | None, place: int) -> _Short:
-        rows, places = zip(*(self._held[column] for column in columns), strict=True)
-        ends = [position + 1 for position in places]
-        bags = self._tables.bags(rows, ends, self._shape, window, place=(window, place))
+    def _short(self, columns: Sequence[int], window: int | None, index: int) -> _Short:
+        rows, positions = zip(*(self._held[column] for column in columns), strict=True)
+        ends = [position + 1 for position in positions]
+        bags = self._tables.bags(rows, ends, self._shape, window, place=(window, index))
         if columns[-1] - columns[0] + 1 == len(columns):
-            return _Short(slice(columns[0], columns[-1] + 1), bags)
-        return _Short(torch.tensor(columns), bags)
+            return slice(columns[0], columns[-1] + 1), bags
+        return torch.tensor(columns), bags
 
 
 TILE = 64  # tokens; divides the capacity of a buffer
-
-
-@dataclass(frozen=True, slots=True)
-class _Spans:
-    """The tiles that each token reads: its buffer row, the first tile, and the number of tiles."""
-
-    rows: tuple[int, ...]
-    firsts: tuple[int, ...]
-    counts: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -512,8 +480,8 @@ class Bags:
             torch.add(scores.transpose(2, 3), self.mask, out=visible)
         whole = visible.view(count, heads * group, tables.tiles * TILE)
         weighed = shares(whole, None if sinks is None else sinks[:, None])
-        made = _sums(buffer.view(-1, width), tables.value_rows, tables.value_starts, weighed.reshape(-1))
-        return made.view(count, -1)
+        mixed = _sums(buffer.view(-1, width), tables.value_rows, tables.value_starts, weighed.reshape(-1))
+        return mixed.view(count, -1)
 
 
 class BagTables:
@@ -543,7 +511,7 @@ class BagTables:
         firsts = [max(0, end - window) for end in ends] if window else [0] * len(ends)
         bases = tuple(first // TILE for first in firsts)
         counts = tuple((end - 1) // TILE + 1 - base for end, base in zip(ends, bases, strict=True))
-        key = _Spans(tuple(rows), bases, counts), shape
+        key = (tuple(rows), bases, counts), shape
         if place not in self._kept or self._kept[place][0] != key:
             self._kept[place] = key, self._make(key[0], shape)
         tables = self._kept[place][1]
@@ -555,17 +523,14 @@ class BagTables:
         return Bags((heads, self._num_heads // heads), tables, torch.where(is_seen, 0.0, -torch.inf))
 
     def clear(self) -> None:
-        """Free the kept tables."""
         self._kept.clear()
 
     def _make(self, spans: _Spans, shape: Sequence[int]) -> _Tables:
         _, double, capacity, width = shape
         heads = double // 2
         group = self._num_heads // heads
-        row, base, count = torch.tensor([spans.rows, spans.firsts, spans.counts], dtype=torch.int32)[
-            ..., None
-        ]
-        tiles = max(spans.counts)
+        row, base, count = torch.tensor(spans, dtype=torch.int32)[..., None]
+        tiles = max(spans[2])
         number = torch.arange(tiles, dtype=torch.int32)
         tile = number + base  # [N, tiles]
         # A tile that a token does not need is replaced by one row of its first tile.
@@ -577,7 +542,7 @@ class BagTables:
         head = torch.arange(heads, dtype=torch.int32) + row * double  # [N, Hkv]
         key_rows = key_rows[:, None] + (head * (capacity * width // TILE))[:, :, None, None]
         value_rows = value_rows[:, None] + ((head + heads) * capacity)[:, :, None]
-        size = len(spans.rows) * self._num_heads * tiles
+        size = len(row) * self._num_heads * tiles
         return _Tables(
             tiles,
             key_rows[:, :, :, None].expand(-1, -1, -1, group, -1).flatten(),
@@ -605,11 +570,11 @@ class Cells:
         _, double, capacity, width = self.shape
         size = double * capacity * width
         starts = [
-            (row * size + place // TILE * width * TILE + place % TILE, row * size + place * width)
-            for row, place in held
+            (row * size + position // TILE * width * TILE + position % TILE, row * size + position * width)
+            for row, position in held
         ]
-        found: Tensor = torch.tensor(starts)[:, :, None] + self._numbers
-        return found.flatten()
+        cells: Tensor = torch.tensor(starts)[:, :, None] + self._numbers
+        return cells.flatten()
 
 
 def dense_keys(buffer: Tensor, row: int, first: int, end: int) -> Tensor:
@@ -622,8 +587,7 @@ def dense_keys(buffer: Tensor, row: int, first: int, end: int) -> Tensor:
 
 
 def _sums(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:
-    """Return the weighted sum of the table's rows for each bag, [bags, table width]."""
-    made: Tensor = torch.ops.aten._embedding_bag_forward_only(
+    sums: Tensor = torch.ops.aten._embedding_bag_forward_only(
         table, rows, starts, False, 0, False, weights, False, -1
     )[0]
-    return made
+    return sums

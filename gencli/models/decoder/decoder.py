@@ -22,11 +22,13 @@ from gencli.models.decoder.attention_plans import (
     AttentionPlan,
     BagTables,
     Cells,
+    DecodePlan,
     DevicePlan,
     SdpaPlan,
     TiledPlan,
+    device_plan,
 )
-from gencli.models.decoder.decoder_layers import Experts, Layer, Pass, read_layer, read_norm
+from gencli.models.decoder.decoder_layers import Experts, Layer, Pass, fused_layers, read_layer, read_norm
 from gencli.models.decoder.families import DecoderSpec
 from gencli.models.decoder.kernels.layer_kernels import Norm
 from gencli.models.decoder.products.dense_products import Product
@@ -67,7 +69,6 @@ from gencli.models.kv.lane_buffers import (
     LaneStore,
     StaticInputs,
     StaticSteps,
-    StepRows,
     is_decode_step,
     is_drafted_step,
     roomy,
@@ -79,7 +80,7 @@ from gencli.models.model_runner import Inner, LaneRunner, Lanes, ModelSpec
 from gencli.models.rope import LongRopeLanes, RopeTable, factors_of
 from processors.graphs import Graphs, upload
 
-_MOST_WORKERS = 4  # that load a model; each holds a matrix beside those that are done
+_MAX_WORKERS = 4  # that load a model; each holds a matrix beside those that are done
 
 
 class DecoderRunner(LaneRunner):
@@ -171,12 +172,16 @@ class DecoderRunner(LaneRunner):
         graphs = _graphs(cuda_graphs, checkpoint.spec, number, where, options)
         kept = kept_maker(folder, options, where, number) if is_kept else None
         make = kept or _maker(checkpoint, number, where, bits, options)
-        workers = min(_MOST_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
+        workers = min(_MAX_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
         decoder, unused = read_decoder(
             checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
         )
-        kept_format = _kept_format(checkpoint, number, bits, make)
+        keeps_codes = checkpoint.stored == "MXFP4" and make.stacks_experts and number.itemsize == 2
+        kept_format = f"int{bits}" if bits is not None else checkpoint.stored if keeps_codes else ""
         notices = _widened(folder, number, where, is_kept=is_kept) if bits is None else ()
+        unused_notices = (
+            [f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}"] if unused else []
+        )
         return cls(
             decoder,
             name=str(folder),
@@ -187,7 +192,7 @@ class DecoderRunner(LaneRunner):
             quantization=" and ".join(kept_kinds(folder)) if is_kept else kept_format,
             kernels=make,
             kv_dtype=kv_number,
-            notices=(*notices, *_rounded(make), *_unused(unused)),
+            notices=(*notices, *_rounded(make), *unused_notices),
             graphs=graphs,
         )
 
@@ -209,13 +214,13 @@ class DecoderRunner(LaneRunner):
         Raises ModelError for a count outside 1..num_layers - 1.
         """
         count = first_count(count, len(self._decoder.layers))
-        decoder, own = self._decoder.first(count), self._spec
-        graphs = None if own.graphs is None else own.graphs.like()
+        decoder, spec = self._decoder.first(count), self._spec
+        graphs = None if spec.graphs is None else spec.graphs.like()
         return DecoderRunner(
             decoder,
-            name=own.name,
+            name=spec.name,
             max_lanes=max_lanes,
-            kv_dtype=own.kv_dtype,
+            kv_dtype=spec.kv_dtype,
             kernels=self._kernels,
             graphs=graphs,
         )
@@ -230,7 +235,6 @@ def _widened(folder: Path, dtype: torch.dtype, device: torch.device, *, is_kept:
 
 
 def _rounded(make: ProductMaker) -> Iterator[str]:
-    """Yield what to say of activations that are rounded like the weights."""
     if make.rounds_activations:
         yield (
             "With weights of 8 bits this CPU rounds activations to 8 bits too, with one scale for each row; "
@@ -238,16 +242,9 @@ def _rounded(make: ProductMaker) -> Iterator[str]:
         )
 
 
-def _unused(names: Sequence[str]) -> Iterator[str]:
-    """Yield what to say of tensors that the decoder does not use."""
-    if names:
-        yield f"{len(names)} tensors of the checkpoint are not used, such as {names[0]}"
-
-
 def _graphs(
     choice: CudaGraphs, spec: DecoderSpec, dtype: torch.dtype, device: torch.device, options: KernelOptions
 ) -> Graphs | None:
-    """Return what runs the decode steps, as make_graphs, for a decoder that is not loaded yet."""
     reads_experts = spec.experts is not None and not can_stack(dtype, device, options)
     return make_graphs(choice, why_no_graphs(spec, reads_experts=reads_experts), device)
 
@@ -267,14 +264,6 @@ def _maker(
     )
     times.write()
     return make
-
-
-def _kept_format(checkpoint: Checkpoint, dtype: torch.dtype, bits: int | None, make: ProductMaker) -> str:
-    """Return the number format of weights that are kept in few bits; "" if they are widened."""
-    if bits is not None:
-        return f"int{bits}"
-    keeps_codes = checkpoint.stored == "MXFP4" and make.stacks_experts and dtype.itemsize == 2
-    return checkpoint.stored if keeps_codes else ""
 
 
 def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, **options: Any) -> Lanes:
@@ -305,7 +294,10 @@ class DecoderLanes:
         graphs: Graphs | None = None,
     ) -> None:
         self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
-        self._steps = None if graphs is None else DecodeSteps(decoder, graphs)
+        # Of one token a feed, or of one with draft tokens.
+        self._steps = None
+        if graphs is not None:
+            self._steps = StaticSteps(graphs, decoder.device, decoder.spec.rope_switches)
         self._store = LaneStore(lengths, spare=0 if graphs is None else SPARE_ROWS)
         formats = {decoder.dtype, kv_dtype or decoder.dtype}
         self._is_tiled = graphs is None and decoder.device.type == "cpu" and formats == {torch.float32}
@@ -348,7 +340,11 @@ class DecoderLanes:
             num_rows = static.num_held
         buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]
         if self._steps is not None and static is not None:
-            return self._steps(feeds, static, buffers, ids)
+            capacity = buffers[0].shape[2]  # that of `roomy`
+            placed = (*buffers, *(table.reserve(capacity) for table in self._decoder.tables))
+            return self._steps(
+                feeds, static, placed, capacity, lambda inputs: self._run_static(inputs, buffers), ids
+            )
         held = cells_of(feeds)
         rows, positions = zip(*held, strict=True)
         tokens = [token for feed in feeds for token in feed.tokens]
@@ -361,13 +357,18 @@ class DecoderLanes:
         ropes = self._ropes(feeds, packed[1], length)
         step: Pass[AttentionPlan] | Pass[DevicePlan]
         if packed.is_cuda:
-            from gencli.models.decoder.attention_plans import device_plan
-
             end = -(-length // STEP) * STEP
             step = Pass(device_plan(feeds, (packed[2], packed[1]), end, is_fixed=self._is_fixed), ropes)
         else:
             step = Pass(self._plan(feeds, held, packed, buffers[0]), ropes)
         return self._decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
+
+    def _run_static(self, inputs: StaticInputs, buffers: Sequence[Tensor]) -> Tensor:
+        """Run the decoder on static tensors; return the logits [rows, V]."""
+        tables = self._decoder.tables
+        ropes = tuple(table.rows(inputs.positions, inputs.factors, 0) for table in tables)
+        plan = DecodePlan(inputs.rows, inputs.positions, inputs.end)
+        return self._decoder(inputs.ids, Pass(plan, ropes), buffers, None)
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
@@ -390,16 +391,13 @@ class DecoderLanes:
         """No-op: tokens beyond a lane's length are not read."""
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the keys and values of one lane to another."""
         self._store.fork(source, target)
 
     def release(self, lane: int) -> None:
-        """Zero the lane and free its row."""
         self._store.wipe(lane)
 
     @property
     def nbytes(self) -> int:
-        """The bytes of all buffers."""
         return sum(buffer.nbytes for buffer in self._buffers)
 
     def free_cache(self) -> None:
@@ -412,45 +410,11 @@ class DecoderLanes:
     def _ropes(
         self, feeds: Sequence[Feed], positions: Tensor, length: int
     ) -> tuple[tuple[Tensor, Tensor], ...]:
-        """Return cosines and sines of the fed tokens, for each rope of the decoder."""
         factors = None
         if switches := self._decoder.spec.rope_switches:
             numbers = [factors_of(feed, switches) for feed in feeds for _ in feed.tokens]
             factors = upload(numbers, positions.device)
         return tuple(table.rows(positions, factors, length) for table in self._decoder.tables)
-
-
-class DecodeSteps:
-    """Runs steps of one token a feed, or of one with draft tokens, which `graphs` record."""
-
-    def __init__(self, decoder: Decoder, graphs: Graphs) -> None:
-        self._decoder = decoder
-        self._steps = StaticSteps(graphs, decoder.device, decoder.spec.rope_switches)
-
-    def __call__(
-        self, feeds: Sequence[Feed], rows: StepRows, buffers: Sequence[Tensor], ids: Tensor | None = None
-    ) -> Tensor:
-        """Return the wanted logits [R, V], a new tensor.
-
-        `feeds` have buffer rows as lanes; the capacity of the buffers is that of `roomy`. `ids` [R] on the
-        device replace the tokens.
-        """
-        capacity = buffers[0].shape[2]
-        placed = (*buffers, *(table.reserve(capacity) for table in self._decoder.tables))
-        return self._steps(feeds, rows, placed, capacity, lambda inputs: self._run(inputs, buffers), ids)
-
-    def free(self) -> None:
-        """Drop the graphs, whose buffers are freed."""
-        self._steps.free()
-
-    def _run(self, inputs: StaticInputs, buffers: Sequence[Tensor]) -> Tensor:
-        """Run the decoder on static tensors; return the logits [rows, V]."""
-        from gencli.models.decoder.attention_plans import DecodePlan
-
-        tables = self._decoder.tables
-        ropes = tuple(table.rows(inputs.positions, inputs.factors, 0) for table in tables)
-        plan = DecodePlan(inputs.rows, inputs.positions, inputs.end)
-        return self._decoder(inputs.ids, Pass(plan, ropes), buffers, None)
 
 
 @dataclass(slots=True, eq=False)
@@ -480,16 +444,13 @@ class Decoder:
 
     @property
     def dtype(self) -> torch.dtype:
-        """The dtype of states and logits."""
         return self.embeddings.dtype
 
     @property
     def device(self) -> torch.device:
-        """The device of the weights."""
         return self.embeddings.device
 
     def first(self, count: int) -> Decoder:
-        """Return the decoder of the first `count` layers, sharing all weights."""
         return replace(self, layers=self.layers[:count])
 
     def __call__(
@@ -510,8 +471,6 @@ class Decoder:
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
         if isinstance(step.plan, DevicePlan):
-            from gencli.models.decoder.decoder_layers import fused_layers
-
             states, last_states = fused_layers(
                 self.layers,
                 self.norm,
@@ -576,20 +535,24 @@ def read_decoder(
     """
     spec = checkpoint.spec
     assert spec is not None
-    told = Sum(on_bytes) if on_bytes else None
+    progress = Sum(on_bytes) if on_bytes else None
     with refusing_full(device), ExitStack() as stack:
         readers = [
-            stack.enter_context(open_weights(checkpoint, dtype, device, told.part() if told else None))
+            stack.enter_context(
+                open_weights(checkpoint, dtype, device, progress.part() if progress else None)
+            )
             for _ in range(workers)
         ]
         reader = readers[0]
         embeddings, head = make.read_ends(reader, (spec.vocab_size, spec.hidden), is_tied=spec.is_tied)
         layers = _read_layers(spec, readers, make)
         norm = read_norm(spec, reader, "model.norm", spec.hidden)
-        unread = set.intersection(*(one.unread for one in readers)) - ({HEAD} if spec.is_tied else set())
+        unread = set.intersection(*(opened.unread for opened in readers)) - (
+            {HEAD} if spec.is_tied else set()
+        )
         tables = tuple(RopeTable(rope, dtype, device) for rope in spec.ropes)
-        made = Decoder(spec, embeddings, layers, norm, head, tables)
-        return made, sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
+        decoder = Decoder(spec, embeddings, layers, norm, head, tables)
+        return decoder, sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
 
 
 def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: ProductMaker) -> tuple[Layer, ...]:
@@ -607,17 +570,11 @@ def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: Produ
         finally:
             idle.put(reader)
 
-    with _workers(len(readers)) as pool:
-        return tuple(pool.map(read, range(spec.num_layers)))
-
-
-@contextmanager
-def _workers(count: int) -> Iterator[ThreadPoolExecutor]:
-    """Run threads that compute on one thread each. Two matrices side by side wait less than one by two."""
+    # Each thread computes on one thread: two matrices side by side wait less than one by two.
     before = torch.get_num_threads()
-    pool = ThreadPoolExecutor(count, initializer=torch.set_num_threads, initargs=(1,))
+    pool = ThreadPoolExecutor(len(readers), initializer=torch.set_num_threads, initargs=(1,))
     try:
-        yield pool
+        return tuple(pool.map(read, range(spec.num_layers)))
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(before)  # the threads have set the number of later ones too
@@ -629,8 +586,8 @@ def open_weights(
 ) -> Iterator[WeightReader]:
     """Open the files of a checkpoint for reading."""
     if is_gguf(checkpoint.folder):
-        with open_gguf(checkpoint.folder, dtype, device, on_bytes) as found:
-            yield found
+        with open_gguf(checkpoint.folder, dtype, device, on_bytes) as gguf_reader:
+            yield gguf_reader
         return
     with open_tensors(checkpoint.table) as opened:
         is_joined = checkpoint.spec is not None and checkpoint.spec.names.are_experts_joined

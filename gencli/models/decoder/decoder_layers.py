@@ -61,20 +61,19 @@ class _Attention:
         """Return [R, H] for `states` [N, H]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
         spec = self.spec
         heads, kv_heads = spec.num_heads, spec.num_kv_heads
-        made = self.qkv(states).view(len(states), heads + 2 * kv_heads, spec.head_dim)
+        qkv = self.qkv(states).view(len(states), heads + 2 * kv_heads, spec.head_dim)
         if self.query_norm is not None and self.key_norm is not None:
             norms = (self.query_norm, self.key_norm)
-            normalize_heads(made, heads, kv_heads, norms, is_whole=spec.qk_norm == "whole")
+            normalize_heads(qkv, heads, kv_heads, norms, is_whole=spec.qk_norm == "whole")
         rope = spec.layer_ropes[self.index]
         if rope is not None:
-            rotate(made[:, : heads + kv_heads], *step.ropes[rope])
-        step.plan.store(as_stored(made[:, heads:], buffer.dtype), buffer)
-        mixed = step.plan.attend(made, buffer, **self.scoring)
+            rotate(qkv[:, : heads + kv_heads], *step.ropes[rope])
+        step.plan.store(as_stored(qkv[:, heads:], buffer.dtype), buffer)
+        mixed = step.plan.attend(qkv, buffer, **self.scoring)
         return self.out(mixed if wanted is None else mixed[wanted])
 
     @property
     def scoring(self) -> Scoring:
-        """Parameters of the layer's attention."""
         spec = self.spec
         window = spec.windows[self.index]
         return {"window": window, "scale": spec.scale, "cap": spec.score_cap, "sinks": self.sinks}
@@ -90,7 +89,6 @@ class _Mlp:
     limit: float
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return [N, H] for `states` [N, H]."""
         gate, up = self.gate_up(states).chunk(2, -1)
         return self.down(self.act(gate, up, self.limit))
 
@@ -105,7 +103,6 @@ class Experts:
     is_normalized: bool
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return [N, H] for `states` [N, H]."""
         shares = self.router(states).softmax(-1, dtype=torch.float32)
         weights, chosen = shares.topk(self.used, -1)
         if self.is_normalized:
@@ -144,8 +141,8 @@ class Layer:
         if wanted is not None:
             states = states[wanted]
         states = residual_sum(states, mixed if after is None else after(mixed), self.residual_scale)
-        made = self.mlp(states if mlp_before is None else mlp_before(states))
-        return residual_sum(states, made if mlp_after is None else mlp_after(made), self.residual_scale)
+        output = self.mlp(states if mlp_before is None else mlp_before(states))
+        return residual_sum(states, output if mlp_after is None else mlp_after(output), self.residual_scale)
 
 
 def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) -> Norm:
@@ -241,7 +238,7 @@ def _read_experts(
 ) -> Experts | StackedExperts:
     experts, names = spec.experts, spec.names
     assert experts is not None
-    own = [f"{prefix}{names.experts}.{number}." for number in range(experts.count)]
+    stems = [f"{prefix}{names.experts}.{number}." for number in range(experts.count)]
     gate, up, down = names.expert
     has_bias, width = experts.has_bias or spec.has_mlp_bias, experts.width
     chooser = prefix + names.router
@@ -250,7 +247,10 @@ def _read_experts(
         reader.read(f"{chooser}.bias", (experts.count,)) if experts.has_bias else None,
     )
     if make.stacks_experts:
-        both, all_down = [one + name for one in own for name in (gate, up)], [one + down for one in own]
+        both, all_down = (
+            [stem + name for stem in stems for name in (gate, up)],
+            [stem + down for stem in stems],
+        )
         return StackedExperts(
             router,
             _stacked(reader, make, both, (experts.count, 2 * width, spec.hidden), has_bias=has_bias),
@@ -259,20 +259,15 @@ def _read_experts(
             spec.activation,
             spec.gate_limit,
         )
-    made = (
-        _read_mlp(spec, reader, make, [one + gate, one + up], one + down, width, has_bias=has_bias)
-        for one in own
+    mlps = (
+        _read_mlp(spec, reader, make, [stem + gate, stem + up], stem + down, width, has_bias=has_bias)
+        for stem in stems
     )
-    return Experts(router, tuple(made), experts.used, experts.is_normalized)
+    return Experts(router, tuple(mlps), experts.used, experts.is_normalized)
 
 
 def _stacked(
-    reader: WeightReader,
-    make: ProductMaker,
-    names: list[str],
-    shape: tuple[int, int, int],
-    *,
-    has_bias: bool,
+    reader: WeightReader, make: ProductMaker, names: list[str], shape: tuple[int, int, int], *, has_bias: bool
 ) -> GroupedProduct:
     """Return the products of E experts, whose joined weights are [E, out, in]."""
     count, outputs, inputs = shape
@@ -300,7 +295,6 @@ class _Sum:
     scale: float = 1.0
 
     def value(self) -> Tensor:
-        """Return the states [N, H]."""
         return self.states if self.more is None else added(self.states, self.more, self.post, self.scale)
 
     def value_and_norm(self, norm: Norm | None) -> tuple[Tensor, Tensor]:
@@ -314,12 +308,12 @@ class _Sum:
 
 
 def _through(
-    layer: Layer, given: _Sum, buffer: Tensor, step: Pass[DevicePlan], wanted: Tensor | None
+    layer: Layer, incoming: _Sum, buffer: Tensor, step: Pass[DevicePlan], wanted: Tensor | None
 ) -> _Sum:
     """Return what the layer leaves, of the tokens `wanted` [R]; None stands for all of them."""
     before, after, mlp_before, mlp_after = layer.norms
-    states, given_norm = given.value_and_norm(before)
-    mixed = _attended(layer, given_norm, buffer, step, wanted)
+    states, normalized = incoming.value_and_norm(before)
+    mixed = _attended(layer, normalized, buffer, step, wanted)
     if wanted is not None:
         states = states[wanted]
     states, mlp_norm = _Sum(states, mixed, after, layer.residual_scale).value_and_norm(mlp_before)
@@ -332,10 +326,10 @@ def _attended(
     """Return what attention adds, [R, H], for normalized `states` [N, H]; write keys and values."""
     block = layer.attention
     spec = block.spec
-    made = block.qkv(states).view(len(states), -1, spec.head_dim)
+    qkv = block.qkv(states).view(len(states), -1, spec.head_dim)
     rope, norms = spec.layer_ropes[block.index], (block.query_norm, block.key_norm)
     queries = rotate_and_store(
-        made,
+        qkv,
         buffer,
         step.plan.cells,
         None if rope is None else step.ropes[rope],
@@ -370,17 +364,17 @@ def fused_layers(
 
     `early` gets the states [R, H] in front of each layer that it names.
     """
-    given = _Sum(states)
+    incoming = _Sum(states)
     for number, (layer, buffer) in enumerate(zip(layers, buffers, strict=True)):
         if early and number in early:
-            given = _Sum(given.value())
-            early[number] = given.states if wanted is None else given.states[wanted]
+            incoming = _Sum(incoming.value())
+            early[number] = incoming.states if wanted is None else incoming.states[wanted]
         is_last = number == len(layers) - 1 and places is None
-        given = _through(layer, given, buffer, step, wanted if is_last else None)
-    _, found = given.value_and_norm(norm)
+        incoming = _through(layer, incoming, buffer, step, wanted if is_last else None)
+    _, normalized = incoming.value_and_norm(norm)
     if places is None:
-        return found, None
-    return found if wanted is None else found[wanted], found[places]
+        return normalized, None
+    return normalized if wanted is None else normalized[wanted], normalized[places]
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,12 +393,11 @@ class StackedExperts:
     gate_limit: float = 0.0
 
     def __call__(self, states: Tensor) -> Tensor:
-        """Return [N, H] for `states` [N, H]."""
         used = self.spec.used
         block = min(product.rows_of_tile(len(states) * used) for product in (self.gate_up, self.down))
         shares, lists, tiles = routed(self.router(states), used, self.spec.is_normalized, block)
-        made = gated(self.gate_up(states, lists, tiles, block, used), self.activation, self.gate_limit)
-        return mixed(self.down(made, lists, tiles, block, 1), shares)
+        active = gated(self.gate_up(states, lists, tiles, block, used), self.activation, self.gate_limit)
+        return mixed(self.down(active, lists, tiles, block, 1), shares)
 
 
 def routed(logits: Tensor, used: int, is_normalized: bool, block: int) -> tuple[Tensor, Tensor, Tensor]:
@@ -417,17 +410,17 @@ def routed(logits: Tensor, used: int, is_normalized: bool, block: int) -> tuple[
     at most `block` pairs of one expert each: the expert, the first place in its list, and how many pairs,
     0 for tiles that are not needed. T depends on N, E, `used` and `block` alone.
     """
-    found: tuple[Tensor, Tensor, Tensor] = _routed(logits.contiguous(), used, is_normalized, block)
-    return found
+    choice: tuple[Tensor, Tensor, Tensor] = _routed(logits.contiguous(), used, is_normalized, block)
+    return choice
 
 
-def mixed(made: Tensor, shares: Tensor) -> Tensor:
-    """Return the sum of a row's pairs `made` [N * used, H] times their shares [N, used]: [N, H].
+def mixed(outputs: Tensor, shares: Tensor) -> Tensor:
+    """Return the sum of a row's pairs `outputs` [N * used, H] times their shares [N, used]: [N, H].
 
     It is added up in float32, slot by slot, and rounded once.
     """
-    found: Tensor = _mixed(made, shares)
-    return found
+    total: Tensor = _mixed(outputs, shares)
+    return total
 
 
 def num_entries(rows: int, experts: int, used: int, block: int) -> int:
@@ -466,13 +459,13 @@ def _routed_torch(
     return shares.to(logits.dtype), lists, tiles
 
 
-def _mixed_torch(made: Tensor, shares: Tensor) -> Tensor:
+def _mixed_torch(outputs: Tensor, shares: Tensor) -> Tensor:
     rows, used = shares.shape
-    pairs, weights = made.view(rows, used, made.shape[1]).float(), shares.float()
-    total = made.new_zeros(rows, made.shape[1], dtype=torch.float32)
+    pairs, weights = outputs.view(rows, used, outputs.shape[1]).float(), shares.float()
+    total = outputs.new_zeros(rows, outputs.shape[1], dtype=torch.float32)
     for slot in range(used):
         total += pairs[:, slot] * weights[:, slot, None]
-    return total.to(made.dtype)
+    return total.to(outputs.dtype)
 
 
 _MODULE = "gencli.models.decoder.kernels.routing_triton"

@@ -133,17 +133,17 @@ class DecoderSpec:
     def products(self) -> Counter[tuple[int, int]]:
         """The matrix products of one token in a pass, by size (out, in)."""
         heads, kv_heads, width = self.num_heads, self.num_kv_heads, self.head_dim
-        made = Counter({(self.vocab_size, self.hidden): 1})
-        made[(heads + 2 * kv_heads) * width, self.hidden] += self.num_layers
-        made[self.hidden, heads * width] += self.num_layers
+        counts = Counter({(self.vocab_size, self.hidden): 1})
+        counts[(heads + 2 * kv_heads) * width, self.hidden] += self.num_layers
+        counts[self.hidden, heads * width] += self.num_layers
         blocks = [(self.inner, self.num_layers - len(self.expert_layers))]
         if self.experts is not None:
-            made[self.experts.count, self.hidden] += len(self.expert_layers)
+            counts[self.experts.count, self.hidden] += len(self.expert_layers)
             blocks.append((self.experts.width, len(self.expert_layers) * self.experts.used))
         for inner, count in blocks:
-            made[2 * inner, self.hidden] += count
-            made[self.hidden, inner] += count
-        return +made
+            counts[2 * inner, self.hidden] += count
+            counts[self.hidden, inner] += count
+        return +counts
 
 
 _ACTIVATIONS: dict[str, Activation] = {
@@ -194,7 +194,7 @@ def windows_of(config: Mapping[str, Any], types: list[str] | None = None) -> tup
         types = ["full_attention"] * int(config["num_hidden_layers"])
     if other := set(types) - {"full_attention", "sliding_attention"}:
         raise Unsupported(f"layers of type {min(other)} are not among the decoder's")
-    return tuple(int(config["sliding_window"]) if one == "sliding_attention" else None for one in types)
+    return tuple(int(config["sliding_window"]) if kind == "sliding_attention" else None for kind in types)
 
 
 # What transformers takes for keys that a configuration leaves out.
@@ -364,20 +364,17 @@ _GEMMA_NORMS = TensorNames(
 
 
 def _gemma(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
-    hidden = int(config["hidden_size"])
     if config.get("use_bidirectional_attention"):
         raise Unsupported("its attention looks ahead")
+    activation = str(config.get("hidden_activation") or config.get("hidden_act") or "gelu_pytorch_tanh")
+    if activation == "gelu":  # gemma's first files name the wrong one
+        activation = "gelu_pytorch_tanh"
     return base_spec(
-        {"tie_word_embeddings": True, **config, "hidden_act": None, "hidden_activation": _gemma_act(config)},
+        {"tie_word_embeddings": True, **config, "hidden_act": None, "hidden_activation": activation},
         norm_offset=1.0,
-        embedding_scale=hidden**0.5,
+        embedding_scale=int(config["hidden_size"]) ** 0.5,
         **changes,
     )
-
-
-def _gemma_act(config: Mapping[str, Any]) -> str:
-    act = config.get("hidden_activation") or config.get("hidden_act") or "gelu_pytorch_tanh"
-    return "gelu_pytorch_tanh" if act == "gelu" else str(act)  # gemma's first files name the wrong one
 
 
 def _gemma2(config: Mapping[str, Any]) -> DecoderSpec:
@@ -410,7 +407,7 @@ def _gemma3(config: Mapping[str, Any]) -> DecoderSpec:
         {"head_dim": head_dim, **config},
         windows=windows_of(config, types),
         ropes=(read_rope(config, far, head_dim, theta), read_rope(config, near, head_dim, local)),
-        layer_ropes=tuple(int(one == "sliding_attention") for one in types),
+        layer_ropes=tuple(int(kind == "sliding_attention") for kind in types),
         scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
         score_cap=config.get("attn_logit_softcapping"),
         logit_cap=config.get("final_logit_softcapping"),
@@ -477,10 +474,7 @@ FAMILIES: Mapping[str, tuple[Callable[[Mapping[str, Any]], DecoderSpec], tuple[s
     "mixtral": (_mixtral, ("num_local_experts", "num_experts_per_tok")),
     "gemma": (_gemma, ("use_bidirectional_attention",)),
     "gemma2": (_gemma2, (*_GEMMA_KEYS, *_CAP_KEYS)),
-    "gemma3_text": (
-        _gemma3,
-        (*_GEMMA_KEYS, *_CAP_KEYS, "rope_local_base_freq", "_sliding_window_pattern"),
-    ),
+    "gemma3_text": (_gemma3, (*_GEMMA_KEYS, *_CAP_KEYS, "rope_local_base_freq", "_sliding_window_pattern")),
     "phi3": (_phi3, ()),
     "olmo2": (_olmo2, ()),
     "granite": (
@@ -537,14 +531,14 @@ def read_rope(
         what = kind if kind not in _ROPES else strange[0]
         raise Unsupported(f"the rotary embedding has {what!r}, which the decoder does not know")
     context = int(config["max_position_embeddings"])
-    known = dict(values)
+    parameters = dict(values)
     if kind in ("llama3", "yarn", "longrope"):
         outer = config.get("original_max_position_embeddings")
-        known["original_max_position_embeddings"] = int(
+        parameters["original_max_position_embeddings"] = int(
             outer or values.get("original_max_position_embeddings") or context
         )
-    if missing := [key for key in _ROPES[kind] if known.get(key) is None]:
+    if missing := [key for key in _ROPES[kind] if parameters.get(key) is None]:
         raise Unsupported(f"the rotary embedding {kind} lacks {missing[0]}")
     share = values.get("partial_rotary_factor") or config.get("partial_rotary_factor") or 1.0
     base = theta or values.get("rope_theta") or config.get("rope_theta") or 10000.0
-    return RopeSpec(kind, float(base), int(head_dim * share), context, known)
+    return RopeSpec(kind, float(base), int(head_dim * share), context, parameters)

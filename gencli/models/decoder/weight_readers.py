@@ -14,8 +14,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, BinaryIO, Generic, Protocol, TypeVar
+from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
@@ -25,66 +26,16 @@ from gencli.errors import ModelError
 from gencli.files import open_regular
 from gencli.models.decoder.products.coded_weights import Int8Weights
 from gencli.models.decoder.products.dense_products import widened_mxfp4
+from gencli.models.files.gguf_header import GgufTensor
 from gencli.models.files.model_files import BLOCKS, SCALES, OnBytes, StoredTensor
 
 
-class WeightReader(Protocol):
-    """Tensors by name, as numbers of one dtype on one device.
+class WeightReader(ABC):
+    """Tensors by name, as numbers of one dtype on one device, read into the memory that they are used in.
 
     `unread` are the names that were not read. `free` [N] is memory for the next product's weights, if any.
+    `on_bytes` is called with the bytes read so far, and with all of them, `nbytes`.
     """
-
-    unread: set[str]
-    free: Tensor | None
-    dtype: torch.dtype
-    device: torch.device
-
-    def __contains__(self, name: str) -> bool: ...
-
-    def read(self, name: str, shape: Sequence[int]) -> Tensor:
-        """Return a tensor. Raises ModelError if it is absent or has another shape."""
-        ...
-
-    def joined(self, names: Sequence[str], shape: Sequence[int], *, memory: Tensor | None = None) -> Tensor:
-        """Return tensors joined along their first dimension, [sum of first dimensions, ...].
-
-        `memory` [N] is used for them if it is large enough. Raises ModelError as `read` does.
-        """
-        ...
-
-    def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield slices [rows, in] of joined matrices [out, in], to be quantized, valid until the next one.
-
-        They lie on the CPU and have the digits that are stored, whatever the dtype of the states is.
-
-        Raises ModelError as `read` does.
-        """
-        ...
-
-    def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
-        """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
-        ...
-
-    def codes(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Tensor, ...] | None:
-        """Return joined matrices [out, in] in the file's codes and scales, as a GroupedProduct takes them.
-
-        None for numbers, and for codes that it does not take. Raises ModelError as `read` does.
-        """
-        ...
-
-
-class TensorPart(Protocol):
-    """Where a tensor lies in a file."""
-
-    @property
-    def shape(self) -> tuple[int, ...]: ...
-
-
-P = TypeVar("P", bound=TensorPart)
-
-
-class PartsReader(WeightReader, ABC, Generic[P]):
-    """Reads tensors that lie somewhere in files into the memory that they are used in; counts their bytes."""
 
     def __init__(
         self,
@@ -94,21 +45,20 @@ class PartsReader(WeightReader, ABC, Generic[P]):
         device: torch.device,
         on_bytes: OnBytes | None,
     ) -> None:
-        self.unread, self.free = set(names), None
-        self.dtype, self.device = dtype, device
+        self.unread, self.dtype, self.device = set(names), dtype, device
+        self.free: Tensor | None = None
         self._on_bytes, self._done, self._total = on_bytes, 0, nbytes
         self._count(0)
 
     @abstractmethod
-    def check(self, names: Sequence[str], shape: Sequence[int]) -> list[P]:
-        """Return where tensors lie.
+    def __contains__(self, name: str) -> bool: ...
+
+    @abstractmethod
+    def check(self, names: Sequence[str], shape: Sequence[int]) -> list[Any]:
+        """Return where tensors lie in files; each place has the tensor's `shape`.
 
         Raises ModelError if one is absent, or if joined they have another shape than `shape`.
         """
-
-    @abstractmethod
-    def _fill(self, part: P, target: Tensor) -> None:
-        """Read a tensor into `target`."""
 
     def read(self, name: str, shape: Sequence[int]) -> Tensor:
         """Return a tensor. Raises ModelError if it is absent or has another shape."""
@@ -130,14 +80,34 @@ class PartsReader(WeightReader, ABC, Generic[P]):
         if memory is None or len(memory) < count or memory.dtype != dtype:
             memory = torch.empty(count, dtype=dtype, device=self.device)
         joined = memory[:count].view(*shape)
-        for part, target in zip(parts, torch.split(joined, [one.shape[0] for one in parts]), strict=True):
+        targets = torch.split(joined, [part.shape[0] for part in parts])
+        for part, target in zip(parts, targets, strict=True):
             self._fill(part, target)
         self.unread.difference_update(names)
         return joined
 
+    @abstractmethod
+    def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
+        """Yield slices [rows, in] of joined matrices [out, in], to be quantized, valid until the next one.
+
+        They lie on the CPU and have the digits that are stored, whatever the dtype of the states is.
+        Raises ModelError as `read` does.
+        """
+
+    @abstractmethod
+    def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
+        """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
+
     def codes(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Tensor, ...] | None:
-        """Return None: the matrices are numbers."""
+        """Return joined matrices [out, in] in the file's codes and scales, as a GroupedProduct takes them.
+
+        None for numbers, and for codes that it does not take. Raises ModelError as `read` does.
+        """
         return None
+
+    @abstractmethod
+    def _fill(self, part: Any, target: Tensor) -> None:
+        """Read a tensor, of which `check` has returned the place, into `target`."""
 
     def _count(self, nbytes: int) -> None:
         self._done += nbytes
@@ -148,11 +118,8 @@ class PartsReader(WeightReader, ABC, Generic[P]):
 SLICE = 2**19  # numbers in a slice of a matrix, which the CPU's cache holds
 
 
-class SafetensorsReader(PartsReader[StoredTensor]):
-    """Tensors by name, each converted to `dtype` on `device`; the bytes read are counted.
-
-    A tensor is read into the memory that it is used in, so that no copy stays behind.
-    """
+class SafetensorsReader(WeightReader):
+    """The tensors of safetensors files, each converted to `dtype` on `device`; no copy stays behind."""
 
     def __init__(
         self, files: TensorFiles, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None
@@ -168,23 +135,17 @@ class SafetensorsReader(PartsReader[StoredTensor]):
         self._files.read_into(part.name, target, self._count)
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield slices [rows, in] of joined matrices, as WeightReader.slices."""
         inputs, parts = shape[1], self.check(names, shape)
         scratch = torch.empty(max(1, SLICE // max(1, inputs)), inputs)
         for name, part in zip(names, parts, strict=True):
             for start in range(0, part.shape[0], len(scratch)):
-                found = scratch[: part.shape[0] - start]
-                self._files.read_into(name, found, self._count, start * inputs)
-                yield found
+                rows = scratch[: part.shape[0] - start]
+                self._files.read_into(name, rows, self._count, start * inputs)
+                yield rows
         self.unread.difference_update(names)
 
     def stored(
-        self,
-        names: Sequence[str],
-        shape: Sequence[int],
-        dtype: torch.dtype,
-        *,
-        memory: Tensor | None = None,
+        self, names: Sequence[str], shape: Sequence[int], dtype: torch.dtype, *, memory: Tensor | None = None
     ) -> Tensor:
         """Return joined tensors that are stored in `dtype`. Raises ModelError for another one.
 
@@ -192,12 +153,11 @@ class SafetensorsReader(PartsReader[StoredTensor]):
         """
         for part in map(self._stored, names):
             if dtype_of(part) != dtype:
-                found, wanted = (str(one).removeprefix("torch.") for one in (dtype_of(part), dtype))
-                raise ModelError(f"The weights {part.name} are stored as {found}, but have to be {wanted}.")
+                held, wanted = (str(kind).removeprefix("torch.") for kind in (dtype_of(part), dtype))
+                raise ModelError(f"The weights {part.name} are stored as {held}, but have to be {wanted}.")
         return self.joined(names, shape, dtype=dtype, memory=memory)
 
     def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
-        """Return embeddings [V, H] that stay in their file. Raises ModelError as `read` does."""
         (stored,) = self.check([name], shape)
         if name in self.unread:
             self.unread.discard(name)
@@ -205,11 +165,10 @@ class SafetensorsReader(PartsReader[StoredTensor]):
         return StoredEmbeddings(stored, self._files.open(name), self.dtype)
 
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[StoredTensor]:
-        """Return where tensors lie, as PartsReader.check."""
         parts = [self._stored(name) for name in names]
         shapes = [part.shape for part in parts]
-        is_joinable = all(one and one[1:] == shapes[0][1:] for one in shapes)
-        whole = [sum(one[0] for one in shapes), *shapes[0][1:]] if is_joinable else [*map(list, shapes)]
+        is_joinable = all(dims and dims[1:] == shapes[0][1:] for dims in shapes)
+        whole = [sum(dims[0] for dims in shapes), *shapes[0][1:]] if is_joinable else [*map(list, shapes)]
         if whole != list(shape):
             raise ModelError(
                 f"The weights {', '.join(names)} have the shape {whole}; config.json asks for {list(shape)}."
@@ -266,12 +225,10 @@ class JoinedExpertsReader(SafetensorsReader):
     _kept: tuple[tuple[str, int], tuple[Tensor, ...]] | None = None
 
     def sources(self, name: str) -> tuple[str, ...]:
-        """Return the names of the stored tensors that have the numbers of a tensor."""
         place = self._place(name)
         return (name,) if place is None else tuple(stored.name for stored in place.tensors)
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield slices [rows, in] of joined matrices, as WeightReader.slices."""
         if not any(map(self._place, names)):
             yield from super().slices(names, shape)
             return
@@ -283,11 +240,10 @@ class JoinedExpertsReader(SafetensorsReader):
             self._read(part.name)
 
     def joined(self, names: Sequence[str], shape: Sequence[int], **options: Any) -> Tensor:
-        """Return joined tensors, as PartsReader.joined."""
-        made = super().joined(names, shape, **options)
+        tensor = super().joined(names, shape, **options)
         for name in names:
             self._read(name)
-        return made
+        return tensor
 
     def codes(self, names: Sequence[str], shape: tuple[int, int]) -> tuple[Tensor, ...] | None:
         """Return the codes [out, in / 2] and scales [out, in / 32] of matrices in MXFP4.
@@ -300,15 +256,15 @@ class JoinedExpertsReader(SafetensorsReader):
         (outputs, inputs), first = shape, 0
         self.check(names, shape)
         sizes = (inputs // 2, inputs // 32)
-        made = tuple(torch.empty(outputs, size, dtype=torch.uint8, device=self.device) for size in sizes)
+        joined = tuple(torch.empty(outputs, size, dtype=torch.uint8, device=self.device) for size in sizes)
         for name, place in zip(names, places, strict=True):
             assert place is not None
-            own = [part[place.first :: place.step].flatten(1) for part in self._parts(place)]
-            for target, part in zip(made, own, strict=True):
+            parts = [part[place.first :: place.step].flatten(1) for part in self._parts(place)]
+            for target, part in zip(joined, parts, strict=True):
                 target[first : first + len(part)] = part
-            first += len(own[0])
+            first += len(parts[0])
             self._read(name)
-        return made
+        return joined
 
     def _read(self, name: str) -> None:
         self.unread.difference_update(self.sources(name))
@@ -329,30 +285,28 @@ class JoinedExpertsReader(SafetensorsReader):
 
     def _place(self, name: str) -> _ExpertPlace | None:
         """Return where a tensor of an expert lies in joined ones; None for a tensor by its own name."""
-        found = None if name in self._files.tensors else _NAME.fullmatch(name)
-        if found is None:
+        match = None if name in self._files.tensors else _NAME.fullmatch(name)
+        if match is None:
             return None
-        prefix, number, own, kind = found.groups()
-        joined, first, step = _PLACES[own]
+        prefix, number, projection, kind = match.groups()
+        joined, first, step = _PLACES[projection]
         whole, tensors = f"{prefix}.{joined}", self._files.tensors
         if kind == "bias":
             names: tuple[str, ...] = (f"{whole}_bias",)
         else:
             names = (whole + BLOCKS, whole + SCALES) if whole + BLOCKS in tensors else (whole,)
-        held = tuple(super(JoinedExpertsReader, self)._stored(one) for one in names)
+        held = tuple(super(JoinedExpertsReader, self)._stored(stored_name) for stored_name in names)
         sides = {"bias": 2, "weight": 3 if len(held) == 1 else 4}[kind]
         if len(held[0].shape) != sides or int(number) >= held[0].shape[0] or held[0].shape[1] % step:
             raise ModelError(f"The weights {held[0].name} have the shape {list(held[0].shape)}.")
         return _ExpertPlace(held, int(number), first, step, is_transposed=kind == "weight" and len(held) == 1)
 
     def _widened(self, place: _ExpertPlace) -> Tensor:
-        """Return the numbers of a tensor of an expert, [out, in] or [out]."""
         whole, *scales = self._parts(place)
-        own = (whole.t() if place.is_transposed else whole)[place.first :: place.step]
-        return widened_mxfp4(own, scales[0][place.first :: place.step]) if scales else own
+        rows = (whole.t() if place.is_transposed else whole)[place.first :: place.step]
+        return widened_mxfp4(rows, scales[0][place.first :: place.step]) if scales else rows
 
     def _parts(self, place: _ExpertPlace) -> tuple[Tensor, ...]:
-        """Return what is stored of the joined tensor of an expert."""
         key = place.tensors[0].name, place.expert
         if self._kept is None or self._kept[0] != key:
             self._kept = None  # its memory is free for the next one
@@ -391,7 +345,6 @@ class HeldEmbeddings(Embeddings):
         self.dtype, self.device = weight.dtype, weight.device
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Return the embeddings [N, H] of `ids` [N]."""
         return embedding(ids, self._weight)
 
 
@@ -403,22 +356,31 @@ class Int8Embeddings(Embeddings):
         self.dtype, self.device = dtype, weights.codes.device
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Return the embeddings [N, H] of `ids` [N]."""
         return self._weights.rows(ids).to(self.dtype)
 
 
 class StoredEmbeddings(Embeddings):
     """Rows of a matrix [V, H] in a file, read when they are looked up; `dtype` is that of the result.
 
-    A token reads one row, so the matrix need not be held in memory.
+    A token reads one row, so the matrix need not be held in memory. `numbers` makes numbers [N, H] of stored
+    rows [N, bytes]; a tensor of safetensors files has its own.
     """
 
     nbytes = 0
     device = torch.device("cpu")
 
-    def __init__(self, stored: StoredTensor, stream: BinaryIO, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        stored: StoredTensor | GgufTensor,
+        stream: BinaryIO,
+        dtype: torch.dtype,
+        numbers: Callable[[Tensor], Tensor] | None = None,
+    ) -> None:
         self.dtype, self._stored, self._stream = dtype, stored, stream
-        self._stored_dtype = dtype_of(stored)
+        if isinstance(stored, StoredTensor):
+            numbers = partial(Tensor.view, dtype=dtype_of(stored))
+        assert numbers is not None
+        self._numbers = numbers
         self._row_bytes = stored.nbytes // stored.shape[0]
         weakref.finalize(self, stream.close)
         if hasattr(os, "posix_fadvise"):  # the rows of the first prompt are not read from the disk one by one
@@ -426,10 +388,10 @@ class StoredEmbeddings(Embeddings):
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Return the embeddings [N, H] of `ids` [N]. Raises ModelError if the file has become shorter."""
-        rows = torch.empty(len(ids), self._stored.shape[1], dtype=self._stored_dtype)
-        for target, number in zip(rows.view(torch.uint8), ids.tolist(), strict=True):
+        rows = torch.empty(len(ids), self._row_bytes, dtype=torch.uint8)
+        for target, number in zip(rows, ids.tolist(), strict=True):
             read_bytes(self._stream, self._stored.start + number * self._row_bytes, target)
-        return rows.to(self.dtype)
+        return self._numbers(rows).to(self.dtype)
 
 
 def stays_in_file(nbytes: int, device: torch.device) -> bool:
@@ -452,7 +414,7 @@ _DTYPES: dict[str, torch.dtype] = {
     "BOOL": torch.bool,
 }
 _PIECE = 2**24  # bytes; progress is reported after each piece
-_LEAST, _MOST_THREADS = 2**20, 4  # bytes of a piece that a thread reads, and threads
+_MIN_PIECE, _MAX_THREADS = 2**20, 4  # bytes of a piece that a thread reads, and threads
 
 
 class TensorFiles:
@@ -464,7 +426,7 @@ class TensorFiles:
 
     def __init__(self, tensors: Mapping[str, StoredTensor], stack: ExitStack) -> None:
         self.tensors = tensors
-        self._num_threads = min(_MOST_THREADS, torch.get_num_threads())
+        self._num_threads = min(_MAX_THREADS, torch.get_num_threads())
         self._threads = stack.enter_context(ThreadPoolExecutor(self._num_threads))
         # Only the file that is read is open: a checkpoint may have more files than a process may open.
         self._opened, self._file = stack.enter_context(ExitStack()), Path()
@@ -476,43 +438,42 @@ class TensorFiles:
         `on_read` is called with the bytes of each piece. Raises ModelError if the file ends early.
         """
         stored, dtype = self.tensors[name], dtype_of(self.tensors[name])
-        place, scratch = stored.start + first * dtype.itemsize, None
+        offset, scratch = stored.start + first * dtype.itemsize, None
         if target.dtype != dtype or target.device.type != "cpu":
             scratch = torch.empty(min(target.numel() * dtype.itemsize, _PIECE), dtype=torch.uint8)
         for part in torch.split(target.view(-1), _PIECE // dtype.itemsize):
             count = len(part) * dtype.itemsize
             piece = part.view(torch.uint8) if scratch is None else scratch[:count]
-            self._read(stored.file, place, piece)
+            self._read(stored.file, offset, piece)
             if scratch is not None:
                 part.copy_(piece.view(dtype))
-            place += count
+            offset += count
             on_read(count)
 
     def open(self, name: str) -> BinaryIO:
         """Return a stream of the file that holds the tensor; the caller closes it."""
         return _open(self.tensors[name].file)
 
-    def _read(self, file: Path, place: int, piece: Tensor) -> None:
-        """Fill `piece` [N], uint8, with the bytes from `place` on."""
+    def _read(self, file: Path, offset: int, piece: Tensor) -> None:
+        """Fill `piece` [N], uint8, with the bytes from `offset` on."""
         if file != self._file:
             self._opened.close()
             self._streams = [self._opened.enter_context(_open(file)) for _ in range(self._num_threads)]
             self._file = file
         streams = self._streams[: torch.get_num_threads()]
-        parts = torch.split(piece, max(_LEAST, -(-len(piece) // len(streams))))
+        parts = torch.split(piece, max(_MIN_PIECE, -(-len(piece) // len(streams))))
         if len(parts) == 1:
-            read_bytes(streams[0], place, piece)
+            read_bytes(streams[0], offset, piece)
             return
-        places = [place]
+        offsets = [offset]
         for part in parts:
-            places.append(places[-1] + len(part))
-        for _ in self._threads.map(read_bytes, streams[: len(parts)], places, parts):
+            offsets.append(offsets[-1] + len(part))
+        for _ in self._threads.map(read_bytes, streams[: len(parts)], offsets, parts):
             pass
 
 
 @contextmanager
 def open_tensors(tensors: Mapping[str, StoredTensor]) -> Iterator[TensorFiles]:
-    """Open the files of tensors for reading."""
     with ExitStack() as stack:
         yield TensorFiles(tensors, stack)
 
@@ -527,12 +488,12 @@ def dtype_of(stored: StoredTensor) -> torch.dtype:
     return dtype
 
 
-def read_bytes(stream: BinaryIO, place: int, target: Tensor) -> None:
-    """Fill `target` [N], uint8 on the CPU, with the bytes from `place` on. Raises ModelError at the end."""
+def read_bytes(stream: BinaryIO, offset: int, target: Tensor) -> None:
+    """Fill `target` [N], uint8 on the CPU, with the bytes from `offset` on. Raises ModelError at the end."""
     numbers: Any = target.numpy()
     view, done = memoryview(numbers), 0
     try:
-        stream.seek(place)
+        stream.seek(offset)
         while done < len(view):
             count = stream.readinto(view[done:])  # type: ignore[attr-defined]
             if not count:

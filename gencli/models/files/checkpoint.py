@@ -68,7 +68,6 @@ class Checkpoint:
 
     @property
     def is_quantized(self) -> bool:
-        """Whether the config names a quantization method."""
         return "quantization_config" in self.config
 
     @property
@@ -89,19 +88,26 @@ def check_checkpoint(folder: Path, config: dict[str, Any], *, trust_remote_code:
             f"{folder} is a GGUF file, which gencli runs with its own decoder, not transformers."
         )
     check_architecture(folder, config, trust_remote_code=trust_remote_code)
-    found = read_checkpoint(folder, config)
-    made = _made_config(folder, trust_remote_code=trust_remote_code)
-    if not (found.is_quantized or trust_remote_code or is_bundled(str(folder))):
-        check_shapes(folder, found.table, made)
-    return found
+    checkpoint = read_checkpoint(folder, config)
+    hf_config = _hf_config(folder, trust_remote_code=trust_remote_code)
+    if not (checkpoint.is_quantized or trust_remote_code or is_bundled(str(folder))):
+        check_shapes(folder, checkpoint.table, hf_config)
+    return checkpoint
 
 
 def read_folder(name_or_path: str) -> tuple[Path, dict[str, Any]]:
-    """Return the folder of a model, or its GGUF file, and its configuration.
+    """Return the folder of a model, or its GGUF file, and its configuration, without downloading.
 
-    Raises ModelError for damaged small files.
+    Raises ModelError if it is absent, and for damaged small files.
     """
-    folder = _find_folder(name_or_path)
+    folder = find_local(name_or_path)
+    if folder is None and Path(name_or_path).is_file():
+        raise ModelError(
+            f"{name_or_path} is a file",
+            hint="Give the folder that holds config.json and *.safetensors, or a GGUF file",
+        )
+    if folder is None:
+        raise absent(name_or_path)
     config = read_config(folder)
     if not is_gguf(folder):
         check_files(folder)
@@ -122,7 +128,7 @@ def read_checkpoint(folder: Path, config: dict[str, Any], spec: DecoderSpec | No
     return Checkpoint(folder, config, files, table, weights_of(files, table), spec)
 
 
-def _made_config(folder: Path, *, trust_remote_code: bool) -> Any:
+def _hf_config(folder: Path, *, trust_remote_code: bool) -> Any:
     """Return the configuration as transformers reads it. Raises ModelError if it cannot."""
     from transformers import AutoConfig
 
@@ -131,19 +137,6 @@ def _made_config(folder: Path, *, trust_remote_code: bool) -> Any:
     except Exception as error:  # transformers raises exceptions of any type here
         reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
         raise ModelError(f"{folder / 'config.json'} describes no model: {reason}") from error
-
-
-def _find_folder(name_or_path: str) -> Path:
-    """Return the folder of a model by name or path, without downloading. Raises ModelError if absent."""
-    folder = find_local(name_or_path)
-    if folder is not None:
-        return folder
-    if Path(name_or_path).is_file():
-        raise ModelError(
-            f"{name_or_path} is a file",
-            hint="Give the folder that holds config.json and *.safetensors, or a GGUF file",
-        )
-    raise absent(name_or_path)
 
 
 def check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> None:
@@ -181,9 +174,9 @@ def weight_files(folder: Path) -> list[Path]:
         if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
             raise ModelError(f"{folder / INDEX} has no weight_map of files", hint="Download it again")
         files = [folder / name for name in sorted(set(shards.values()))]
-        if absent := [file.name for file in files if not file.is_file()]:
+        if missing := [file.name for file in files if not file.is_file()]:
             raise ModelError(
-                f"{folder} lacks {len(absent)} of {len(files)} weight files, such as {absent[0]}"
+                f"{folder} lacks {len(missing)} of {len(files)} weight files, such as {missing[0]}"
             )
         return files
     if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
@@ -198,7 +191,7 @@ _SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map
 _LAYERS = ("num_hidden_layers", "n_layer")
 _AT_LEAST_1 = (*_LAYERS, "hidden_size", "n_embd", "vocab_size", *CONTEXT_KEYS)
 _AT_LEAST_0 = ("num_attention_heads", "n_head")  # there are layers without attention
-_MOST = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
 _INDEX = re.compile(r"(?:^|\.)(\d+)\.")  # the first number in a tensor's name is its layer's
 _MODULES = 64  # maximum number of modules of a model per tensor in its weight files
 _HINT = "It is damaged, or not made for this; download it again."
@@ -232,26 +225,26 @@ def check_config(folder: Path, config: Mapping[str, Any]) -> None:
             for key in keys:
                 _check_number(path, key, part.get(key), least)
         _check_end(path, part)
-    made = folder / "generation_config.json"
-    if made.exists():
-        _check_end(made, read_object(made))
+    generation = folder / "generation_config.json"
+    if generation.exists():
+        _check_end(generation, read_object(generation))
     _check_dtype(path, config)
     _check_quantization(path, config)
 
 
 def _check_number(path: Path, key: str, value: Any, least: int) -> None:
     is_number = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and not (is_number and least <= value <= _MOST):
+    if value is not None and not (is_number and least <= value <= _MAX_COUNT):
         raise ModelError(
-            f"{path}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MOST}.",
+            f"{path}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MAX_COUNT}.",
             hint=_HINT,
         )
 
 
 def _check_end(path: Path, config: Mapping[str, Any]) -> None:
     """Raise ModelError for end-of-text ids that are no numbers. Unused ids are allowed (see end_ids)."""
-    found = config.get("eos_token_id")
-    for token in found if isinstance(found, list) else [found]:
+    ends = config.get("eos_token_id")
+    for token in ends if isinstance(ends, list) else [ends]:
         if token is not None and (not isinstance(token, int) or isinstance(token, bool)):
             raise ModelError(
                 f"{path}: eos_token_id has {_shown(token)}, but has to name token ids, which are numbers.",
@@ -278,10 +271,12 @@ def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
         return
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
 
-    found = config["quantization_config"]
-    if isinstance(found, Mapping) and (found.get("load_in_4bit") or found.get("load_in_8bit")):
+    quantization = config["quantization_config"]
+    if isinstance(quantization, Mapping) and (
+        quantization.get("load_in_4bit") or quantization.get("load_in_8bit")
+    ):
         return  # files older than quant_method
-    method = found.get("quant_method") if isinstance(found, Mapping) else found
+    method = quantization.get("quant_method") if isinstance(quantization, Mapping) else quantization
     if method not in KNOWN:
         raise ModelError(
             f"{path}: quantization_config has the method {_shown(method)}, unknown to transformers.",
@@ -289,13 +284,13 @@ def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
         )
 
 
-def check_shapes(folder: Path, table: Mapping[str, StoredTensor], made: Any) -> None:
+def check_shapes(folder: Path, table: Mapping[str, StoredTensor], hf_config: Any) -> None:
     """Raise ModelError if the weights do not have the shapes of the configuration.
 
-    `made` is the configuration as transformers reads it. Tensor names of only one side are not checked,
+    `hf_config` is the configuration as transformers reads it. Tensor names of only one side are not checked,
     because transformers renames some.
     """
-    shapes = _shapes(folder, made, most=1000 + _MODULES * len(table))
+    shapes = _shapes(folder, hf_config, limit=1000 + _MODULES * len(table))
     layers, held_layers = _num_layers(shapes), _num_layers(table)
     if held_layers and layers > held_layers:
         raise _misfit(folder, f"{layers} layers", f"{held_layers}")
@@ -307,7 +302,7 @@ def check_shapes(folder: Path, table: Mapping[str, StoredTensor], made: Any) -> 
 
 def _num_layers(names: Iterable[str]) -> int:
     """Return the number of layers by the names of tensors. Models that loop over layers configure others."""
-    return max((int(found[1]) + 1 for found in map(_INDEX.search, names) if found), default=0)
+    return max((int(match[1]) + 1 for match in map(_INDEX.search, names) if match), default=0)
 
 
 def _misfit(folder: Path, asked: str, held: str) -> ModelError:
@@ -318,27 +313,27 @@ class _TooLarge(Exception):
     """The model has more modules than its weight files can fill."""
 
 
-def _shapes(folder: Path, made: Any, *, most: int) -> dict[str, tuple[int, ...]]:
+def _shapes(folder: Path, hf_config: Any, *, limit: int) -> dict[str, tuple[int, ...]]:
     """Return tensor shapes of a model built on the meta device; {} if it cannot be built.
 
-    Raises ModelError for more than `most` modules.
+    Raises ModelError for more than `limit` modules.
     """
     import torch
     from transformers import AutoModelForCausalLM
 
     try:
-        with torch.device("meta"), _limited(most):
-            model = AutoModelForCausalLM.from_config(made)
+        with torch.device("meta"), _limited(limit):
+            model = AutoModelForCausalLM.from_config(hf_config)
     except _TooLarge:
-        raise _misfit(folder, f"more than {most} modules", "far fewer tensors") from None
+        raise _misfit(folder, f"more than {limit} modules", "far fewer tensors") from None
     except Exception:  # loading reports the error
         return {}
     return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
 @contextmanager
-def _limited(most: int) -> Iterator[None]:
-    """Raise _TooLarge inside the block when more than `most` modules are created."""
+def _limited(limit: int) -> Iterator[None]:
+    """Raise _TooLarge inside the block when more than `limit` modules are created."""
     from torch.nn.modules.module import register_module_module_registration_hook
 
     count = 0
@@ -346,7 +341,7 @@ def _limited(most: int) -> Iterator[None]:
     def note(*_: Any) -> None:
         nonlocal count
         count += 1
-        if count > most:
+        if count > limit:
             raise _TooLarge
 
     handle = register_module_module_registration_hook(note)
@@ -407,8 +402,8 @@ def _hashes(files: list[Path], on_bytes: OnBytes | None) -> Iterator[tuple[Path,
     cache = _HashCache.read()
     unknown = []
     for path in files:
-        if found := _stored_name(path) or cache.find(path):
-            yield path, found
+        if stored := _stored_name(path) or cache.find(path):
+            yield path, stored
         else:
             unknown.append(path)
     total, done = sum(path.stat().st_size for path in unknown), 0

@@ -60,7 +60,6 @@ class Cursor:
         self._end = min(len(data), _MAX_HEADER)
 
     def damaged(self, problem: str) -> ModelError:
-        """Return the error for the file."""
         return ModelError(f"{self.path} is damaged: {problem}.", hint=HINT)
 
     def number(self, code: str) -> int | float | bool:
@@ -68,27 +67,26 @@ class Cursor:
         size = struct.calcsize(code)
         if self.at + size > self._end:
             raise self._too_short()
-        (found,) = struct.unpack_from(f"<{code}", self.data, self.at)
+        (value,) = struct.unpack_from(f"<{code}", self.data, self.at)
         self.at += size
-        return shortest(found) if code == "f" else found
+        return shortest(value) if code == "f" else value
 
-    def size(self, most: int) -> int:
-        """Return a number of things, at most `most`."""
-        found = int(self.number("Q"))
-        if found > most:
-            raise self.damaged(f"its header promises {found} of what are at most {most}")
-        return found
+    def size(self, limit: int) -> int:
+        """Return a number of things, at most `limit`."""
+        count = int(self.number("Q"))
+        if count > limit:
+            raise self.damaged(f"its header promises {count} of what are at most {limit}")
+        return count
 
-    def text(self, most: int = _MAX_TEXT) -> str:
-        """Return a text of at most `most` bytes."""
-        length = self.size(most)
+    def text(self, limit: int = _MAX_TEXT) -> str:
+        """Return a text of at most `limit` bytes."""
+        length = self.size(limit)
         start, self.at = self.at, self.at + length
         if self.at > self._end:
             raise self._too_short()
         return self._decoded(start, self.at)
 
     def texts(self, count: int) -> Iterator[str]:
-        """Yield `count` texts."""
         for start, end in self._spans(count):
             yield self._decoded(start, end)
 
@@ -107,15 +105,15 @@ class Cursor:
         kind, count = int(self.number("I")), self.size(_MAX_ARRAY)
         if kind != _TEXT and kind not in _CODES:
             raise self.damaged(f"it has an array of the type {kind}")
-        found = GgufArray(_CODES.get(kind, ""), count, self.at)
-        if found.code:
-            self.at += count * struct.calcsize(found.code)
+        values = GgufArray(_CODES.get(kind, ""), count, self.at)
+        if values.code:
+            self.at += count * struct.calcsize(values.code)
         else:
             for _, end in self._spans(count):
                 self.at = end
         if self.at > self._end:
             raise self._too_short()
-        return found
+        return values
 
     def _spans(self, count: int) -> Iterator[tuple[int, int]]:
         """Yield the first byte and the end of `count` texts. A loop of its own: there may be 500,000."""
@@ -148,7 +146,7 @@ def shortest(value: float) -> float:
 CHAT_TEMPLATE = "tokenizer.chat_template"  # the key of the chat template
 PART = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)  # a file's name
 _MAX_VALUES, _MAX_TENSORS, _MAX_NAME = 2**16, 2**17, 2**10
-_MOST = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
 _T = TypeVar("_T", str, bool, int, float)
 
 
@@ -177,51 +175,47 @@ class GgufHead:
     files: tuple[Path, ...]
 
     def text(self, key: str) -> str | None:
-        """Return a text."""
         return self._value(key, str, "a text")
 
     def flag(self, key: str) -> bool | None:
-        """Return true or false."""
         return self._value(key, bool, "true or false")
 
     def count(self, key: str) -> int | None:
         """Return a whole number from 0 to 2^31 - 1."""
-        found = self._value(key, int, "a whole number")
-        if found is not None and not 0 <= found <= _MOST:
-            raise self.wrong(key, f"is {found}, but has to be from 0 to {_MOST}")
-        return found
+        value = self._value(key, int, "a whole number")
+        if value is not None and not 0 <= value <= _MAX_COUNT:
+            raise self.wrong(key, f"is {value}, but has to be from 0 to {_MAX_COUNT}")
+        return value
 
     def number(self, key: str) -> float | None:
         """Return a finite number: of a float32 the shortest decimal number that rounds to it."""
-        found = self.values.get(key)
-        if type(found) is int:
-            return float(found)
-        found = self._value(key, float, "a number")
-        if found is not None and not math.isfinite(found):
-            raise self.wrong(key, f"is {found}, but has to be a finite number")
-        return found
+        value = self.values.get(key)
+        if type(value) is int:
+            return float(value)
+        value = self._value(key, float, "a number")
+        if value is not None and not math.isfinite(value):
+            raise self.wrong(key, f"is {value}, but has to be a finite number")
+        return value
 
     def texts(self, key: str) -> list[str] | None:
-        """Return an array of texts."""
-        found = self._array(key, "texts")
-        if found is None:
+        entry = self._array(key, "texts")
+        if entry is None:
             return None
-        if found.code:
+        if entry.code:
             raise self.wrong(key, "holds numbers, but has to hold texts")
         with mapped(self.path) as data:
-            return list(Cursor(self.path, data, found.start).texts(found.count))
+            return list(Cursor(self.path, data, entry.start).texts(entry.count))
 
     def numbers(self, key: str) -> array[int] | array[float] | None:
-        """Return an array of numbers."""
-        found = self._array(key, "numbers")
-        if found is None:
+        entry = self._array(key, "numbers")
+        if entry is None:
             return None
-        if not found.code:
+        if not entry.code:
             raise self.wrong(key, "holds texts, but has to hold numbers")
-        made: array[int] | array[float] = array("B" if found.code == "?" else found.code)
+        values: array[int] | array[float] = array("B" if entry.code == "?" else entry.code)
         with mapped(self.path) as data:
-            made.frombytes(data[found.start : found.start + found.count * struct.calcsize(found.code)])
-        return made
+            values.frombytes(data[entry.start : entry.start + entry.count * struct.calcsize(entry.code)])
+        return values
 
     def vector(self, name: str) -> list[float] | None:
         """Return a small float32 tensor of one dimension; None without one. Raises ModelError for another."""
@@ -245,21 +239,20 @@ class GgufHead:
         return named if default is None else {"default": default, **named}
 
     def wrong(self, key: str, problem: str, *, hint: str = HINT) -> ModelError:
-        """Return the error for a metadata value."""
         return ModelError(f"{self.path}: {key} {problem}.", hint=hint)
 
     def _value(self, key: str, kind: type[_T], name: str) -> _T | None:
-        found = self.values.get(key)
-        if found is not None and type(found) is not kind:
-            shown = "an array" if isinstance(found, GgufArray) else repr(found)[:60]
+        value = self.values.get(key)
+        if value is not None and type(value) is not kind:
+            shown = "an array" if isinstance(value, GgufArray) else repr(value)[:60]
             raise self.wrong(key, f"is {shown}, but has to be {name}")
-        return found
+        return value
 
     def _array(self, key: str, name: str) -> GgufArray | None:
-        found = self.values.get(key)
-        if found is not None and not isinstance(found, GgufArray):
-            raise self.wrong(key, f"is {repr(found)[:60]}, but has to be an array of {name}")
-        return found
+        value = self.values.get(key)
+        if value is not None and not isinstance(value, GgufArray):
+            raise self.wrong(key, f"is {repr(value)[:60]}, but has to be an array of {name}")
+        return value
 
 
 def is_gguf(path: Path | str) -> bool:
@@ -296,8 +289,8 @@ def _joined(path: Path, count: int) -> GgufHead:
     total = first.count("split.tensors.count")
     for number, file in enumerate(files):
         part = _read_file(file)
-        found = tuple(part.count(f"split.{key}") for key in ("no", "count", "tensors.count"))
-        if found != (number, count, total) or tensors.keys() & part.tensors.keys():
+        numbering = tuple(part.count(f"split.{key}") for key in ("no", "count", "tensors.count"))
+        if numbering != (number, count, total) or tensors.keys() & part.tensors.keys():
             raise ModelError(f"{file} is not part {number + 1} of {count} of the model in {files[0]}.")
         tensors |= part.tensors
     if len(tensors) != total:
@@ -308,7 +301,6 @@ def _joined(path: Path, count: int) -> GgufHead:
 
 
 def _read_file(path: Path) -> GgufHead:
-    """Return the header of a file alone."""
     try:
         stat = path.stat()
     except OSError as error:
@@ -345,17 +337,19 @@ def _tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, GgufTensor
 
     Raises ModelError if one is not inside it, or if two overlap.
     """
-    found: list[tuple[str, tuple[int, ...], Kind, int]] = []
+    entries: list[tuple[str, tuple[int, ...], Kind, int]] = []
     for _ in range(count):
         name = cursor.text(_MAX_NAME)
         num_dims = int(cursor.number("I"))
         if not 1 <= num_dims <= 4:
             raise cursor.damaged(f"the tensor {name!r} has {num_dims} dimensions")
         dims = [int(cursor.number("Q")) for _ in range(num_dims)]
-        found.append((name, tuple(reversed(dims)), kind_of(int(cursor.number("I"))), int(cursor.number("Q"))))
+        entries.append(
+            (name, tuple(reversed(dims)), kind_of(int(cursor.number("I"))), int(cursor.number("Q")))
+        )
     first = -(-cursor.at // alignment) * alignment
     tensors: dict[str, GgufTensor] = {}
-    for name, shape, kind, offset in found:
+    for name, shape, kind, offset in entries:
         if name in tensors:
             raise cursor.damaged(f"it has the tensor {name!r} twice")
         if min(shape) < 1 or shape[-1] % kind.values or offset % alignment:
@@ -366,9 +360,9 @@ def _tensors(cursor: Cursor, count: int, alignment: int) -> dict[str, GgufTensor
         if first + offset + nbytes > len(cursor.data):
             raise cursor.damaged(f"it ends before its tensor {name!r} does")
         tensors[name] = GgufTensor(name, shape, kind, first + offset, nbytes, cursor.path)
-    for one, other in pairwise(sorted(tensors.values(), key=lambda tensor: tensor.start)):
-        if other.start < one.start + one.nbytes:
-            raise cursor.damaged(f"its tensors {one.name!r} and {other.name!r} overlap")
+    for before, after in pairwise(sorted(tensors.values(), key=lambda tensor: tensor.start)):
+        if after.start < before.start + before.nbytes:
+            raise cursor.damaged(f"its tensors {before.name!r} and {after.name!r} overlap")
     return tensors
 
 
@@ -404,28 +398,17 @@ KINDS: Mapping[int, Kind] = {
     14: Kind("Q6_K", 256, 210),
     30: Kind("BF16", 1, 2),
 }
-_NAMES = {
-    9: "Q8_1",
-    15: "Q8_K",
-    16: "IQ2_XXS",
-    17: "IQ2_XS",
-    18: "IQ3_XXS",
-    19: "IQ1_S",
-    20: "IQ4_NL",
-    21: "IQ3_S",
-    22: "IQ2_S",
-    23: "IQ4_XS",
-    24: "I8",
-    25: "I16",
-    26: "I32",
-    27: "I64",
-    28: "F64",
-    29: "IQ1_M",
-    34: "TQ1_0",
-    35: "TQ2_0",
-    39: "MXFP4",
-    40: "NVFP4",
-}
+# Formats that are known by name only.
+_NAMES = dict(
+    zip(
+        (9, *range(15, 30), 34, 35, 39, 40),
+        """
+        Q8_1 Q8_K IQ2_XXS IQ2_XS IQ3_XXS IQ1_S IQ4_NL IQ3_S IQ2_S IQ4_XS I8 I16 I32 I64 F64 IQ1_M
+        TQ1_0 TQ2_0 MXFP4 NVFP4
+        """.split(),
+        strict=True,
+    )
+)
 
 
 def kind_of(number: int) -> Kind:
@@ -436,7 +419,7 @@ def kind_of(number: int) -> Kind:
 # Four bits in groups of 32, with a scale and a zero or minimum: what the kernel for four bits computes.
 KEPT = frozenset(("Q4_0", "Q4_1", "Q4_K"))
 _EMBEDDINGS, _HEAD = "token_embd.weight", "output.weight"
-_KEPT_BITS = 5  # a weight; groups of four bits have scales of one bit a weight
+KEPT_BITS = 5  # a weight; groups of four bits have scales of one bit a weight
 
 
 def weight_format(model: Path, quantize: Quantize, *, dtype: str, device: str) -> Format:
@@ -453,7 +436,8 @@ def kept_kinds(model: Path) -> tuple[str, ...]:
     """Return the number formats of a GGUF file's matrices whose bits can be kept; () for another model."""
     if not is_gguf(model):
         return ()
-    return tuple(sorted({tensor.kind.name for tensor in _matrices(read_gguf_head(model))} & KEPT))
+    held = held_tensors(read_gguf_head(model))
+    return tuple(sorted({tensor.kind.name for tensor in held if len(tensor.shape) > 1} & KEPT))
 
 
 def held_tensors(head: GgufHead) -> Iterator[GgufTensor]:
@@ -476,7 +460,7 @@ def kept_bytes(model: Path, rest: int, head: int = 4) -> int:
         elif len(tensor.shape) == 1 or tensor.kind.name == "F32":
             total += 4 * count
         else:
-            total += count * _KEPT_BITS // 8 if tensor.kind.name in KEPT else count * rest
+            total += count * KEPT_BITS // 8 if tensor.kind.name in KEPT else count * rest
     return total
 
 
@@ -489,7 +473,3 @@ def widening(model: Path, to: str, number_bytes: int, *, is_kept: bool) -> tuple
     kinds = sorted({tensor.kind.name for tensor in wide})
     size = sum(math.prod(tensor.shape) for tensor in wide) * number_bytes / 2**30
     return (f"{' and '.join(kinds)} {'is' if len(kinds) == 1 else 'are'} widened to {to}: {size:.1f} GiB",)
-
-
-def _matrices(head: GgufHead) -> Iterator[GgufTensor]:
-    return (tensor for tensor in held_tensors(head) if len(tensor.shape) > 1)

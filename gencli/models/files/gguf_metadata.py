@@ -67,10 +67,10 @@ def gguf_config(head: GgufHead) -> dict[str, Any]:
     """
     arch = str(head.text("general.architecture"))
     if arch not in MODEL_TYPES:
-        known = ", ".join(MODEL_TYPES)
+        names = ", ".join(MODEL_TYPES)
         raise ModelError(
             f"{head.path} has the architecture {arch[:60]!r}, which gencli does not run from GGUF.",
-            hint=f"It runs {known}. The folder of the original model may run with transformers.",
+            hint=f"It runs {names}. The folder of the original model may run with transformers.",
         )
     _check_keys(head, arch)
     config = _sizes(head, arch) | rope_config(head, arch)
@@ -121,9 +121,9 @@ def _check_sizes(head: GgufHead, arch: str, config: Mapping[str, Any]) -> None:
 
 
 def _check_keys(head: GgufHead, arch: str) -> None:
-    known = {f"{arch}.{key}" for key in (*_KEYS, *_MORE.get(arch, ()))}
+    keys = {f"{arch}.{key}" for key in (*_KEYS, *_MORE.get(arch, ()))}
     for key in head.values:
-        if key.startswith(f"{arch}.") and key not in known:
+        if key.startswith(f"{arch}.") and key not in keys:
             raise head.wrong(
                 key, f"is not known for the architecture {arch}, and may change what is computed"
             )
@@ -166,10 +166,10 @@ def _sizes(head: GgufHead, arch: str) -> dict[str, Any]:
 
 
 def _need(head: GgufHead, key: str) -> int:
-    found = head.count(key)
-    if not found:
+    value = head.count(key)
+    if not value:
         raise head.wrong(key, "is missing or zero")
-    return found
+    return value
 
 
 def _has_bias(head: GgufHead, name: str) -> bool:
@@ -231,7 +231,10 @@ def rope_config(head: GgufHead, arch: str) -> dict[str, Any]:
     if arch == "gemma3":
         near = {"rope_theta": head.number("gemma3.rope.freq_base_swa") or _THETA}
         return {"rope_parameters": {"full_attention": values, "sliding_attention": near}}
-    return {"rope_parameters": values, "partial_rotary_factor": _share(head, arch)}
+    dims, width = _dims(head, arch), _width(head, arch)
+    # The share of a head that is rotated has half a value more: share times width is rounded down.
+    share = None if dims == width else (dims + 0.5) / width
+    return {"rope_parameters": values, "partial_rotary_factor": share}
 
 
 def _values(head: GgufHead, arch: str) -> dict[str, Any]:
@@ -269,9 +272,9 @@ def _values(head: GgufHead, arch: str) -> dict[str, Any]:
 def _yarn(head: GgufHead, arch: str, factor: float | None, context: int | None) -> dict[str, Any]:
     if head.number(f"{arch}.rope.scaling.yarn_ext_factor") not in (None, 1.0):
         raise head.wrong(f"{arch}.rope.scaling.yarn_ext_factor", "is not 1")
-    found = {name: head.number(f"{arch}.rope.scaling.{key}") for name, key in _YARN.items()}
-    given = {name: value for name, value in found.items() if value is not None}
-    return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": context, **given}
+    values = {name: head.number(f"{arch}.rope.scaling.{key}") for name, key in _YARN.items()}
+    present = {name: value for name, value in values.items() if value is not None}
+    return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": context, **present}
 
 
 def _dims(head: GgufHead, arch: str) -> int:
@@ -283,13 +286,6 @@ def _dims(head: GgufHead, arch: str) -> int:
     return dims
 
 
-def _share(head: GgufHead, arch: str) -> float | None:
-    """Return the share of a head that is rotated; None for all of it."""
-    dims, width = _dims(head, arch), _width(head, arch)
-    # Half a value more, because the share times the width is rounded down.
-    return None if dims == width else (dims + 0.5) / width
-
-
 def _width(head: GgufHead, arch: str) -> int:
     heads = head.count(f"{arch}.attention.head_count") or 1
     return (
@@ -297,11 +293,7 @@ def _width(head: GgufHead, arch: str) -> int:
     )
 
 
-_OUTER = {
-    "token_embd": "model.embed_tokens",
-    "output_norm": "model.norm",
-    "output": "lm_head",
-}
+_OUTER = {"token_embd": "model.embed_tokens", "output_norm": "model.norm", "output": "lm_head"}
 _PARTS = {
     "attn_q": "self_attn.q_proj",
     "attn_k": "self_attn.k_proj",
@@ -373,18 +365,16 @@ def _places(head: GgufHead, arch: str, tensor: GgufTensor) -> Iterator[tuple[str
         yield tensor.name, GgufPlace(tensor, tensor.shape)
     elif part not in _EXPERTS:
         added = 1.0 if arch in _NORMS_PLUS_1 and part.endswith("norm") else 0.0
-        heads = _heads(head, arch, part) if arch in _REORDERED else 0
+        heads = 0
+        if arch in _REORDERED and part in ("attn_q", "attn_k"):
+            heads = head.count(f"{arch}.attention.head_count") or 0
+            if part == "attn_k":
+                heads = head.count(f"{arch}.attention.head_count_kv") or heads
         yield f"{prefix}{names[part]}.{kind}", GgufPlace(tensor, tensor.shape, heads=heads, added=added)
     elif len(tensor.shape) == 3 and tensor.shape[0] <= _MAX_EXPERTS:
         for number in range(tensor.shape[0]):
             name = f"{prefix}{names[part].format(number)}.{kind}"
             yield name, GgufPlace(tensor, tensor.shape[1:], first=number * tensor.shape[1])
-
-
-def _heads(head: GgufHead, arch: str, part: str) -> int:
-    """Return the number of heads of queries or keys, 0 for another part."""
-    heads = head.count(f"{arch}.attention.head_count") or 0
-    return {"attn_q": heads, "attn_k": head.count(f"{arch}.attention.head_count_kv") or heads}.get(part, 0)
 
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)
@@ -432,12 +422,12 @@ def read_vocabulary(head: GgufHead) -> GgufVocabulary:
     tokens = [text or f"[EMPTY_{index}]" for index, text in enumerate(tokens)]
     if len(set(tokens)) != len(tokens):
         raise head.wrong(f"{_PREFIX}tokens", "has a token twice")
-    found = head.numbers(f"{_PREFIX}token_type")
-    kinds = [NORMAL] * len(tokens) if found is None else [int(kind) for kind in found]
+    types = head.numbers(f"{_PREFIX}token_type")
+    kinds = [NORMAL] * len(tokens) if types is None else [int(kind) for kind in types]
     if len(kinds) != len(tokens):
         raise head.wrong(f"{_PREFIX}token_type", f"has {len(kinds)} values for {len(tokens)} tokens")
-    known = _SENTENCEPIECE if head.text(f"{_PREFIX}model") == "llama" else {}
+    defaults = _SENTENCEPIECE if head.text(f"{_PREFIX}model") == "llama" else {}
     ids = {role: head.count(f"{_PREFIX}{role}_token_id") for role in _ROLES}
-    given = {role: known.get(role) if number is None else number for role, number in ids.items()}
-    inside = {role: number for role, number in given.items() if number is not None and number < len(tokens)}
+    roles = {role: defaults.get(role) if number is None else number for role, number in ids.items()}
+    inside = {role: number for role, number in roles.items() if number is not None and number < len(tokens)}
     return GgufVocabulary(tokens, kinds, inside)

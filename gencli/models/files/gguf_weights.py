@@ -5,8 +5,6 @@ are stored, others widened slice by slice. Source of the layouts: ggml-quants.c 
 from __future__ import annotations
 
 import math
-import os
-import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -35,16 +33,14 @@ from gencli.models.decoder.products.product_maker import (
 from gencli.models.decoder.weight_readers import (
     Embeddings,
     HeldEmbeddings,
-    PartsReader,
+    StoredEmbeddings,
     WeightReader,
-    read_bytes,
     stays_in_file,
 )
 from gencli.models.files.gguf_header import (
     KEPT,
     KINDS,
     GgufHead,
-    GgufTensor,
     Kind,
     held_tensors,
     read_gguf_head,
@@ -57,7 +53,7 @@ _SLICE = 2**22  # numbers that are widened at a time
 _OF_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
 
-class GgufReader(PartsReader[GgufPlace]):
+class GgufReader(WeightReader):
     """The tensors of a file by their names in a safetensors checkpoint, converted to `dtype` on `device`."""
 
     def __init__(
@@ -76,15 +72,12 @@ class GgufReader(PartsReader[GgufPlace]):
         return name in self._places
 
     def kind(self, name: str) -> Kind:
-        """Return the number format of a tensor. Raises ModelError if it is absent or cannot be read."""
         return self._find(name).tensor.kind
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor. Raises ModelError if it is absent or cannot be read."""
         return self._find(name).shape
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        """Yield widened slices [rows, in] of joined matrices, as WeightReader.slices."""
         for place in self.check(names, shape):
             yield from self._wide_rows(place)
         self.unread.difference_update(names)
@@ -105,15 +98,15 @@ class GgufReader(PartsReader[GgufPlace]):
         if name in self.unread:
             self.unread.discard(name)
             self._count(place.tensor.nbytes)
-        return GgufEmbeddings(place.tensor, open_regular(place.tensor.path), self.dtype)
+        stream, kind = open_regular(place.tensor.path), place.tensor.kind
+        return StoredEmbeddings(place.tensor, stream, self.dtype, lambda rows: widened(rows.numpy(), kind))
 
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[GgufPlace]:
-        """Return where tensors lie, as PartsReader.check."""
         places = [self._find(name) for name in names]
         shapes = [place.shape for place in places]
-        whole = (sum(one[0] for one in shapes), *shapes[0][1:])
-        if whole != tuple(shape) or any(one[1:] != shapes[0][1:] for one in shapes):
-            held = ", ".join(str(list(one)) for one in shapes)
+        whole = (sum(dims[0] for dims in shapes), *shapes[0][1:])
+        if whole != tuple(shape) or any(dims[1:] != shapes[0][1:] for dims in shapes):
+            held = ", ".join(str(list(dims)) for dims in shapes)
             raise ModelError(
                 f"{self._head.path}: {', '.join(place.tensor.name for place in places)} "
                 f"{'have the shapes' if shapes[1:] else 'has the shape'} {held}; the metadata asks for "
@@ -129,26 +122,25 @@ class GgufReader(PartsReader[GgufPlace]):
         start = place.tensor.start + place.first * row_bytes
         for row in range(0, rows, step):
             count = min(step, rows - row)
-            found = self._bytes(place.tensor.path, start + row * row_bytes, count * row_bytes)
-            self._count(found.nbytes)
+            raw = self._bytes(place.tensor.path, start + row * row_bytes, count * row_bytes)
+            self._count(raw.nbytes)
             # The file has row j of both halves of a head side by side, the checkpoint half after half.
             if place.heads:
-                found = found.reshape(-1, unit // 2, 2, row_bytes).swapaxes(1, 2)
-            yield found.reshape(count, row_bytes)
+                raw = raw.reshape(-1, unit // 2, 2, row_bytes).swapaxes(1, 2)
+            yield raw.reshape(count, row_bytes)
 
     def _fill(self, part: GgufPlace, target: Tensor) -> None:
-        """Widen rows of the file into `target`."""
         flat, done = target.view(-1), 0
         for rows in self._wide_rows(part):
-            made = rows.view(-1)
-            flat[done : done + len(made)].copy_(made)
-            done += len(made)
+            numbers = rows.view(-1)
+            flat[done : done + len(numbers)].copy_(numbers)
+            done += len(numbers)
 
     def _wide_rows(self, place: GgufPlace) -> Iterator[Tensor]:
         """Yield the numbers [rows, values] slice by slice, in the checkpoint's order of rows."""
         for rows in self._raw_rows(place):
-            made = widened(rows, place.tensor.kind)
-            yield made.float() - place.added if place.added else made
+            numbers = widened(rows, place.tensor.kind)
+            yield numbers.float() - place.added if place.added else numbers
 
     def _find(self, name: str) -> GgufPlace:
         place = self._places.get(name)
@@ -158,10 +150,10 @@ class GgufReader(PartsReader[GgufPlace]):
             )
         kind = place.tensor.kind
         if not kind.nbytes:
-            known = ", ".join(sorted(known.name for known in KINDS.values()))
+            formats = ", ".join(sorted(readable.name for readable in KINDS.values()))
             raise ModelError(
                 f"{self._head.path}: {place.tensor.name} has the format {kind.name}, which is not read.",
-                hint=f"gencli reads {known}.",
+                hint=f"gencli reads {formats}.",
             )
         if place.heads and (place.shape[0] % (2 * place.heads) or _layout(place)[0] != place.shape[0]):
             raise ModelError(f"{self._head.path}: {place.tensor.name} does not fit its heads.")
@@ -170,12 +162,12 @@ class GgufReader(PartsReader[GgufPlace]):
     def _bytes(self, path: Path, start: int, count: int) -> Rows:
         try:
             self._streams[path].seek(start)
-            found = np.fromfile(self._streams[path], np.uint8, count)
+            raw = np.fromfile(self._streams[path], np.uint8, count)
         except OSError as error:
             raise ModelError(f"{path} cannot be read: {error.strerror}.") from None
-        if len(found) != count:
+        if len(raw) != count:
             raise ModelError(f"{path} ends within a tensor.", hint="Was it replaced while it was read?")
-        return found
+        return raw
 
 
 @contextmanager
@@ -205,27 +197,6 @@ def _layout(place: GgufPlace) -> tuple[int, int, int]:
     else:
         rows, values = math.prod(place.shape[:-1]), place.shape[-1]
     return rows, values // kind.values * kind.nbytes, values
-
-
-class GgufEmbeddings(Embeddings):
-    """Rows of a matrix [V, H] in a GGUF file; `dtype` is that of the result."""
-
-    nbytes = 0
-    device = torch.device("cpu")
-
-    def __init__(self, stored: GgufTensor, stream: BinaryIO, dtype: torch.dtype) -> None:
-        self.dtype, self._stored, self._stream = dtype, stored, stream
-        self._row_bytes = stored.nbytes // stored.shape[0]
-        weakref.finalize(self, stream.close)
-        if hasattr(os, "posix_fadvise"):  # the rows of the first prompt are not read from the disk one by one
-            os.posix_fadvise(stream.fileno(), stored.start, stored.nbytes, os.POSIX_FADV_WILLNEED)
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Return the embeddings [N, H] of `ids` [N]. Raises ModelError if the file has become shorter."""
-        rows = torch.empty(len(ids), self._row_bytes, dtype=torch.uint8)
-        for target, number in zip(rows, ids.tolist(), strict=True):
-            read_bytes(self._stream, self._stored.start + number * self._row_bytes, target)
-        return widened(rows.numpy(), self._stored.kind).to(self.dtype)
 
 
 Rows = np.ndarray[Any, np.dtype[np.uint8]]  # [rows, bytes of a row]
@@ -262,7 +233,6 @@ class RoundedProduct(Product):
         self.nbytes = self._inner.nbytes
 
     def __call__(self, given: Tensor) -> Tensor:
-        """Return the product [N, out] with `given` [N, in], float32."""
         made = self._inner(given.bfloat16()).float()
         return made if self._bias is None else made.add_(self._bias)
 
@@ -278,7 +248,6 @@ class JoinedProduct(Product):
         self.nbytes = sum(product.nbytes for product in products)
 
     def __call__(self, given: Tensor) -> Tensor:
-        """Return the products [N, sum of out] with `given` [N, in]."""
         return torch.cat([product(given) for product in self._products], -1)
 
 
@@ -302,14 +271,14 @@ class KeptMaker(ProductMaker):
         """Return the product with the joined `weights`, [out, in] in all, and `biases`."""
         assert isinstance(reader, GgufReader)
         reader.check(weights, shape)
-        bias, start, made = reader.joined(biases, shape[:1]) if biases else None, 0, list[Product]()
+        bias, start, products = reader.joined(biases, shape[:1]) if biases else None, 0, list[Product]()
         for form, names in groupby(weights, key=lambda name: self._form(reader.kind(name), reader.dtype)):
-            same = list(names)
-            count = sum(reader.shape(name)[0] for name in same)
-            own = None if bias is None else bias[start : start + count]
-            made.append(self._product(reader, form, same, (count, shape[1]), own))
+            part = list(names)
+            count = sum(reader.shape(name)[0] for name in part)
+            part_bias = None if bias is None else bias[start : start + count]
+            products.append(self._product(reader, form, part, (count, shape[1]), part_bias))
             start += count
-        return made[0] if len(made) == 1 else JoinedProduct(made)
+        return products[0] if len(products) == 1 else JoinedProduct(products)
 
     def weights_of(
         self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]
@@ -336,12 +305,10 @@ class KeptMaker(ProductMaker):
 
     @property
     def is_invariant(self) -> bool:
-        """Whether the bits of a row are the same among any number of rows."""
         return all(kernel.is_invariant for kernel in self.used)
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names of the kernels."""
         return tuple(sorted({kernel.kernel for kernel in self.used}))
 
     def _product(
@@ -353,8 +320,8 @@ class KeptMaker(ProductMaker):
         bias: Tensor | None,
     ) -> Product:
         if form == "int4":
-            made: Any = self.four
-            product: Product = made(_groups(reader, names, shape), bias)
+            four: Any = self.four
+            product: Product = four(_groups(reader, names, shape), bias)
             return product
         if form == reader.dtype:
             return self.default(reader.joined(names, shape), bias)
@@ -362,17 +329,13 @@ class KeptMaker(ProductMaker):
         return RoundedProduct(weight, bias, inner=self.rounded)
 
     def _form(self, kind: Kind, states: torch.dtype) -> _Form:
-        """Return how a matrix of a number format is held between states of a format."""
         if kind.name in KEPT:
             return "int4"
         return states if kind.name == "F32" else self.wide
 
 
 def kept_maker(
-    model: Path,
-    options: KernelOptions,
-    device: torch.device = _CPU,
-    dtype: torch.dtype = torch.float32,
+    model: Path, options: KernelOptions, device: torch.device = _CPU, dtype: torch.dtype = torch.float32
 ) -> KeptMaker:
     """Return the maker for a file, between states in `dtype`.
 
@@ -386,33 +349,28 @@ def kept_maker(
     check_narrow(4, dtype, device)
     on_cpu = device.type == "cpu"
     wide, four = (wide_dtype(), Int4Product) if on_cpu else (dtype, FixedInt4Product)
-    plain, other = (choose_kernels(Counter(), one, device, options) for one in (dtype, wide))
+    plain, other = (choose_kernels(Counter(), number, device, options) for number in (dtype, wide))
     dense, rounded = plain.default, other.default
     make = KeptMaker(
-        dense,
-        stacks_experts=plain.stacks_experts,
-        head=plain.head,
-        four=four,
-        rounded=rounded,
-        wide=wide,
+        dense, stacks_experts=plain.stacks_experts, head=plain.head, four=four, rounded=rounded, wide=wide
     )
     kernels: dict[_Form, type[Product]] = {"int4": four, wide: rounded, dtype: dense}
-    held = (one for one in held_tensors(read_gguf_head(model)) if len(one.shape) > 1)
-    used = {kernels[make._form(tensor.kind, dtype)] for tensor in held}
+    matrices = (tensor for tensor in held_tensors(read_gguf_head(model)) if len(tensor.shape) > 1)
+    used = {kernels[make._form(tensor.kind, dtype)] for tensor in matrices}
     return replace(make, used=tuple(used))
 
 
 def _groups(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Int4Weights:
     """Return joined matrices with the bits of the file. Raises ModelError for scales that are no numbers."""
-    made = Int4Weights(*(torch.empty(part.shape, dtype=part.dtype) for part in Int4Weights.parts(shape)))
+    weights = Int4Weights(*(torch.empty(part.shape, dtype=part.dtype) for part in Int4Weights.parts(shape)))
     start = 0
     for kind, rows in reader.stored_rows(names, shape):
-        for target, part in zip(made.tensors, grouped(rows, kind).tensors, strict=True):
+        for target, part in zip(weights.tensors, grouped(rows, kind).tensors, strict=True):
             target[start : start + len(rows)] = part
         start += len(rows)
-    if not made.is_finite:
+    if not weights.is_finite:
         raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
-    return Int4Weights(*(part.to(reader.device) for part in made.tensors))
+    return Int4Weights(*(part.to(reader.device) for part in weights.tensors))
 
 
 _MIDDLE = 8
@@ -460,9 +418,9 @@ def _nibbles(packed: Tensor) -> Tensor:
     return torch.cat([packed & 15, packed >> 4], -1)
 
 
-def _halves(given: Tensor) -> Tensor:
+def _halves(raw: Tensor) -> Tensor:
     """Return bytes [..., 2 * N] as float16 numbers [..., N] in float32."""
-    return given.contiguous().view(torch.float16).float()
+    return raw.contiguous().view(torch.float16).float()
 
 
 _READERS: Mapping[str, Callable[[Tensor], _Groups]] = {"Q4_0": _q4_0, "Q4_1": _q4_1, "Q4_K": _q4_k}

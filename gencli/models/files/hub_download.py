@@ -69,17 +69,14 @@ class FetchPlan:
 
     @property
     def folder(self) -> Path:
-        """The folder of the snapshot."""
         return repository_folder(self.listing.name) / "snapshots" / self.listing.commit
 
     @property
     def size(self) -> int:
-        """The size of all files in bytes."""
         return sum(file.size for file in self.files)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all files are in the snapshot."""
         return not self.missing and all((self.folder / file.path).exists() for file in self.files)
 
 
@@ -109,7 +106,6 @@ def plan_fetch(name: HubName, *, with_code: bool = False) -> FetchPlan:
 
 
 def _plan(listing: Listing, chosen: Iterable[RemoteFile]) -> FetchPlan:
-    """Plan the download of the chosen files."""
     files, blobs = tuple(chosen), _blobs(listing.name)
     missing = tuple(file for file in files if not _is_cached(file, blobs))
     todo = sum(file.size - _done(file, blobs) for file in {file.blob: file for file in missing}.values())
@@ -149,7 +145,9 @@ def _transfer(listing: Listing, files: Iterable[RemoteFile], on_bytes: Callable[
     transfer = Transfer(listing, _blobs(listing.name), on_bytes, stop)
     with repository_lock(listing.name), ThreadPoolExecutor(_WORKERS, "fetch") as pool:
         # Small files first, so that their failures are known before the weights are transferred.
-        tasks = [pool.submit(transfer.fetch, file) for file in sorted(once.values(), key=_size)]
+        tasks = [
+            pool.submit(transfer.fetch, file) for file in sorted(once.values(), key=lambda file: file.size)
+        ]
         try:
             ended, _ = wait(tasks, return_when=FIRST_EXCEPTION)
         finally:
@@ -207,10 +205,6 @@ def _done(file: RemoteFile, blobs: Path) -> int:
     return 0
 
 
-def _size(file: RemoteFile) -> int:
-    return file.size
-
-
 def _require_space(name: HubName, todo: int) -> None:
     free = shutil.disk_usage(_blobs(name)).free
     if todo and todo + _SPARE > free:
@@ -247,7 +241,7 @@ class Listing:
 
 def list_files(name: HubName) -> Listing:
     """Ask the hub for the files of a model. Raises ModelError for a failure or a malformed answer."""
-    from huggingface_hub import HfApi, constants
+    from huggingface_hub import HfApi
 
     api = HfApi(endpoint=endpoint(), library_name="gencli")
     timeout = constants.HF_HUB_ETAG_TIMEOUT
@@ -292,18 +286,17 @@ def side_files(listing: Listing, *, with_code: bool) -> Iterator[RemoteFile]:
 def gguf_names(listing: Listing) -> tuple[str, ...]:
     """Return the GGUF file selected by the name, or all of its parts. Raises ModelError if it is not one."""
     name = listing.name
-    found = choose_gguf(listing.files, name.gguf)
-    if len(found) == 1:
-        return next(iter(found.values()))
-    if found:
-        raise ModelError(f"{name} may be any of {', '.join(found)}.", hint=_by_name(name, found))
+    models = choose_gguf(listing.files, name.gguf)
+    if len(models) == 1:
+        return next(iter(models.values()))
+    if models:
+        raise ModelError(f"{name} may be any of {', '.join(models)}.", hint=_by_name(name, models))
     others = gguf_models(listing.files)
     what = f"It has {', '.join(others)}." if others else "It has no GGUF files at its top."
     raise ModelError(f"{name.repo} has no GGUF file {name.gguf}. {what}", hint=_by_name(name, others))
 
 
 def _by_name(name: HubName, files: Mapping[str, object]) -> str:
-    """Return a hint how to name one of the files."""
     return f"Name one, as in {replace(name, gguf=next(iter(files)))}." if files else ""
 
 
@@ -367,7 +360,6 @@ class _Part:
         return bool(self._digest.hexdigest() == self._file.blob)
 
     def add(self, chunk: bytes) -> None:
-        """Append bytes."""
         self._stream.write(chunk)
         self._stream.flush()  # after a kill, the next process continues here
         self._digest.update(chunk)
@@ -375,7 +367,6 @@ class _Part:
         self._on_bytes(len(chunk))
 
     def restart(self) -> None:
-        """Drop the part."""
         self._stream.seek(0)
         self._stream.truncate()
         self._on_bytes(-self.done)
@@ -456,8 +447,8 @@ class Transfer:
             begin = int(content_range[1]) if content_range and response.status_code == 206 else 0
             if begin != part.done:
                 part.restart()
-            if begin != part.done:
-                raise _Truncated
+                if begin:
+                    raise _Truncated
             for chunk in response.iter_bytes():
                 if self._stop.is_set():
                     raise Stopped
@@ -509,8 +500,7 @@ def explain(error: Exception, name: HubName) -> ModelError:
     if isinstance(error, HfHubHTTPError):
         return _refusal(error, name, host)
     return ModelError(
-        f"The connection to {host} failed ({type(error).__name__.lstrip('_')}).",
-        hint=_again(name),
+        f"The connection to {host} failed ({type(error).__name__.lstrip('_')}).", hint=_again(name)
     )
 
 
@@ -529,7 +519,7 @@ def _refusal(error: HfHubHTTPError, name: HubName, host: str) -> ModelError:
         login = ", then log in with a token: hf auth login, or HF_TOKEN"
         return ModelError(
             f"{name.repo} is gated: its owners grant access to accounts on request.",
-            hint=f"Request access at {page}{' with the account of your token' if _has_token() else login}.",
+            hint=f"Request access at {page}{' with the account of your token' if get_token() else login}.",
         )
     if isinstance(error, RevisionNotFoundError):
         return ModelError(f"{name.repo} has no revision {name.revision}.", hint=f"{page} lists them.")
@@ -538,7 +528,7 @@ def _refusal(error: HfHubHTTPError, name: HubName, host: str) -> ModelError:
     if isinstance(error, DisabledRepoError):
         return ModelError(f"{name.repo} is disabled on {host}.")
     if isinstance(error, RepositoryNotFoundError) or status in (401, 404):
-        what = "the token is not valid" if status == 401 and _has_token() else "it is private"
+        what = "the token is not valid" if status == 401 and get_token() else "it is private"
         return ModelError(
             f"There is no model {name.repo} on {host}, or {what}.",
             hint="Check the name. A private model needs a token: hf auth login, or HF_TOKEN.",
@@ -551,7 +541,3 @@ def _refusal(error: HfHubHTTPError, name: HubName, host: str) -> ModelError:
             hint="Wait some minutes, then run the command again.",
         )
     return ModelError(f"{host} answered with error {status} for {name}.", hint=_again(name))
-
-
-def _has_token() -> bool:
-    return bool(get_token())

@@ -10,14 +10,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from gencli.config.run_options import BUILT_IN, NO_DRAFTER
 from gencli.errors import ConfigError, ModelError, UsageError
 from gencli.files import locked, other_kind, read_file, replaced
 from gencli.models.files.gguf_header import PART, is_gguf
@@ -28,7 +27,6 @@ BUNDLED = ("tiny", "tiny-draft", "fake")
 
 
 def bundled_folder(name: str) -> Path:
-    """Return the folder of a bundled model."""
     return Path(str(files("gencli") / "assets" / name))
 
 
@@ -105,7 +103,6 @@ _MAX_BYTES = 2**20  # of the file
 
 
 def alias_file() -> Path:
-    """Return the path of the alias file."""
     from platformdirs import user_config_path
 
     return user_config_path("gencli") / "aliases.json"
@@ -117,29 +114,29 @@ def read_aliases() -> dict[str, str]:
     if not os.path.lexists(path):
         return {}
     try:
-        found: Any = json.loads(read_file(path, _MAX_BYTES))
+        aliases: Any = json.loads(read_file(path, _MAX_BYTES))
     except OSError as error:
         raise ConfigError(f"{path} cannot be read: {error.strerror or error}.") from None
     except (ValueError, RecursionError):
-        found = None
-    if not isinstance(found, dict) or not all(isinstance(target, str) for target in found.values()):
+        aliases = None
+    if not isinstance(aliases, dict) or not all(isinstance(target, str) for target in aliases.values()):
         raise ConfigError(
             f"{path} holds no aliases.", hint='It is a JSON object of texts, as in {"small": "org/name"}.'
         )
-    return {name: target for name, target in found.items() if _NAME.fullmatch(name)}
+    return {name: target for name, target in aliases.items() if _NAME.fullmatch(name)}
 
 
-def add_alias(name: str, target: str, bundled: tuple[str, ...]) -> str:
-    """Add an alias for a hub name or a folder; return the target. `bundled` names cannot be redefined.
+def add_alias(name: str, target: str, *, taken: Collection[str]) -> str:
+    """Add an alias for a hub name or a folder; return the target. Bundled and `taken` names are none.
 
     Raises UsageError for a name that is already in use, and for a target that is no model name.
     """
     aliases = read_aliases()
     if not _NAME.fullmatch(name):
         raise UsageError(f"{name!r} cannot be an alias.", hint="Letters, digits, dots, dashes, underscores.")
-    if name in (*bundled, *BUILT_IN, NO_DRAFTER):
+    if name in BUNDLED or name in taken:
         raise UsageError(f"{name} means something else already.", hint="Take another name.")
-    if target in bundled:
+    if target in BUNDLED:
         raise UsageError(f"{target} comes with gencli and needs no other name.")
     if target in aliases:
         raise UsageError(f"{target} is itself an alias.", hint=f"Give what it stands for: {aliases[target]}")
@@ -147,9 +144,8 @@ def add_alias(name: str, target: str, bundled: tuple[str, ...]) -> str:
         raise UsageError(f"The alias {other} stands for {name}.", hint="Take another name.")
     path = Path(os.path.expanduser(target))
     if path.is_dir() or (is_gguf(path) and path.is_file()):
-        target = (
-            os.path.abspath(path) if is_gguf(path) else str(path.resolve())
-        )  # blobs of the hub have no suffix
+        # Blobs of the hub have no suffix.
+        target = os.path.abspath(path) if is_gguf(path) else str(path.resolve())
     elif read_hub_name(target) is None:
         raise UsageError(f"{target!r} is neither a folder nor a GGUF file nor the name of a model.")
     _write({**aliases, name: target})
@@ -212,7 +208,6 @@ def hub_cache() -> Path:
 
 
 def endpoint() -> str:
-    """Return the address of the hub."""
     return (os.environ.get("HF_ENDPOINT") or "https://huggingface.co").rstrip("/")
 
 
@@ -225,7 +220,6 @@ def is_offline() -> str | None:
 
 
 def repository_folder(name: HubName) -> Path:
-    """Return the folder of a repository in the cache."""
     return hub_cache() / (_PREFIX + name.repo.replace("/", "--"))
 
 
@@ -262,10 +256,10 @@ def find_gguf(name: HubName) -> Path | None:
     """
     folder = _snapshot(name)
     files = [path.name for path in folder.glob("*") if path.exists()] if folder is not None else []
-    found = choose_gguf(files, name.gguf)
-    if len(found) > 1:
-        raise ModelError(f"{name} may be any of {', '.join(found)}.", hint="Give the name of one file.")
-    return folder / next(iter(found)) if folder is not None and found else None
+    models = choose_gguf(files, name.gguf)
+    if len(models) > 1:
+        raise ModelError(f"{name} may be any of {', '.join(models)}.", hint="Give the name of one file.")
+    return folder / next(iter(models)) if folder is not None and models else None
 
 
 def _snapshot(name: HubName) -> Path | None:
@@ -277,9 +271,9 @@ def _snapshot(name: HubName) -> Path | None:
 def hub_models() -> Iterator[tuple[str, Path]]:
     """Yield name and folder of each snapshot in the cache with a configuration, and GGUF files, by name."""
     for model in cached_models():
-        place = model.folder
-        if place is not None and (place.is_file() or (place / "config.json").is_file()):
-            yield model.name, place
+        path = model.folder
+        if path is not None and (path.is_file() or (path / "config.json").is_file()):
+            yield model.name, path
 
 
 def cached_models() -> Iterator[Cached]:
@@ -324,17 +318,12 @@ def missing_files(folder: Path, *, with_code: bool = False) -> tuple[str, ...]:
         is_pickle = any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth"))
         needed = [] if is_pickle else [WEIGHTS]  # pickles are complete, although they cannot be loaded
     if with_code:
-        needed += _code(folder)
+        classes = read_object_if_any(folder / "config.json").get("auto_map")
+        texts = classes.values() if isinstance(classes, dict) else ()
+        modules = (text for text in texts if isinstance(text, str) and "--" not in text)
+        needed += sorted({f"{text.partition('.')[0]}.py" for text in modules})
     broken = [path.name for path in folder.iterdir() if path.is_symlink() and not path.exists()]
     return tuple(dict.fromkeys([*(name for name in needed if not (folder / name).is_file()), *broken]))
-
-
-def _code(folder: Path) -> list[str]:
-    """Return the model's own Python modules listed in its configuration."""
-    named = read_object_if_any(folder / "config.json").get("auto_map")
-    texts = named.values() if isinstance(named, dict) else ()
-    own = (text for text in texts if isinstance(text, str) and "--" not in text)
-    return sorted({f"{text.partition('.')[0]}.py" for text in own})
 
 
 def disk_bytes(folder: Path) -> int:
@@ -378,18 +367,15 @@ def plan_removal(name: HubName, *, is_whole: bool) -> Removal:
     """Plan the removal of a whole model, or of one revision. Raises ModelError if it is not in the cache."""
     from huggingface_hub import scan_cache_dir
 
-    repository = repository_folder(name)
-    if repository.is_symlink() or not repository.is_dir():
+    repository, folder = repository_folder(name), find_snapshot(name)
+    if repository.is_symlink() or not repository.is_dir() or not (is_whole or folder):
         raise ModelError(f"{name} is not in {hub_cache()}.", hint="gencli models list shows the models.")
     scan = scan_cache_dir(hub_cache())
     if is_whole:
         mine = (repo for repo in scan.repos if repo.repo_path.resolve() == repository.resolve())
         commits = [revision.commit_hash for repo in mine for revision in repo.revisions]
     else:
-        folder = find_snapshot(name)
         commits = [folder.name] if folder else []
-        if folder is None:
-            raise ModelError(f"{name} is not in {hub_cache()}.", hint="gencli models list shows the models.")
     # The library knows which files revisions share, but not unfinished downloads.
     strategy = scan.delete_revisions(*commits)
 
@@ -410,17 +396,17 @@ _BESIDE = ("mmproj", "imatrix")  # prefixes of GGUF files that are not language 
 
 def gguf_models(files: Iterable[str]) -> dict[str, tuple[str, ...]]:
     """Return GGUF files by the name of a model's first file: this file, or all of its parts."""
-    made: dict[str, list[str]] = {}
+    parts_by_first: dict[str, list[str]] = {}
     for file in sorted(files):
         if not is_gguf(file) or file.lower().startswith(_BESIDE):
             continue
         part = PART.fullmatch(file)
         first = f"{part['stem']}-00001-of-{part['count']}.gguf" if part else file
-        made.setdefault(first, []).append(file)
+        parts_by_first.setdefault(first, []).append(file)
     return {
-        first: tuple(found)
-        for first, found in made.items()
-        if (part := PART.fullmatch(first)) is None or len(found) == int(part["count"])
+        first: tuple(parts)
+        for first, parts in parts_by_first.items()
+        if (part := PART.fullmatch(first)) is None or len(parts) == int(part["count"])
     }
 
 
@@ -431,9 +417,9 @@ def choose_gguf(files: Iterable[str], wanted: str) -> dict[str, tuple[str, ...]]
     """
     models = gguf_models(files)
     if is_gguf(wanted):
-        return {first: found for first, found in models.items() if wanted in found}
+        return {first: parts for first, parts in models.items() if wanted in parts}
     pattern = re.compile(rf"(?:^|[-.]){re.escape(wanted)}(?:[-.]|$)", re.IGNORECASE)
-    return {first: found for first, found in models.items() if pattern.search(PurePosixPath(first).stem)}
+    return {first: parts for first, parts in models.items() if pattern.search(PurePosixPath(first).stem)}
 
 
 MAIN = "main"

@@ -1,20 +1,20 @@
 """Facts of a model without loading weights: sizes and formats from config.json and the headers of
-safetensors files, its chat template, and its vocabulary.
+safetensors files, its chat template, and the ids that end a text.
 """
 
 from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from gencli.errors import ModelError
 from gencli.models.decoder.families import DecoderSpec, spec_if_any
-from gencli.models.files.gguf_header import is_gguf, read_gguf_head
+from gencli.models.files.gguf_header import KEPT_BITS, is_gguf, read_gguf_head
 from gencli.models.files.gguf_metadata import gguf_config, read_vocabulary
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_files import (
@@ -27,30 +27,15 @@ from gencli.models.files.model_files import (
     read_table,
     read_text,
 )
-from gencli.text.detokenizer import read_rules
-
-if TYPE_CHECKING:
-    from gencli.text.tokenizer import Tokenizer
-
 
 # Configuration keys of the context length in tokens, the most common first.
-CONTEXT_KEYS = (
-    "max_position_embeddings",
-    "n_positions",
-    "max_sequence_length",
-    "max_seq_len",
-    "seq_length",
-    "context_length",
+CONTEXT_KEYS = tuple(
+    "max_position_embeddings n_positions max_sequence_length max_seq_len seq_length context_length".split()
 )
 # Values of layer_types for layers with a plain KV cache, and configuration keys of recurrent layers.
 _PLAIN_LAYERS = {"full_attention", "sliding_attention", "attention", "global", "local"}
-_STATE_KEYS = (
-    "state_size",
-    "ssm_state_size",
-    "mamba_d_state",
-    "linear_conv_kernel_dim",
-    "lru_width",
-    "conv_L_cache",
+_STATE_KEYS = tuple(
+    "state_size ssm_state_size mamba_d_state linear_conv_kernel_dim lru_width conv_L_cache".split()
 )
 # Decoders of transformers whose older code takes no custom attention mask or no position ids.
 ALONE_KINDS = frozenset(
@@ -60,7 +45,7 @@ ALONE_KINDS = frozenset(
     """.split()
 )
 _ALONE_BEFORE = {"codegen": (5, 24), "gptj": (5, 24)}  # kinds whose code is newer from this version on
-_BITS = {"int8": 8, "int4": 5}  # a weight; groups of four bits have scales of one bit a weight
+_BITS = {"int8": 8, "int4": KEPT_BITS}  # a weight
 _CODES = ("I8", "U8")  # number formats of quantized weights in files
 _STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
 
@@ -111,7 +96,23 @@ def read_card(folder: Path) -> Card:
 def card_of(folder: Path, config: Mapping[str, Any], weights: Weights, spec: DecoderSpec | None) -> Card:
     """Return the card of a model whose files were read. Raises ModelError for a damaged configuration."""
     try:
-        return _card(folder, config, weights, spec)
+        text = text_part(config)
+        is_plain = _is_plain(text)
+        sizes = (text.get(key) for key in CONTEXT_KEYS)
+        return Card(
+            folder=folder,
+            model_type=str(config.get("model_type", "?")),
+            architecture=", ".join(map(str, config.get("architectures") or ["?"])),
+            context=next((size for size in sizes if isinstance(size, int) and size > 0), None),
+            vocabulary=text.get("vocab_size"),
+            has_chat_template=has_template(folder),
+            weights=weights,
+            lanes="shared" if is_plain and not _runs_alone(config.get("model_type")) else "own",
+            can_rollback=is_plain and config.get("model_type") != "rwkv",  # its state is in no cache
+            layers=text.get("num_hidden_layers") or text.get("n_layer"),
+            kv_values=_kv_values(text) if is_plain else None,
+            spec=spec,
+        )
     except (TypeError, ValueError, ArithmeticError, AttributeError) as error:
         raise ModelError(f"{folder / 'config.json'} has a value of the wrong kind: {error}.") from None
 
@@ -120,26 +121,6 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the text model's part of a configuration: all of it, or one key of a multimodal model."""
     parts = (config.get(key) for key in ("text_config", "llm_config"))
     return next((part for part in parts if isinstance(part, dict)), config)
-
-
-def _card(folder: Path, config: Mapping[str, Any], weights: Weights, spec: DecoderSpec | None) -> Card:
-    text = text_part(config)
-    is_plain = _is_plain(text)
-    sizes = (text.get(key) for key in CONTEXT_KEYS)
-    return Card(
-        folder=folder,
-        model_type=str(config.get("model_type", "?")),
-        architecture=", ".join(map(str, config.get("architectures") or ["?"])),
-        context=next((size for size in sizes if isinstance(size, int) and size > 0), None),
-        vocabulary=text.get("vocab_size"),
-        has_chat_template=has_template(folder),
-        weights=weights,
-        lanes="shared" if is_plain and not _runs_alone(config.get("model_type")) else "own",
-        can_rollback=is_plain and config.get("model_type") != "rwkv",  # its state is in no cache
-        layers=text.get("num_hidden_layers") or text.get("n_layer"),
-        kv_values=_kv_values(text) if is_plain else None,
-        spec=spec,
-    )
 
 
 def _runs_alone(model_type: object) -> bool:
@@ -247,7 +228,11 @@ def declared_template(name: str) -> tuple[str | None, frozenset[str]]:
         return _for_tools(head.chat_template), read_vocabulary(head).special
     config = read_object_if_any(folder / "tokenizer_config.json")
     decoded = config.get("added_tokens_decoder")
-    tokens = (*_added(folder), *(decoded.values() if isinstance(decoded, dict) else ()))
+    added = read_object_if_any(folder / "tokenizer.json").get("added_tokens")
+    tokens = [
+        *(added if isinstance(added, list) else ()),
+        *(decoded.values() if isinstance(decoded, dict) else ()),
+    ]
     special = [
         str(token.get("content")) for token in tokens if isinstance(token, dict) and token.get("special")
     ]
@@ -267,27 +252,13 @@ def _template(folder: Path, config: dict[str, Any]) -> str | None:
     if (folder / "chat_template.jinja").is_file():
         return read_text(folder / "chat_template.jinja")
     alone = read_object_if_any(folder / "chat_template.json")
-    found = alone.get("chat_template") or config.get("chat_template")
-    if isinstance(found, list):  # several by name
-        named = {str(entry.get("name")): entry.get("template") for entry in found if isinstance(entry, dict)}
-        found = _for_tools(named)
-    return found if isinstance(found, str) else None
-
-
-def _added(folder: Path) -> list[dict[str, Any]]:
-    found = read_object_if_any(folder / "tokenizer.json").get("added_tokens", [])
-    return found if isinstance(found, list) else []
-
-
-# Called with the tokenizer, the width of the logits, and the ids that end a text.
-OnTokenizer = Callable[["Tokenizer", int, tuple[int, ...]], None]
-
-
-def declared_vocabulary(folder: Path, tokenizer: Tokenizer) -> tuple[int, tuple[int, ...]]:
-    """Return the width of the logits and the end-of-text ids. Those of the loaded model may differ."""
-    width = text_part(read_config_if_any(folder)).get("vocab_size")
-    width = width if isinstance(width, int) else tokenizer.vocab_size
-    return width, end_ids(declared_ends(folder), tokenizer, width)
+    template = alone.get("chat_template") or config.get("chat_template")
+    if isinstance(template, list):  # several by name
+        named = {
+            str(entry.get("name")): entry.get("template") for entry in template if isinstance(entry, dict)
+        }
+        template = _for_tools(named)
+    return template if isinstance(template, str) else None
 
 
 def declared_ends(folder: Path) -> tuple[int, ...]:
@@ -298,54 +269,9 @@ def declared_ends(folder: Path) -> tuple[int, ...]:
     if is_gguf(folder):
         return tuple(read_vocabulary(read_gguf_head(folder)).ends)
     generation = read_object_if_any(folder / "generation_config.json")
-    found = generation or text_part(read_config_if_any(folder))
-    ends = found.get("eos_token_id")
+    config = generation or text_part(read_config_if_any(folder))
+    ends = config.get("eos_token_id")
     return (ends,) if isinstance(ends, int) else tuple(ends or ())
-
-
-def end_ids(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> tuple[int, ...]:
-    """Return the end-of-text ids of the model and the tokenizer that are token ids.
-
-    `width` is that of the logits. Ids beyond it, and -1, occur in configurations; they are never sampled.
-    """
-    most = min(width, tokenizer.vocab_size)
-    return tuple(sorted(token for token in {*declared, *tokenizer.eos_ids} if 0 <= token < most))
-
-
-def idle_ends(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> Iterator[str]:
-    """Yield a notice for each declared end-of-text id without a token."""
-    usable = end_ids(declared, tokenizer, width)
-    for token in declared:
-        if token not in usable:
-            yield f"Token id {token} is to end a text, but no token of the model has it: it ends none."
-
-
-def grammar_support(folder: Path) -> Literal["exact", "decoded", "unknown"]:
-    """Return how the bytes of a token are known: "exact" by the decoder's rules, or "decoded" in context."""
-    if is_gguf(folder):
-        return "exact"
-    path = folder / "tokenizer.json"
-    if not path.is_file():
-        return "unknown"
-    decoder = read_object_if_any(path).get("decoder")
-    return "exact" if decoder and read_rules(decoder) else "decoded"
-
-
-Difference = tuple[int, str, str]  # token id, and its text in each tokenizer
-
-
-def first_difference(one: Tokenizer, other: Tokenizer) -> Difference | None:
-    """Return the first id with different tokens; None if there is none. Extra ids at one end do not count."""
-    pairs = zip(one.token_bytes, other.token_bytes, strict=False)
-    for token, (here, there) in enumerate(pairs):
-        # Special tokens have no bytes, so their names are compared.
-        if here != there or (here == b"" and _name(one, token) != _name(other, token)):
-            return token, _name(one, token), _name(other, token)
-    return None
-
-
-def _name(tokenizer: Tokenizer, token: int) -> str:
-    return tokenizer.decode([token], skip_special=False)
 
 
 def transformers_version() -> tuple[int, int] | None:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, Literal
 
 from gencli.errors import ModelError
 from gencli.files import open_regular, read_file
@@ -24,14 +24,14 @@ _MAX_BYTES = 256 << 20  # of a file; the largest tokenizer.json have about 40 MB
 def read_object(path: Path) -> dict[str, Any]:
     """Return the JSON object in a file. Raises ModelError if there is none."""
     try:
-        found = json.loads(read_text(path))
+        value = json.loads(read_text(path))
     except ValueError as error:
         raise ModelError(f"{path} is not valid JSON: {error}.") from None
     except RecursionError:
         raise ModelError(f"{path} is not valid: its values are nested too deep.") from None
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise ModelError(f"{path} should hold a JSON object.")
-    return found
+    return value
 
 
 def read_text(path: Path) -> str:
@@ -80,7 +80,6 @@ class StoredTensor:
 
     @property
     def count(self) -> int:
-        """The number of numbers."""
         return math.prod(self.shape)
 
 
@@ -95,7 +94,7 @@ def read_table(files: Sequence[Path]) -> dict[str, StoredTensor]:
 
 def _tensors_of(file: Path) -> list[StoredTensor]:
     head, start, size = _read_head(file)
-    found, last = [], start
+    tensors, last = [], start
     for name, entry in sorted(head.items(), key=lambda item: _range(file, *item)):
         begin, end = (start + offset for offset in _range(file, name, entry))
         stored = StoredTensor(name, file, entry["dtype"], tuple(entry["shape"]), begin, end - begin)
@@ -104,9 +103,9 @@ def _tensors_of(file: Path) -> list[StoredTensor]:
             raise _damaged(file, f"{name} has {stored.nbytes} bytes, its shape needs {needed}")
         if begin < last or end > size:
             raise _damaged(file, f"{name} overlaps another tensor or the end of the file")
-        found.append(stored)
+        tensors.append(stored)
         last = end
-    return found
+    return tensors
 
 
 def _read_head(file: Path) -> tuple[Mapping[str, Any], int, int]:
@@ -116,21 +115,16 @@ def _read_head(file: Path) -> tuple[Mapping[str, Any], int, int]:
     """
     try:
         with open_regular(file) as stream:
-            head, start = _table(stream)
-            return head, start, stream.seek(0, os.SEEK_END)
+            length = int.from_bytes(stream.read(8), "little")
+            if not 0 < length <= _MAX_HEADER_BYTES:
+                raise ValueError("its head has no length")
+            head = json.loads(stream.read(length))
+            head.pop("__metadata__", None)
+            if not all(map(_is_tensor, head.values())):
+                raise ValueError("its head is no table of tensors")
+            return head, 8 + length, stream.seek(0, os.SEEK_END)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(file, str(error)) from None
-
-
-def _table(stream: BinaryIO) -> tuple[Mapping[str, Any], int]:
-    length = int.from_bytes(stream.read(8), "little")
-    if not 0 < length <= _MAX_HEADER_BYTES:
-        raise ValueError("its head has no length")
-    head = json.loads(stream.read(length))
-    head.pop("__metadata__", None)
-    if not all(map(_is_tensor, head.values())):
-        raise ValueError("its head is no table of tensors")
-    return head, 8 + length
 
 
 def _is_tensor(entry: Any) -> bool:
@@ -166,16 +160,16 @@ def bits_of(quantize: Quantize) -> int | None:
 
 def is_own(config: Mapping[str, Any]) -> bool:
     """Return whether config.json says that gencli has quantized the weights."""
-    found = config.get("quantization_config")
-    return isinstance(found, Mapping) and found.get("quant_method") == METHOD
+    quantization = config.get("quantization_config")
+    return isinstance(quantization, Mapping) and quantization.get("quant_method") == METHOD
 
 
 def mxfp4_fault(config: Mapping[str, Any]) -> str:
     """Return why the weights are no experts in MXFP4 beside others of 16 bits; "" if they are."""
-    found = config.get("quantization_config")
-    if not isinstance(found, Mapping) or found.get("quant_method") != "mxfp4":
+    quantization = config.get("quantization_config")
+    if not isinstance(quantization, Mapping) or quantization.get("quant_method") != "mxfp4":
         return "the weights are quantized by another program"
-    strange = sorted(found.keys() - _MXFP4_KEYS)
+    strange = sorted(quantization.keys() - _MXFP4_KEYS)
     return f"the MXFP4 weights have {strange[0]!r}, which the decoder does not know" if strange else ""
 
 
@@ -186,8 +180,8 @@ def stored_bits(config: Mapping[str, Any]) -> int | None:
     """
     if not is_own(config):
         return None
-    found = config["quantization_config"]
-    bits, version = found.get("bits"), found.get("version")
+    quantization = config["quantization_config"]
+    bits, version = quantization.get("bits"), quantization.get("version")
     if type(bits) is not int or bits not in _BITS.values() or version != VERSION:
         raise ModelError(
             f"The weights are quantized to {str(bits)[:20]} bits in version {str(version)[:20]} of the "
@@ -209,15 +203,15 @@ class Sum:
 
     def part(self) -> OnBytes:
         """Return what one of the readers calls."""
-        own = 0
+        reported = 0
 
-        def told(done: int, total: int) -> None:
-            nonlocal own
+        def report(done: int, total: int) -> None:
+            nonlocal reported
             with self._lock:
-                self._done, own = self._done + done - own, done
+                self._done, reported = self._done + done - reported, done
                 self._on_bytes(self._done, total)
 
-        return told
+        return report
 
 
 @contextmanager
@@ -248,9 +242,9 @@ def _counted(weights: Any, stored: dict[str, int], on_bytes: OnBytes) -> Iterato
     Weights merged from several stored tensors share the remaining bytes evenly.
     """
     names = [name for name, _ in weights]
-    made = [name for name in names if name not in stored]
-    rest = sum(stored.values()) - sum(stored.get(name, 0) for name in names)
-    share = rest // len(made) if made else 0
+    merged = [name for name in names if name not in stored]
+    remaining = sum(stored.values()) - sum(stored.get(name, 0) for name in names)
+    share = remaining // len(merged) if merged else 0
     total, done = sum(stored.get(name, share) for name in names), 0
     on_bytes(done, total)
     for name, weight in weights:

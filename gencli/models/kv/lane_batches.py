@@ -236,8 +236,8 @@ class _Layout:
     def masks(self, mask: Tensor) -> list[Tensor]:
         """Return the mask [1, 1, N, K] as one [L, 1, W, K] for each split."""
         if id(mask) not in self._masks:
-            own = [split.take(mask)[..., : split.kv_length] for split in self.query_splits]
-            self._masks[id(mask)] = mask, [mark_spans(m) if m.dtype == torch.bool else m for m in own]
+            own_masks = [split.take(mask)[..., : split.kv_length] for split in self.query_splits]
+            self._masks[id(mask)] = mask, [mark_spans(m) if m.dtype == torch.bool else m for m in own_masks]
         return self._masks[id(mask)][1]
 
 
@@ -273,9 +273,9 @@ def attend(
         return attention(module, query, key, value, attention_mask, **kwargs)
     assert attention_mask is not None
     outputs = []
-    for split, own in zip(layout.query_splits, layout.masks(attention_mask), strict=True):
+    for split, mask in zip(layout.query_splits, layout.masks(attention_mask), strict=True):
         keys, values = (held[split.lanes, :, : split.kv_length] for held in (key, value))
-        out = attention(module, split.take(query), keys, values, own, **kwargs)[0]
+        out = attention(module, split.take(query), keys, values, mask, **kwargs)[0]
         outputs.append((out if split.kept is None else out[split.kept]).flatten(0, 1))
     return torch.cat(outputs)[None], None
 
@@ -379,7 +379,6 @@ def _lane_mask(
 
 
 def _boolean(positions: Tensor, mask_function: Callable[..., Tensor], kv_length: int) -> Tensor:
-    """Return the mask [B, 1, Q, K] of tokens at `positions` [B, Q]."""
     batch, device = positions.shape[0], positions.device
     rows = torch.arange(batch, device=device)[:, None, None, None]
     head = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=device)
@@ -391,10 +390,9 @@ def _boolean(positions: Tensor, mask_function: Callable[..., Tensor], kv_length:
 def _additive_lane_mask(
     *, q_offset: int | Tensor, mask_function: Callable[..., Tensor], dtype: torch.dtype, **kwargs: Any
 ) -> Tensor | None:
-    """Return the same mask in additive form."""
     if isinstance(q_offset, int):
-        made = eager_mask(q_offset=q_offset, mask_function=mask_function, dtype=dtype, **kwargs)
-        return cast("Tensor | None", made)
+        mask = eager_mask(q_offset=q_offset, mask_function=mask_function, dtype=dtype, **kwargs)
+        return cast("Tensor | None", mask)
     return _additive(_boolean(q_offset, mask_function, kwargs["kv_length"]), dtype)
 
 

@@ -76,7 +76,6 @@ class LaneBuffer:
         return self._data
 
     def holds(self, num_rows: int, length: int) -> bool:
-        """Return whether it holds `length` tokens in `num_rows` rows without growing."""
         return self._data.shape[0] >= num_rows and self._data.shape[2] >= length
 
     def write(self, batch: ForwardBatch, states: Tensor) -> Tensor:
@@ -91,7 +90,6 @@ class LaneBuffer:
         return data[batch.lanes, :, : batch.kv_length]
 
     def fork(self, source: int, target: int, length: int) -> None:
-        """Copy the first `length` tokens of one row to another."""
         data = self._grow(target + 1, length, self._data) if target >= self._data.shape[0] else self._data
         tokens = self._whole(length)
         data[target, :, :tokens] = data[source, :, :tokens]
@@ -103,11 +101,9 @@ class LaneBuffer:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the buffer."""
         return self._data.nbytes
 
     def free_cache(self) -> None:
-        """Free the buffer; all of its lanes must be empty."""
         self._data = torch.empty(0, 0, 0, 0)
 
     def _grow(self, num_rows: int, length: int, like: Tensor) -> Tensor:
@@ -128,7 +124,6 @@ class LaneBuffer:
         return data
 
     def _whole(self, length: int) -> int:
-        """Return the tokens in the tiles that hold `length` tokens."""
         return -(-length // self._tile) * self._tile
 
 
@@ -139,9 +134,7 @@ class LaneStore:
         self.rows = LaneRows(lengths, spare=spare)
         self.buffers: Sequence[LaneBuffer] = ()
         self._lengths = lengths
-        self._written = [0] * len(
-            self.rows
-        )  # maximum number of tokens written to each row since it was wiped
+        self._written = [0] * len(self.rows)  # most tokens written to each row since it was wiped
 
     def seat(self, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
         """Return the feeds with each lane replaced by its buffer row.
@@ -154,11 +147,9 @@ class LaneStore:
         return seated
 
     def holds(self, num_rows: int, length: int) -> bool:
-        """Return whether the buffers hold `length` tokens in `num_rows` rows without growing."""
         return all(buffer.holds(num_rows, length) for buffer in self.buffers)
 
     def reserve(self, num_rows: int, length: int) -> None:
-        """Grow the buffers that were written to, as LaneBuffer.reserve."""
         for buffer in self.buffers:
             buffer.regrow(num_rows, length)
 
@@ -197,11 +188,10 @@ class LaneRows:
         self._lengths = lengths
         self._rows: dict[int, int] = {}  # by lane
         self._free = list(range(len(lengths)))
-        self._most = spare + len(lengths)
+        self._num_rows = spare + len(lengths)
 
     def __len__(self) -> int:
-        """Return the maximum number of rows."""
-        return self._most
+        return self._num_rows
 
     @property
     def spare(self) -> int:
@@ -209,7 +199,6 @@ class LaneRows:
         return self._free[0] if self._free else len(self._lengths)
 
     def find(self, lane: int) -> int | None:
-        """Return the row of the lane; None without one."""
         return self._rows.get(lane)
 
     def take(self, lane: int) -> int:
@@ -269,7 +258,7 @@ _PARTS = 4  # capacities between two powers of two
 # Tokens of a static step with drafts. With more of them graphs are predicted to save less than 9 % of a step
 # of 1B on an H100, and nothing of larger models. And a graph keeps the memory of its attention, which grows
 # with tokens and keys: 134 MB for 128 tokens of 8B with 8,192 keys.
-_MOST_DRAFTED = 128
+_MAX_DRAFTED = 128
 
 
 def is_decode_step(feeds: Sequence[Feed]) -> bool:
@@ -289,7 +278,7 @@ def is_drafted_step(feeds: Sequence[Feed]) -> bool:
         and not feed.num_scored
         for feed in feeds
     )
-    return is_short and sum(len(feed.tokens) for feed in feeds) <= _MOST_DRAFTED
+    return is_short and sum(len(feed.tokens) for feed in feeds) <= _MAX_DRAFTED
 
 
 def roomy(length: int, context: int) -> int:
@@ -385,16 +374,15 @@ class StaticSteps:
         end = min(max(STEP, 1 << (max(feed.end for feed in feeds) - 1).bit_length()), capacity)
         factors = held[2] if self._switches else None
         inputs = StaticInputs(held[0], held[1], held[-1], factors, end)
-        made = self._graphs.run((rows.count, rows.in_place, end), lambda: run(inputs))
-        assert isinstance(made, Tensor)
+        output = self._graphs.run((rows.count, rows.in_place, end), lambda: run(inputs))
+        assert isinstance(output, Tensor)
         num_wanted = sum([feed.num_logits for feed in feeds])
         if rows.in_place or num_wanted < len(rows.places):
-            return made.index_select(0, held[-2, :num_wanted])
-        logits = made[:num_wanted]
+            return output.index_select(0, held[-2, :num_wanted])
+        logits = output[:num_wanted]
         return logits.clone() if self._graphs.records else logits  # the next replay overwrites them
 
     def free(self) -> None:
-        """Drop the graphs, whose buffers are freed."""
         self._graphs.clear()
         self._placed = ()
 

@@ -25,7 +25,6 @@ class LaneLengths:
 
     @property
     def context(self) -> int:
-        """The maximum number of tokens in a lane."""
         return self._context
 
     def like(self) -> LaneLengths:
@@ -48,12 +47,12 @@ class LaneLengths:
         self._require(bool(plan.feeds), "a plan needs at least one feed")
         lanes = [feed.lane for feed in plan.feeds]
         self._require(len(set(lanes)) == len(lanes), f"a lane is fed twice in one step: {sorted(lanes)}")
-        lengths, most = self._lengths, len(self._lengths)
+        lengths, num_lanes = self._lengths, len(self._lengths)
         for feed in plan.feeds:
             lane, start, tokens, num_logits, _, _ = feed
             count = len(tokens)
             if not (
-                0 <= lane < most
+                0 <= lane < num_lanes
                 and start == lengths[lane]
                 and 0 <= num_logits <= count > 0
                 and start + count <= self._context
@@ -63,7 +62,6 @@ class LaneLengths:
                 self._refuse(feed)
 
     def advance(self, plan: StepPlan) -> None:
-        """Add the tokens of a plan that has been fed."""
         for feed in plan.feeds:
             self._lengths[feed.lane] = feed.start + len(feed.tokens)
 
@@ -73,7 +71,6 @@ class LaneLengths:
         self._require(0 <= length <= held, f"lane {lane} holds {held} tokens and cannot keep {length}")
 
     def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane to `length` tokens."""
         self.check_truncate(lane, length)
         self._lengths[lane] = length
 
@@ -84,7 +81,6 @@ class LaneLengths:
             self._require_lane(lane)
 
     def fork(self, source: int, target: int) -> None:
-        """Set the length of `target` to that of `source`."""
         self.check_fork(source, target)
         self._lengths[target] = self[source]
 
@@ -93,7 +89,6 @@ class LaneLengths:
         self.truncate(lane, 0)
 
     def _refuse(self, feed: Feed) -> None:
-        """Raise the error that says why a feed does not fit."""
         held, count = self[feed.lane], len(feed.tokens)
         self._require(count > 0, f"lane {feed.lane} is fed no token")
         self._require(

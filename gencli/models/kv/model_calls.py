@@ -38,7 +38,6 @@ def logits_width(model: Any) -> int:
 
 
 def num_ids(model: Any) -> int:
-    """Return the number of token ids in the input embedding."""
     return int(model.get_input_embeddings().weight.shape[0])
 
 
@@ -68,20 +67,14 @@ class LogitsCall:
         if not isinstance(wanted, Tensor) and wanted > 1 and self._shares_keys():
             ids = inputs["input_ids"]
             wanted = torch.arange(ids.shape[1] - wanted, ids.shape[1], device=ids.device)
-        if isinstance(wanted, Tensor):
-            return self._indexed(wanted, **inputs)
         if self._can_slice:
             # transformers reads 0 as "all positions", so a pass without wanted logits computes one.
-            inputs["logits_to_keep"] = max(wanted, 1)
+            inputs["logits_to_keep"] = wanted if isinstance(wanted, Tensor) else max(wanted, 1)
         outputs = self._model(use_cache=True, **inputs)
-        outputs.logits = outputs.logits[:, outputs.logits.shape[1] - wanted :]
-        return outputs
-
-    def _indexed(self, wanted: Tensor, **inputs: Any) -> Any:
-        if self._can_slice:
-            return self._model(use_cache=True, logits_to_keep=wanted, **inputs)
-        outputs = self._model(use_cache=True, **inputs)
-        outputs.logits = outputs.logits[:, wanted]
+        if not isinstance(wanted, Tensor):
+            outputs.logits = outputs.logits[:, outputs.logits.shape[1] - wanted :]
+        elif not self._can_slice:
+            outputs.logits = outputs.logits[:, wanted]
         return outputs
 
     def _shares_keys(self) -> bool:
@@ -95,7 +88,7 @@ class LogitsCall:
     def cache_of(self, outputs: Any) -> Any:
         """Return the cache in the model's outputs; None if there is none."""
         names = _CACHE_NAMES[0], self._cache_name
-        return next((one for name in names if (one := outputs.get(name)) is not None), None)
+        return next((lane_cache for name in names if (lane_cache := outputs.get(name)) is not None), None)
 
     def no_rows(self) -> Tensor:
         """Return the logits of a step without wanted rows: [0, V]."""
@@ -142,7 +135,6 @@ class OwnCacheLanes:
         self._lanes: dict[int, _Lane] = {}
 
     def forward(self, feeds: tuple[Feed, ...]) -> Tensor:
-        """Feed the lanes one after another; return the wanted logits [R, V] in feed order."""
         rows = [row for feed in feeds for row in self._read(feed)]
         return torch.cat(rows) if rows else self._call.no_rows()
 
@@ -153,12 +145,10 @@ class OwnCacheLanes:
         state.length = length
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the whole cache."""
         if source in self._lanes:
             self._lanes[target] = copy.deepcopy(self._lanes[source])
 
     def release(self, lane: int) -> None:
-        """Drop the lane's cache."""
         self._lanes.pop(lane, None)
 
     def free_cache(self) -> None:
@@ -243,13 +233,13 @@ class SelfCheck:
             (Feed(0, 2, (first[2], *drafts), 1 + len(drafts)), Feed(1, 4, second[4:5])),
             (Feed(2, 3, first[3:], 3), Feed(1, 5, second[5:])),
         )
-        own, other = self._expected
+        first_logits, second_logits = self._expected
         expected = (
-            torch.cat([own[:2], other[3:4]]),
-            torch.cat([own[2:3], other[4:5]]),
-            torch.cat([own[3:], other[5:]]),
+            torch.cat([first_logits[:2], second_logits[3:4]]),
+            torch.cat([first_logits[2:3], second_logits[4:5]]),
+            torch.cat([first_logits[3:], second_logits[5:]]),
         )
-        found = []
+        errors = []
         for number, feeds in enumerate(steps):
             if number == 2:
                 lanes.fork(0, 2)
@@ -260,17 +250,19 @@ class SelfCheck:
             rows = lanes.forward(feeds)
             lengths.advance(StepPlan(feeds))
             rows = torch.cat([rows[:1], rows[-1:]]) if number == 1 else rows
-            found.append(_error(rows.float(), expected[number]))
-        return found
+            errors.append(_error(rows.float(), expected[number]))
+        return errors
 
     def _decode_error(self, lanes: Lanes, lengths: LaneLengths) -> float:
         """Return the error of one token a lane, behind 3 or 5 tokens of its text."""
-        (first, second), (own, other) = self._texts, self._expected
+        (first, second), (first_logits, second_logits) = self._texts, self._expected
         feeds = (Feed(0, 3, first[3:4]), Feed(1, 5, second[5:]), Feed(2, 5, first[5:]))
         for feed in feeds:
             lanes.truncate(feed.lane, feed.start)
             lengths.truncate(feed.lane, feed.start)
-        return _error(lanes.forward(feeds).float(), torch.cat([own[3:4], other[5:], own[5:]]))
+        return _error(
+            lanes.forward(feeds).float(), torch.cat([first_logits[3:4], second_logits[5:], first_logits[5:]])
+        )
 
 
 def fault_of(error: Exception) -> str:
@@ -295,7 +287,7 @@ def _texts(model: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return tuple(picked[:LENGTH]), tuple(picked[LENGTH:])
 
 
-def _error(found: Tensor, expected: Tensor) -> float:
+def _error(rows: Tensor, expected: Tensor) -> float:
     """Return the largest error of rows [R, V] relative to their spread; 0 for rows that are not finite."""
     spread = (expected - expected.mean(-1, keepdim=True)).norm(dim=-1).clamp_min(1e-12)
-    return float(((found - expected).norm(dim=-1) / spread).nan_to_num(0.0).max())
+    return float(((rows - expected).norm(dim=-1) / spread).nan_to_num(0.0).max())

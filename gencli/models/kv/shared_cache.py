@@ -107,11 +107,11 @@ def _checked_way(
     Raises ModelError if no lanes are correct.
     """
     is_spread = len(set(getattr(model, "hf_device_map", {}).values())) > 1
-    own = [*_own_ways(model, text, switches)]
+    own_ways = [*_own_ways(model, text, switches)]
     if is_spread:
         notice = "A model on several devices runs one request at a time in each step"
         if "disk" in model.hf_device_map.values():  # every pass of the check would read all weights
-            return own[0], (notice,), ALONE
+            return own_ways[0], (notice,), ALONE
     else:
         notice = (
             f"{text.model_type} models run one request at a time in each step: "
@@ -122,7 +122,7 @@ def _checked_way(
         way, no_graphs = _with_graphs(shared, model, graphs, check)
         return way, (), no_graphs
     check = check or _check(model, text)
-    for way in own:
+    for way in own_ways:
         if not (fault := _fault(check, model, way)):
             return way, (notice,), ALONE
     raise ModelError(f"{text.model_type} models cannot be run: {fault}")
@@ -266,15 +266,12 @@ class SlotLanes:
         """No-op: the mask hides tokens beyond a lane's length."""
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the keys and values of one lane to another."""
         self._cache.store.fork(source, target)
 
     def release(self, lane: int) -> None:
-        """Zero the lane and free its row."""
         self._cache.store.wipe(lane)
 
     def free_cache(self) -> None:
-        """Free the buffers; they grow again on demand."""
         self._cache.store.free_cache()
         if self._static is not None:
             self._static.free()
@@ -310,7 +307,6 @@ class SlotLanes:
 
 
 def _row_order(fed: list[Feed], feeds: tuple[Feed, ...]) -> list[int]:
-    """Return the index of each result row among the computed rows."""
     first_row: dict[int, int] = {}
     total = 0
     for feed in fed:
@@ -353,16 +349,13 @@ class StaticCalls:
         )
 
     def rows(self, feeds: Sequence[Feed]) -> StepRows:
-        """Return the rows of a step; `feeds` have buffer rows as lanes."""
         rows = self._cache.store.rows
         return step_rows(feeds, rows.spare, most=len(rows))
 
     def capacity(self, length: int) -> int:
-        """Return the capacity (tokens) of buffers for lanes of `length` tokens."""
         return roomy(length, self._context)
 
     def free(self) -> None:
-        """Drop the graphs, whose buffers are freed."""
         self._steps.free()
 
     def _run(self, inputs: StaticInputs, in_place: bool, room: tuple[int, int]) -> Tensor:
@@ -419,7 +412,6 @@ def _reads_lengths(model: Any, config: Any) -> bool:
 
 
 def _reads_experts(model: Any) -> bool:
-    """Return whether the host reads which experts are chosen."""
     for module in model.modules():
         if not hasattr(module, "_is_expert_parallel"):  # what transformers sets on all modules of experts
             continue
@@ -451,7 +443,6 @@ def can_crop(config: Any) -> bool:
 
 
 def _has_only(config: Any, *kinds: type) -> bool:
-    """Return whether transformers caches this model in layers of exactly these classes."""
     try:
         layers = DynamicCache(config=config).layers
     except KeyError:  # a layer type without a cache class

@@ -112,5 +112,5 @@ def test_tables_of_bounded_size_give_the_same_bits(monkeypatch: pytest.MonkeyPat
         return torch.cat([first, runner.forward(StepPlan(more))])
 
     expected = logits()
-    monkeypatch.setattr("gencli.models.decoder.attention_plans._MOST_NUMBERS", 1000)
+    monkeypatch.setattr("gencli.models.decoder.attention_plans._MAX_NUMBERS", 1000)
     assert torch.equal(logits(), expected)

@@ -14,8 +14,8 @@ from transformers.convert_slow_tokenizer import generate_merges
 from gencli.errors import ModelError
 from gencli.models.files.gguf_header import read_gguf_head
 from gencli.models.files.gguf_metadata import read_vocabulary
-from gencli.models.files.gguf_tokenizer import PRE_TOKENIZERS
 from gencli.models.files.model_card import declared_template
+from gencli.text.gguf_tokenizer import PRE_TOKENIZERS
 from gencli.text.tokenizer import HFTokenizer
 from tests.helpers.gguf_files import add_byte_level, add_sentencepiece
 from tests.models.cases import case

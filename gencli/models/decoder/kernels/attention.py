@@ -46,10 +46,10 @@ def attend_rows(
     Each `together` tokens, from the first on, read their keys together: they have successive positions in one
     row. A token has the same bits as alone if the keys and values of its row are finite.
     """
-    given = (queries, buffer, rows, positions, num_parts(end, window), window or 0, scale, cap or 0.0)
-    parts, marks = _parts(*given) if together == 1 else _tiles(*given, together)
-    found: Tensor = _joined(parts, marks, positions, window or 0, queries.dtype, sinks)
-    return found
+    inputs = (queries, buffer, rows, positions, num_parts(end, window), window or 0, scale, cap or 0.0)
+    parts, marks = _parts(*inputs) if together == 1 else _tiles(*inputs, together)
+    attention: Tensor = _joined(parts, marks, positions, window or 0, queries.dtype, sinks)
+    return attention
 
 
 def num_parts(end: int, window: int | None) -> int:
@@ -72,11 +72,11 @@ def _parts_torch(
 
     It goes token by token, so that the bits of a token do not depend on others here either.
     """
-    found = [
+    results = [
         _part_torch(query, buffer, row, position, num, window, scale, cap)
         for query, row, position in zip(queries, rows, positions, strict=True)
     ]
-    return torch.stack([sums for sums, _ in found]), torch.stack([marks for _, marks in found])
+    return torch.stack([sums for sums, _ in results]), torch.stack([marks for _, marks in results])
 
 
 def _part_torch(
@@ -89,7 +89,6 @@ def _part_torch(
     scale: float,
     cap: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return what _parts_torch does, of one token: [Hq, P, D] and [Hq, P, 2]."""
     heads, width = query.shape
     kv_heads = buffer.shape[1] // 2
     first = (position + 1 - window).clamp(min=0) // SPLIT if window else 0
@@ -110,30 +109,14 @@ def _part_torch(
     return sums.view(heads, num, width), torch.cat([top, weights.sum(-1, keepdim=True)], -1)
 
 
-def _tiles_torch(
-    queries: Tensor,
-    buffer: Tensor,
-    rows: Tensor,
-    positions: Tensor,
-    num: int,
-    window: int,
-    scale: float,
-    cap: float,
-    together: int,
-) -> tuple[Tensor, Tensor]:
-    """As _parts_torch; tokens are computed one by one here too."""
-    return _parts_torch(queries, buffer, rows, positions, num, window, scale, cap)
+def _tiles_torch(*inputs: Any) -> tuple[Tensor, Tensor]:
+    """As _parts_torch, of all but the last input: tokens are computed one by one here too."""
+    return _parts_torch(*inputs[:-1])
 
 
 def _joined_torch(
-    parts: Tensor,
-    marks: Tensor,
-    positions: Tensor,
-    window: int,
-    dtype: torch.dtype,
-    sinks: Tensor | None,
+    parts: Tensor, marks: Tensor, positions: Tensor, window: int, dtype: torch.dtype, sinks: Tensor | None
 ) -> Tensor:
-    """Return the attention [N, Hq * D] of the parts of _parts_torch."""
     tops, totals = marks.unbind(-1)
     top = tops.amax(-1, keepdim=True)
     if sinks is not None:
@@ -142,8 +125,8 @@ def _joined_torch(
     total = (totals * weights).sum(-1, keepdim=True)
     if sinks is not None:
         total = total + (sinks[:, None] - top).exp()
-    found = (parts * weights[..., None]).sum(2) / total
-    return found.flatten(1).to(dtype)
+    mixed = (parts * weights[..., None]).sum(2) / total
+    return mixed.flatten(1).to(dtype)
 
 
 _MODULE = "gencli.models.decoder.kernels.attention_triton"
@@ -184,8 +167,8 @@ def attend_chunk(
     where a cap is given. `sinks` [Hq] float32 are scores without a value: softmax([scores, sink])[:-1] weighs
     the values.
     """
-    found: Tensor = _attended(queries, keys, values, window or 0, scale, cap or 0.0, sinks)
-    return found
+    attention: Tensor = _attended(queries, keys, values, window or 0, scale, cap or 0.0, sinks)
+    return attention
 
 
 def attend_chunk_torch(
@@ -208,10 +191,10 @@ def attend_chunk_torch(
         mask = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
         mask.masked_fill_(hidden, -torch.inf)
         # In four dimensions, as the kernels of PyTorch for GPUs ask for them.
-        made = scaled_dot_product_attention(
+        mixed = scaled_dot_product_attention(
             asked[None], held[None], weighed[None], mask[None, None], scale=scale
         )
-        return made[0].transpose(0, 1).flatten(1)
+        return mixed[0].transpose(0, 1).flatten(1)
     scores = (asked @ held.transpose(1, 2)) * scale
     if cap:
         scores = (scores / cap).tanh_() * cap
@@ -257,8 +240,14 @@ def attend_chunk_varlen(
     if attend is None or cap or not _is_known(queries):
         return attend_chunk_torch(queries, keys, values, window, scale, cap, sinks)
     width, length = len(queries), len(keys)
-    more = {} if sinks is None else {"return_aux": _with_sums()}
-    found = attend(
+    more = {}
+    if sinks is not None:
+        from torch.nn.attention.varlen import AuxRequest
+
+        more["return_aux"] = AuxRequest(
+            lse=True
+        )  # the logarithm of each query's sum of weights, [Hq, W] float32
+    result = attend(
         queries,
         keys,
         values,
@@ -273,18 +262,11 @@ def attend_chunk_varlen(
         **more,
     )
     if sinks is None:
-        made: Tensor = found
+        attention: Tensor = result
     else:
-        mixed, sums = found
-        made = reduced(mixed, sums, sinks)
-    return made.flatten(1)
-
-
-def _with_sums() -> Any:
-    """Return the request for the logarithm of each query's sum of weights, [Hq, W] float32."""
-    from torch.nn.attention.varlen import AuxRequest
-
-    return AuxRequest(lse=True)
+        mixed, sums = result
+        attention = reduced(mixed, sums, sinks)
+    return attention.flatten(1)
 
 
 @cache

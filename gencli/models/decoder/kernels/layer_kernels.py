@@ -27,19 +27,19 @@ class Norm:
     weight: Tensor
     eps: float
 
-    def __call__(self, given: Tensor) -> Tensor:
+    def __call__(self, values: Tensor) -> Tensor:
         """Return the normalized values."""
-        if self.weight.dtype != given.dtype:
-            wide = given.to(self.weight.dtype)
-            return rms_norm(wide, self.weight.shape, self.weight, self.eps).to(given.dtype)
-        return rms_norm(given, self.weight.shape, self.weight, self.eps)
+        if self.weight.dtype != values.dtype:
+            wide = values.to(self.weight.dtype)
+            return rms_norm(wide, self.weight.shape, self.weight, self.eps).to(values.dtype)
+        return rms_norm(values, self.weight.shape, self.weight, self.eps)
 
 
 def normalize_heads(
-    made: Tensor, heads: int, kv_heads: int, norms: tuple[Norm, Norm], *, is_whole: bool
+    qkv: Tensor, heads: int, kv_heads: int, norms: tuple[Norm, Norm], *, is_whole: bool
 ) -> None:
-    """Normalize queries and keys among `made` [N, Hq + 2 * Hkv, D] in place."""
-    for part, norm in zip((made[:, :heads], made[:, heads : heads + kv_heads]), norms, strict=True):
+    """Normalize queries and keys among `qkv` [N, Hq + 2 * Hkv, D] in place."""
+    for part, norm in zip((qkv[:, :heads], qkv[:, heads : heads + kv_heads]), norms, strict=True):
         part.copy_(norm(part.flatten(1) if is_whole else part).view_as(part))
 
 
@@ -49,23 +49,22 @@ def residual_sum(states: Tensor, more: Tensor, scale: float) -> Tensor:
 
 
 def normed(states: Tensor, norm: Norm) -> Tensor:
-    """Return the norm of states [N, H]."""
-    found: Tensor = _normed(states, norm.weight, norm.eps)
-    return found
+    result: Tensor = _normed(states, norm.weight, norm.eps)
+    return result
 
 
 def added(states: Tensor, more: Tensor, post: Norm | None, scale: float) -> Tensor:
     """Return states + scale * post(more), all [N, H]. Each step rounds to the format of the states."""
-    found: Tensor = _added(states, more, *_parts(post), scale)
-    return found
+    result: Tensor = _added(states, more, *_parts(post), scale)
+    return result
 
 
 def added_normed(
     states: Tensor, more: Tensor, post: Norm | None, scale: float, norm: Norm
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of `added`, and its norm."""
-    found: tuple[Tensor, Tensor] = _added_normed(states, more, *_parts(post), scale, norm.weight, norm.eps)
-    return found
+    result: tuple[Tensor, Tensor] = _added_normed(states, more, *_parts(post), scale, norm.weight, norm.eps)
+    return result
 
 
 def _parts(norm: Norm | None) -> tuple[Tensor | None, float]:
@@ -129,18 +128,18 @@ ACTIVATIONS: Mapping[Activation, Callable[[Tensor, Tensor, float], Tensor]] = {
 }
 
 
-def gated(made: Tensor, activation: Activation, limit: float = 0.0) -> Tensor:
+def gated(gate_up: Tensor, activation: Activation, limit: float = 0.0) -> Tensor:
     """Return act(gate) * up, [N, I], of [N, 2 * I]: gates, then up. Both steps round to its format.
 
     The clamped activation is gate * sigmoid(1.702 * gate), times up + 1, with both up to `limit` and up from
     -limit on.
     """
-    found: Tensor = _gated(made, activation, limit)
-    return found
+    result: Tensor = _gated(gate_up, activation, limit)
+    return result
 
 
-def _gated_torch(made: Tensor, activation: Activation, limit: float) -> Tensor:
-    gate, up = made.chunk(2, -1)
+def _gated_torch(gate_up: Tensor, activation: Activation, limit: float) -> Tensor:
+    gate, up = gate_up.chunk(2, -1)
     return ACTIVATIONS[activation](gate, up, limit)
 
 
@@ -152,7 +151,7 @@ _gated = operation(
 
 
 def rotate_and_store(
-    made: Tensor,
+    qkv: Tensor,
     buffer: Tensor,
     cells: tuple[Tensor, Tensor],
     rope: tuple[Tensor, Tensor] | None,
@@ -162,15 +161,15 @@ def rotate_and_store(
 ) -> Tensor:
     """Return the queries [N, Hq, D] of a layer; write its keys and values to the KV cache.
 
-    `made` [N, Hq + 2 * Hkv, D] has queries, keys and values. `buffer` is [rows, 2 * Hkv, capacity, D],
+    `qkv` [N, Hq + 2 * Hkv, D] has queries, keys and values. `buffer` is [rows, 2 * Hkv, capacity, D],
     `cells` are the (row, position) indices [N] of the tokens in it. `rope` are cosines and sines
     [N, 1, width], `norms` those of queries and keys, over a head or, with `is_whole`, over all heads
-    together. Each step rounds to the format of `made`.
+    together. Each step rounds to the format of `qkv`.
     """
     cos, sin = rope or (None, None)
     query, key = norms or (None, None)
-    found: Tensor = _rotated(
-        made,
+    queries: Tensor = _rotated(
+        qkv,
         buffer,
         *cells,
         cos,
@@ -180,11 +179,11 @@ def rotate_and_store(
         0.0 if query is None else query.eps,
         is_whole,
     )
-    return found
+    return queries
 
 
 def _rotated_torch(
-    made: Tensor,
+    qkv: Tensor,
     buffer: Tensor,
     rows: Tensor,
     positions: Tensor,
@@ -196,13 +195,13 @@ def _rotated_torch(
     is_whole: bool,
 ) -> Tensor:
     kv_heads = buffer.shape[1] // 2
-    heads, made = made.shape[1] - 2 * kv_heads, made.clone()
+    heads, qkv = qkv.shape[1] - 2 * kv_heads, qkv.clone()
     if query is not None and key is not None:
-        normalize_heads(made, heads, kv_heads, (Norm(query, eps), Norm(key, eps)), is_whole=is_whole)
+        normalize_heads(qkv, heads, kv_heads, (Norm(query, eps), Norm(key, eps)), is_whole=is_whole)
     if cos is not None and sin is not None:
-        rotate(made[:, : heads + kv_heads], cos, sin)
-    buffer.transpose(1, 2)[rows, positions] = as_stored(made[:, heads:], buffer.dtype)
-    return made[:, :heads].contiguous()
+        rotate(qkv[:, : heads + kv_heads], cos, sin)
+    buffer.transpose(1, 2)[rows, positions] = as_stored(qkv[:, heads:], buffer.dtype)
+    return qkv[:, :heads].contiguous()
 
 
 _rotated = operation(
