@@ -362,6 +362,10 @@ class StageSpec:
     source: str = "built-in"  # shown to users: the plug-in or module that added the stage
     note: Note | None = None
 
+    def with_note(self, formula: str, reference: str, example: str, elsewhere: str) -> StageSpec:
+        """Return the declaration with a note."""
+        return dataclasses.replace(self, note=Note(formula, reference, example, elsewhere))
+
 
 MOST_KEY = 2**64 - 1
 _SALT = b"processors.params"
