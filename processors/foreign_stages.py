@@ -344,10 +344,7 @@ def _fault(logits: Tensor, *, stage: str, slot: int, position: int) -> RowError 
     top = float(logits.amax())
     if top == -torch.inf:
         return EmptySupport(
-            f"{_EMPTY}: loosen this stage or one before it.",
-            stage=stage,
-            slot=slot,
-            position=position,
+            f"{_EMPTY}: loosen this stage or one before it.", stage=stage, slot=slot, position=position
         )
     if not top < torch.inf:
         return NonFiniteLogits(

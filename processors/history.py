@@ -118,10 +118,7 @@ class History:
         self._set_length(slot, len(prompt))
 
     def append(
-        self,
-        slots: Sequence[int],
-        tokens: Sequence[Sequence[int]],
-        forced: Sequence[Sequence[bool]] = (),
+        self, slots: Sequence[int], tokens: Sequence[Sequence[int]], forced: Sequence[Sequence[bool]] = ()
     ) -> None:
         """Commit tokens to the slots: one list per slot, each slot at most once.
 

@@ -77,12 +77,7 @@ class Verifier:
         return self._policies.get(rows.host_slots[row], MATCH)
 
     def _verify(
-        self,
-        kind: Verification,
-        logits: Tensor,
-        rows: Rows,
-        proposal: Proposal | None,
-        tokens: Tensor | None,
+        self, kind: Verification, logits: Tensor, rows: Rows, proposal: Proposal | None, tokens: Tensor | None
     ) -> _Result:
         if kind.policy == "rejection":
             return rejection(logits, rows, self._sampler, proposal, tokens)

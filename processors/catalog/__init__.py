@@ -33,13 +33,7 @@ from processors.catalog.penalties import (
     RepetitionParams,
     Scope,
 )
-from processors.catalog.truncation import (
-    TRUNCATION,
-    MinPParams,
-    TemperatureParams,
-    TopKParams,
-    TopPParams,
-)
+from processors.catalog.truncation import TRUNCATION, MinPParams, TemperatureParams, TopKParams, TopPParams
 from processors.catalog.watermarks import WATERMARKS
 from processors.params import Note, Phase, StageSpec
 

@@ -50,10 +50,7 @@ class ReasoningBudgetParams(Params):
     """End the model's thinking after a number of tokens."""
 
     tokens: int | None = param(
-        None,
-        "Thinking has at most this many tokens, then its end is written.",
-        ge=0,
-        le=MOST,
+        None, "Thinking has at most this many tokens, then its end is written.", ge=0, le=MOST
     )
     start: str = param("<think>", "The text, or special token, with which thinking begins.")
     end: str = param("</think>", "The text, or special token, that ends it.")

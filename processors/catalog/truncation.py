@@ -227,8 +227,7 @@ class TypicalParams(Params):
         gt=0, le=1,
     )  # fmt: skip
     boundary: Literal["inclusive", "strict", "exclusive"] = param(
-        "inclusive",
-        "Their mass reaches p (inclusive), exceeds it (strict) or stays below it (exclusive).",
+        "inclusive", "Their mass reaches p (inclusive), exceeds it (strict) or stays below it (exclusive)."
     )
     ties: Literal["cut", "keep"] = param(
         "cut", "Tokens as close to the entropy as the last one: cut keeps the lowest ids, keep keeps all."

@@ -297,13 +297,7 @@ def _cliff(ranked: Tensor, least: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _closest(
-    ranked: Tensor,
-    peak: Tensor,
-    mean: Tensor,
-    bound: Tensor,
-    boundary: Tensor,
-    ties: Tensor,
-    keep: Tensor,
+    ranked: Tensor, peak: Tensor, mean: Tensor, bound: Tensor, boundary: Tensor, ties: Tensor, keep: Tensor
 ) -> tuple[Tensor, ...]:
     """Return whether the interval lies within `ranked` [A, N]; its lowest logit, room, highest logit, room.
 

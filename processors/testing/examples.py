@@ -188,7 +188,7 @@ GATE_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
         XtcParams(0.3, 0.01, mode="expected", exempt=(12, 13)),
         XtcParams(1.0, 0.001, keep=40),
         XtcParams(1e-300, 0.6),
-    ),
+    )
 }
 
 
