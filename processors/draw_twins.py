@@ -270,13 +270,6 @@ def skew(logits: list[float], params: SkewParams, view: View) -> list[float]:
     return found
 
 
-FEEDBACK_TWINS: dict[str, Callable[..., list[float]]] = {
-    "mirostat": mirostat,
-    "skew": skew,
-    "adaptive_p": adaptive_p,
-}
-
-
 _XTC = 3  # stream of its random number
 
 
@@ -311,9 +304,6 @@ def xtc(logits: list[float], params: XtcParams, view: View) -> list[float]:
         return masked(logits, gone)
     shift = math.log(left * (1 - share) / (1 - left * share))
     return [finite(x, x + shift) if token in gone else x for token, x in enumerate(logits)]
-
-
-GATE_TWINS: dict[str, Callable[..., list[float]]] = {"xtc": xtc}
 
 
 def top_n_sigma(logits: list[float], params: TopNSigmaParams, view: View) -> list[float]:
@@ -373,15 +363,6 @@ def _above(logits: list[float], threshold: float, keep: int) -> list[float]:
     threshold = min(threshold, max(logits))
     count = sum(logit >= threshold for logit in logits)
     return masked(logits, ranking(logits)[max(count, keep) :])
-
-
-THRESHOLDS_TWINS: dict[str, Callable[..., list[float]]] = {
-    "top_n_sigma": top_n_sigma,
-    "epsilon": epsilon,
-    "eta": eta,
-    "top_a": top_a,
-    "p_less": p_less,
-}
 
 
 _TABLE = 1_000_003
@@ -526,11 +507,10 @@ def _signed(value: int) -> int:
     return value - 2**64 if value >> 63 else value
 
 
-WATERMARK_TWINS: dict[str, Callable[..., list[float]]] = {
-    "kgw": kgw,
-    "synthid": synthid,
-    "gumbel_mark": gumbel_mark,
-}
+DRAW_TWINS: tuple[Callable[..., list[float]], ...] = (
+    *(mirostat, skew, adaptive_p, xtc, top_n_sigma, epsilon, eta, top_a, p_less),
+    *(kgw, synthid, gumbel_mark),
+)
 
 
 def fold(

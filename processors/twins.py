@@ -49,12 +49,9 @@ from processors.catalog.truncation import (
     TypicalParams,
 )
 from processors.draw_twins import (
-    FEEDBACK_TWINS,
-    GATE_TWINS,
+    DRAW_TWINS,
     HIGHEST,
     LOWEST,
-    THRESHOLDS_TWINS,
-    WATERMARK_TWINS,
     View,
     exempt,
     exp_all,
@@ -281,26 +278,6 @@ def min_p(logits: list[float], params: MinPParams, view: View) -> list[float]:
     return masked(logits, order[max(count, params.keep) :])
 
 
-STAGES_TWINS: dict[str, Callable[..., list[float]]] = {
-    "tail": tail,
-    "allowed": allowed,
-    "suppress": suppress,
-    "ban": ban,
-    "min_tokens": min_tokens,
-    "ignore_eos": ignore_eos,
-    "grammar": grammar,
-    "bias": bias,
-    "sequence_bias": sequence_bias,
-    "repetition": repetition,
-    "frequency": frequency,
-    "presence": presence,
-    "temperature": temperature,
-    "min_p": min_p,
-    "top_k": top_k,
-    "top_p": top_p,
-}
-
-
 def dynamic_temperature(logits: list[float], params: DynamicTemperatureParams, view: View) -> list[float]:
     """Divide by a temperature between two bounds, which rises with the entropy."""
     params = params.around(1.0) if params.is_relative else params
@@ -341,13 +318,6 @@ def _divided(logits: list[float], heat: float, view: View) -> list[float]:
         return temperature(logits, TemperatureParams(heat), view)
     first = logits.index(max(logits))
     return [0.0 if i == first else finite(logit, -math.inf) for i, logit in enumerate(logits)]
-
-
-SCALE_TWINS: dict[str, Callable[..., list[float]]] = {
-    "dynamic_temperature": dynamic_temperature,
-    "edt": edt,
-    "smoothing": smoothing,
-}
 
 
 def top_h(logits: list[float], params: TopHParams, view: View) -> list[float]:
@@ -412,14 +382,6 @@ def tfs(logits: list[float], params: TfsParams, view: View) -> list[float]:
         return logits
     bends = sum(bend <= params.z * sums[-1] for bend in sums)
     return masked(logits, order[max(bends + (params.style == "centred"), params.keep) :])
-
-
-RANKED_TWINS: dict[str, Callable[..., list[float]]] = {
-    "top_h": top_h,
-    "min_k": min_k,
-    "typical": typical,
-    "tfs": tfs,
-}
 
 
 def begin_suppress(logits: list[float], params: BeginSuppressParams, view: View) -> list[float]:
@@ -511,14 +473,6 @@ def _is_whole(text: bytes) -> bool:
     return True
 
 
-FORCING_TWINS: dict[str, Callable[..., list[float]]] = {
-    "begin_suppress": begin_suppress,
-    "eos_above": eos_above,
-    "force": force,
-    "reasoning_budget": reasoning_budget,
-}
-
-
 _MOST = 1e200
 
 
@@ -553,12 +507,6 @@ def _power(base: float, exponent: float) -> float:
         return min(math.pow(base, exponent), _MOST)
     except OverflowError:
         return _MOST
-
-
-ENDINGS_TWINS: dict[str, Callable[..., list[float]]] = {
-    "length_decay": length_decay,
-    "length_boost": length_boost,
-}
 
 
 _Params = NoRepeatNgramParams | DryParams | LzParams
@@ -640,25 +588,12 @@ def lz(logits: list[float], params: LzParams, view: View) -> list[float]:
     return new
 
 
-REPEATS_TWINS: dict[str, Callable[..., list[float]]] = {
-    "no_repeat_ngram": no_repeat_ngram,
-    "dry": dry,
-    "lz": lz,
-}
-
-
-Twin = Callable[[list[float], Any, View], list[float]]
-
-_FAMILIES = (
-    STAGES_TWINS,
-    FORCING_TWINS,
-    ENDINGS_TWINS,
-    REPEATS_TWINS,
-    SCALE_TWINS,
-    THRESHOLDS_TWINS,
-    RANKED_TWINS,
-    GATE_TWINS,
-    FEEDBACK_TWINS,
-    WATERMARK_TWINS,
+_TWINS = (
+    *(tail, allowed, suppress, ban, min_tokens, ignore_eos, grammar, begin_suppress, eos_above),
+    *(force, reasoning_budget, bias, sequence_bias, repetition, frequency, presence),
+    *(length_decay, length_boost, no_repeat_ngram, dry, lz),
+    *(temperature, dynamic_temperature, edt, smoothing),
+    *(min_p, top_k, top_p, top_h, min_k, typical, tfs),
 )
-REFERENCE: dict[str, Twin] = {name: twin for family in _FAMILIES for name, twin in family.items()}
+Twin = Callable[[list[float], Any, View], list[float]]
+REFERENCE: dict[str, Twin] = {twin.__name__: twin for twin in (*_TWINS, *DRAW_TWINS)}
