@@ -290,7 +290,6 @@ def _keep_cuts(line: list[float]) -> None:
 
 
 def _kind(lines: Sequence[Sequence[float]]) -> Kind:
-    """Return which kernels these controls need."""
     if all(line[Control.GREEDY] for line in lines):
         return "greedy"
     cuts = any(line[Control.MIN_P] or line[Control.TOP_K] or line[Control.TOP_P] < 1 for line in lines)
@@ -414,7 +413,6 @@ class _Named:
         self.masks: Tensor | None = None  # [R, W]
 
     def add(self, place: int, name: str, stage: Any) -> None:
-        """Add the ids that a stage lists for the row `place`."""
         slot = self._slots[place]
         if name == "allowed":
             self._mask(place).bitwise_and_(pack(stage.ids.numbers(slot), words(self._width)))

@@ -57,7 +57,6 @@ class View:
         return token
 
     def text(self, tokens: Iterable[int]) -> bytes:
-        """Return the bytes of the tokens."""
         assert self.vocabulary is not None
         known = self.vocabulary.token_bytes
         return b"".join(known[token] for token in tokens if token < len(known))
@@ -319,7 +318,6 @@ def top_n_sigma(logits: list[float], params: TopNSigmaParams, view: View) -> lis
 
 
 def epsilon(logits: list[float], params: EpsilonParams, view: View) -> list[float]:
-    """Keep tokens at least as probable as the cutoff."""
     return _at_least(logits, params.cutoff, params.keep)
 
 

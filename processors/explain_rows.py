@@ -104,7 +104,6 @@ class _Walk:
         return view
 
     def race(self, draw: Draw, rows: Rows, at: int) -> Race:
-        """Return the race of the draw after the last stage."""
         return race(draw, self.row, self.token, rows.seeds[at : at + 1], rows.positions[at : at + 1])
 
 

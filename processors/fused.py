@@ -83,7 +83,6 @@ class Tail:
         return not (self.min_p is None and self.top_k is None and self.top_p is None)
 
     def at(self, index: _Array | slice) -> Tail:
-        """Return the tail of the rows `index` [N]."""
         names = ("scale", "temperature", "min_p", "least_kept", "top_k", "top_p")
         columns = {name: getattr(self, name) for name in names}
         return replace(self, **{name: one[index] for name, one in columns.items() if one is not None})
@@ -196,7 +195,6 @@ class _Rows(NamedTuple):
     positions: _FusedArray
 
     def at(self, index: _FusedArray | slice) -> _Rows:
-        """Return the rows `index` [N]."""
         return _Rows(self.logits[index], self.seeds[index], self.positions[index])
 
 

@@ -66,7 +66,6 @@ class _CudaGraph:
     nbytes: int
 
     def replay(self) -> Outputs:
-        """Launch the graph on the current stream."""
         self.graph.replay()
         return self.outputs
 
@@ -93,7 +92,6 @@ class CudaRecorder:
         return self._captured(run)
 
     def renew(self) -> None:
-        """Take another pool, as Recorder.renew."""
         # Dropped graphs may still run, and unmapping their memory (expandable segments) synchronises with the
         # capture stream only.
         torch.cuda.current_stream(self._device).synchronize()

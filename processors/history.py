@@ -178,7 +178,6 @@ class History:
         self._set_length(target, self._host_lengths[source])
 
     def release(self, slot: int) -> None:
-        """Empty the slot."""
         self._write()
         self._set_prompt(slot, 0)
         self._set_length(slot, 0)

@@ -397,7 +397,6 @@ class Secret:
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers themselves."""
         return self._numbers
 
     @property

@@ -40,7 +40,6 @@ class StageCall:
 
     @property
     def key(self) -> Key:
-        """The stage and its turn."""
         return self.stage, self.turn
 
 
@@ -470,11 +469,9 @@ class Conditions:
         return self.slots[slot].hold(drafts)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the slot by tokens that were appended to the output."""
         self.slots[slot].commit(tokens)
 
     def fork(self, source: int, target: int) -> None:
-        """Make the target slot an independent copy of the source."""
         self.slots[target] = _Slot(self.slots[source].rules, self.slots[source].state)
 
     def release(self, slot: int) -> None:
@@ -500,7 +497,6 @@ class TextSpelling:
         return self._bytes[token] if 0 <= token < len(self._bytes) else b""
 
     def ends(self, prompt: Sequence[int], text: bytes) -> bool:
-        """Whether a prompt ends with a text, white space aside."""
         return ends_with(prompt, text, self.of)
 
 

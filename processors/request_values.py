@@ -217,7 +217,6 @@ class JsonPaths:
         self._longest = _ESCAPED * max(keys, default=0)
 
     def first(self) -> JsonState:
-        """Return the state before the text."""
         return JsonState("value", (0,) * len(self._segments))
 
     def holds(self, state: JsonState, path: int) -> bool:
@@ -383,7 +382,6 @@ class Marker:
 
     @classmethod
     def of(cls, text: str, vocabulary: Vocabulary) -> Marker:
-        """Build for a vocabulary."""
         ids = vocabulary.encode(text, special=False)
         return cls(text.encode(), tuple(ids) if len(ids) == 1 else (), vocabulary)
 

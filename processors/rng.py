@@ -373,7 +373,6 @@ class Tournament:
 
     @cached_property
     def table(self) -> Tensor:
-        """The table of bits [table_size] int64."""
         generator = torch.Generator().manual_seed(self.params.table_seed)
         return torch.randint(0, 2, (self.params.table_size,), generator=generator).to(
             self._device, non_blocking=True

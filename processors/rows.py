@@ -99,7 +99,6 @@ class Rows:
 
     @classmethod
     def _plain(cls, history: History, slots: tuple[int, ...]) -> Rows:
-        """Build one row for each request."""
         facts = history.facts(slots)
         positions = upload_ints(history.positions(slots), history.device)
         return cls(

@@ -53,7 +53,6 @@ class Sampler:
         self._last: tuple[tuple[int, ...], tuple[Draw, ...]] = ((), ())  # slots of the last step, their draws
 
     def admit(self, slot: int, draw: Draw) -> None:
-        """Set the draw method of a slot."""
         self._draws[slot], self._last = draw, ((), ())
 
     def fork(self, source: int, target: int) -> None:
@@ -79,7 +78,6 @@ class Sampler:
         return _checked(tokens, logits.amax(dim=-1))
 
     def is_gumbel(self, rows: Rows) -> bool:
-        """Whether all rows draw by Gumbel-max."""
         return set(self.draws(rows)) == {"gumbel"}
 
     def draws(self, rows: Rows) -> tuple[Draw, ...]:

@@ -52,7 +52,6 @@ def _check_range(name: str, value: int, end: int) -> None:
 
 
 def _refuse_stages_without_end(chain: Chain, why: str) -> None:
-    """Raise ChainError for a stage that would have no effect without ids that end a text."""
     if name := next((name for name, _ in chain.active().stages if name in _OF_END), None):
         raise ChainError(f"The stage {name} has no effect: {why}. Leave it out.")
 

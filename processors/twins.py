@@ -70,12 +70,10 @@ def tail(logits: list[float], params: TailParams, view: View) -> list[float]:
 
 
 def allowed(logits: list[float], params: AllowedParams, view: View) -> list[float]:
-    """Mask all ids but the listed ones."""
     return masked(logits, set(range(len(logits))).difference(params.ids or ()))
 
 
 def suppress(logits: list[float], params: SuppressParams, view: View) -> list[float]:
-    """Mask the listed ids."""
     return masked(logits, params.ids)
 
 
@@ -105,7 +103,6 @@ def min_tokens(logits: list[float], params: MinTokensParams, view: View) -> list
 
 
 def ignore_eos(logits: list[float], params: IgnoreEosParams, view: View) -> list[float]:
-    """Mask the end-of-text ids."""
     return masked(logits, view.eos_ids if params.enabled else ())
 
 
@@ -249,7 +246,6 @@ def temperature(logits: list[float], params: TemperatureParams, view: View) -> l
 
 
 def top_k(logits: list[float], params: TopKParams, view: View) -> list[float]:
-    """Keep the k most likely tokens."""
     order = ranking(logits)
     count = min(max(params.k, params.keep), len(order))
     if params.ties == "keep":
@@ -306,7 +302,6 @@ def smoothing(logits: list[float], params: SmoothingParams, view: View) -> list[
 
 
 def _entropy(logits: list[float]) -> float:
-    """Return the entropy in nats."""
     weights = exp_all(logits)
     total = math.fsum(weights)
     return max(0.0, -math.fsum(w / total * math.log(w / total) for w in weights if w / total > 0))

@@ -38,7 +38,6 @@ class AdaptivePParams(Params):
     )  # fmt: skip
 
     def is_off(self) -> bool:
-        """Whether the target is 0 or less, which all mean off."""
         return self.target <= 0
 
 

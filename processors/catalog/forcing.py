@@ -41,7 +41,6 @@ class ForceParams(Params):
         _check_texts(self, "text", "after")
 
     def is_off(self) -> bool:
-        """Whether there is nothing to write."""
         return not self.text and not self.ids
 
 
@@ -90,7 +89,6 @@ class LengthDecayParams(Params):
             raise ParamError("decay has the factor 0, but it has to be above 0; 1.0 means off.", (1,))
 
     def is_off(self) -> bool:
-        """Whether there is no decay, or one by the factor 1."""
         return self.decay is None or self.decay[1] == 1
 
 

@@ -38,7 +38,6 @@ class TopKParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
     def is_off(self) -> bool:
-        """Whether k is 0 or -1, which both mean off."""
         return self.k <= 0
 
 
@@ -91,7 +90,6 @@ class DynamicTemperatureParams(VaryingParams):
 
     @property
     def is_relative(self) -> bool:
-        """Whether the bounds are relative to the temperature of the chain."""
         return self.range is not None and self.min is None and self.max is None
 
     def around(self, temperature: float) -> Self:
@@ -111,11 +109,9 @@ class EdtParams(VaryingParams):
 
     @property
     def is_relative(self) -> bool:
-        """Whether t0 is taken from the temperature of the chain."""
         return self.t0 is None
 
     def around(self, temperature: float) -> Self:
-        """Return the values with this temperature as t0."""
         return self.replace(t0=temperature)
 
 
@@ -147,7 +143,6 @@ class TopNSigmaParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
     def is_off(self) -> bool:
-        """Whether n is 0 or less, which all mean off."""
         return self.n <= 0
 
 

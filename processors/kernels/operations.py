@@ -192,7 +192,6 @@ def token_probability(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> 
 
 
 def token_probability_torch(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> Tensor:
-    """As token_probability, in PyTorch."""
     if at is None:
         return _gathered(logits, ids, None)
     found = torch.ones(len(ids), dtype=logits.dtype, device=logits.device)

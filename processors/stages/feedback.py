@@ -103,7 +103,6 @@ class Feedback(Processor[P]):
         """Return the numbers [N] of slots [N] after tokens with ln p [N]; -inf for impossible tokens."""
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         self._work_off()
         numbers = self._numbers[rows.slots]
         if rows.drafts.shape[1]:
@@ -141,7 +140,6 @@ class Feedback(Processor[P]):
         return out, total
 
     def _work_off(self) -> None:
-        """Update the numbers by the committed tokens."""
         groups: dict[int, list[_Committed]] = {}
         for one in self._committed:
             groups.setdefault(id(one.applied), []).append(one)
@@ -154,7 +152,6 @@ class Feedback(Processor[P]):
                 self._numbers[slots] = self.follow(self._numbers[slots], found, slots)
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
-        """Set the slot's number to its initial value."""
         self._work_off()
         super().admit(slot, params, request)
         self._numbers = in_slot(self._numbers, slot)
@@ -168,7 +165,6 @@ class Feedback(Processor[P]):
             self._committed.append(_Committed(slot, place.applied, place.chosen(tokens)))
 
     def release(self, slot: int) -> None:
-        """Forget the rows of the slot."""
         self._places.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
@@ -208,11 +204,9 @@ class Mirostat(Feedback[MirostatParams]):
     Params = MirostatParams
 
     def first(self, params: MirostatParams) -> float:
-        """Return the initial mu, 2 tau."""
         return 2 * params.tau
 
     def note(self, number: float) -> str:
-        """Return the note of a row: mu in bits."""
         return f"mu {number:.2f} bits"
 
     def process(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -287,11 +281,9 @@ class AdaptiveP(Feedback[AdaptivePParams]):
     Params = AdaptivePParams
 
     def first(self, params: AdaptivePParams) -> float:
-        """Return the initial average, `target`."""
         return params.target
 
     def note(self, number: float) -> str:
-        """Return the note of a row: the average probability of the drawn tokens."""
         return f"drawn on average {number:.3f}"
 
     def process(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:

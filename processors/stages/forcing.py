@@ -117,23 +117,19 @@ class ScriptStage(Processor[P]):
         """Return the state before the first output token."""
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
-        """Begin the script of a request."""
         super().admit(slot, params, request)
         self._replays[slot] = ScriptReplay(self.script(params, request))
         ends = {*self.env.eos_ids, *request.stop_ids}
         self._ends[slot] = tuple(sorted(token for token in ends if 0 <= token < self.env.vocab_size))
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the script."""
         self._replays[slot].commit(tokens)
 
     def release(self, slot: int) -> None:
-        """Drop the script."""
         self._replays.pop(slot, None)
         self._ends.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the script."""
         super().fork(source, target)
         self._replays[target] = self._replays[source].fork()
         self._ends[target] = self._ends[source]
@@ -164,7 +160,6 @@ class ScriptStage(Processor[P]):
         return logits
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: the stage's text does not come next."""
         return ["the model chooses here"] * len(rows)
 
     def _decide(self, logits: Tensor, rows: Rows) -> None:
@@ -215,7 +210,6 @@ class _Writing(Script):
         return self.rules.before_end and self.place is None
 
     def begun(self) -> _Writing:
-        """Return the state at the beginning of the text."""
         return replace(self, place=0)
 
     def step(self, token: int) -> _Writing:
@@ -242,7 +236,6 @@ class Force(ScriptStage[ForceParams]):
     Params = ForceParams
 
     def script(self, params: ForceParams, request: Admission) -> Script:
-        """Return the state before the first output token."""
         ids = checked(params.ids or spelled(params.text, self.env.vocabulary, "force"), self.env, "force")
         marker, begin = None, None
         if params.at == "text":
@@ -326,7 +319,6 @@ class _Thinking(Script):
         return self.state == "waiting"
 
     def opened(self) -> _Thinking:
-        """Return the state after a start tag."""
         return _Thinking(self.rules, "counting" if self.rules.tokens else "writing", left=self.rules.tokens)
 
     def step(self, token: int) -> _Thinking:
@@ -359,7 +351,6 @@ class ReasoningBudget(ScriptStage[ReasoningBudgetParams]):
     Params = ReasoningBudgetParams
 
     def script(self, params: ReasoningBudgetParams, request: Admission) -> Script:
-        """Return the state before the first output token."""
         vocabulary = self.env.vocabulary
         if vocabulary is None:
             raise TokenError("reasoning_budget looks for texts, but there is no tokenizer.")
@@ -396,11 +387,9 @@ class _Ending(IdStage[EndingP]):
     keeps_faults = True
 
     def listed(self, params: EndingP, request: Admission) -> Iterable[int]:
-        """Return the end-of-text ids."""
         return checked(self.env.eos_ids, self.env, self.name)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ids, filled = self.ids.gather(rows)
         old = logits.gather(1, ids).double()
         return edit(logits, ids, old, torch.where(filled, self._moved(old, rows), old))
@@ -421,12 +410,10 @@ class LengthDecay(_Ending[LengthDecayParams]):
         self._decays = Lists(torch.float64, env.device)
 
     def admit(self, slot: int, params: LengthDecayParams, request: Admission) -> None:
-        """Store the start and the factor."""
         super().admit(slot, params, request)
         self._decays.write(slot, params.decay or (0, 1.0))
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the start and the factor."""
         super().fork(source, target)
         self._decays.copy(source, target)
 
@@ -460,17 +447,14 @@ class LengthBoost(_Ending[LengthBoostParams]):
         self._tails[slot] = self._longer(slot, b"", request.prompt if params.after else ())
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the last bytes by the tokens."""
         if self._texts[slot]:
             self._tails[slot] = self._longer(slot, self._tails[slot], tokens)
 
     def release(self, slot: int) -> None:
-        """Drop the slot."""
         self._texts.pop(slot, None)
         self._tails.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy texts and last bytes."""
         super().fork(source, target)
         self._texts[target], self._tails[target] = self._texts[source], self._tails[source]
 

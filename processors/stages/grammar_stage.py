@@ -158,12 +158,10 @@ class GrammarStage(Processor[GrammarParams]):
         return self._narrowers[name]
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the state of the slot."""
         self._masks.pop(slot, None)
         self._states[slot].commit(tuple(tokens))
 
     def release(self, slot: int) -> None:
-        """Drop the state of the slot."""
         for kept in (self._states, self._backend_of, self._masks):
             kept.pop(slot, None)
 
@@ -241,7 +239,6 @@ class GrammarStage(Processor[GrammarParams]):
         return decided, torch.stack([known[row][steps[row]] for row in decided])
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: no document is open, or any token may follow."""
         self._fill_masks(_longest(rows))
         sizes = [len(self._masks[slot].masks) for slot in rows.host_slots]
         steps = (len(drafts) for drafts in rows.host_drafts)

@@ -59,7 +59,6 @@ class Allowed(IdStage[AllowedParams]):
     Params = AllowedParams
 
     def listed(self, params: AllowedParams, request: Admission) -> Iterable[int]:
-        """Return the allowed ids."""
         return checked(params.ids or (), self.env, "allowed")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
@@ -76,11 +75,9 @@ class Suppress(IdStage[SuppressParams]):
     Params = SuppressParams
 
     def listed(self, params: SuppressParams, request: Admission) -> Iterable[int]:
-        """Return the suppressed ids."""
         return checked(params.ids, self.env, "suppress")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         return mask(logits, *self.ids.gather(rows))
 
 
@@ -95,16 +92,13 @@ class BeginSuppress(IdStage[BeginSuppressParams]):
     Params = BeginSuppressParams
 
     def listed(self, params: BeginSuppressParams, request: Admission) -> Iterable[int]:
-        """Return the suppressed ids."""
         return checked(params.ids, self.env, "begin_suppress")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ids, filled = self.ids.gather(rows)
         return mask(logits, ids, filled & (rows.positions == 0)[:, None])
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: the output has begun."""
         return ["" if position == 0 else "not the first token" for position in rows.positions.tolist()]
 
 
@@ -119,17 +113,14 @@ class MinTokens(IdStage[MinTokensParams]):
     Params = MinTokensParams
 
     def listed(self, params: MinTokensParams, request: Admission) -> Iterable[int]:
-        """Return the end-of-text and stop ids of the request."""
         return checked((*self.env.eos_ids, *request.stop_ids), self.env, "min_tokens")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ids, filled = self.ids.gather(rows)
         early = rows.positions < self.columns.gather("count", rows)
         return mask(logits, ids, filled & early[:, None])
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: the output has enough tokens."""
         counts, positions = self.columns.gather("count", rows).tolist(), rows.positions.tolist()
         pairs = zip(counts, positions, strict=True)
         return [f"{count} tokens are reached" if position >= count else "" for count, position in pairs]
@@ -146,11 +137,9 @@ class IgnoreEos(IdStage[IgnoreEosParams]):
     Params = IgnoreEosParams
 
     def listed(self, params: IgnoreEosParams, request: Admission) -> Iterable[int]:
-        """Return the end-of-text ids; none if the stage is off."""
         return checked(self.env.eos_ids, self.env, "ignore_eos") if params.enabled else ()
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         return mask(logits, *self.ids.gather(rows))
 
 
@@ -165,7 +154,6 @@ class EosAbove(IdStage[EosAboveParams]):
     Params = EosAboveParams
 
     def listed(self, params: EosAboveParams, request: Admission) -> Iterable[int]:
-        """Return the end-of-text ids."""
         return checked(self.env.eos_ids, self.env, "eos_above")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
@@ -181,7 +169,6 @@ class EosAbove(IdStage[EosAboveParams]):
         )
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: no end-of-text id is likely enough."""
         return [f"no end of text above {p:g}" for p in self.columns.exact("p", rows).tolist()]
 
 
@@ -217,7 +204,6 @@ class Ban(Processor[BanParams]):
             rewinder.read_prompt(request.prompt)
 
     def release(self, slot: int) -> None:
-        """Drop the reference to the tables."""
         self._of.pop(slot, None)
         self._rewinders.pop(slot, None)
 
@@ -242,7 +228,6 @@ class Ban(Processor[BanParams]):
         return self._rewinders[slot].settle(tokens, is_final=is_final)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the slot's rewinder, if it has one."""
         if rewinder := self._rewinders.get(slot):
             rewinder.read(tokens)
 
@@ -267,7 +252,6 @@ class Ban(Processor[BanParams]):
         return logits
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: no token completes a banned text."""
         return ["no token completes a banned text"] * len(rows)
 
     @functools.cached_property
@@ -407,7 +391,6 @@ class Rewinder:
 
     @property
     def has_bans(self) -> bool:
-        """Whether any id is banned at a position."""
         return bool(self._bans)
 
     def banned(self, drafts: int) -> set[int]:
@@ -421,7 +404,6 @@ class Rewinder:
         return other
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Advance by certain tokens."""
         for token in tokens:
             self._state = self._step(self._state, token)[0]
         if self._held[: len(tokens)] == tuple(tokens):

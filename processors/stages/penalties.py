@@ -63,7 +63,6 @@ class Penalty(IdStage[PenaltyParams]):
         return exempt_ids(params.exempt, self.env, request, self.name)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ids, counts = self._in_scope(logits.shape[1], rows)
         if not ids.shape[1]:
             return logits
@@ -84,7 +83,6 @@ class Penalty(IdStage[PenaltyParams]):
         return [places(some, prompt) if some else "" for some, prompt in zip(columns, prompts, strict=True)]
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: no token is in scope, or all tokens in scope are exempt or masked."""
         some = self._seen(rows).valid.any(1).tolist()
         return ["the tokens seen are exempt or masked" if any_seen else "no token seen" for any_seen in some]
 
@@ -157,7 +155,6 @@ class Repetition(Penalty):
     Params = RepetitionParams
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         known = self.columns.known
         if known("slope", rows) == {1.0} and known("sustain", rows) == {None}:
             return super().apply(logits, rows)
@@ -175,7 +172,6 @@ class Repetition(Penalty):
         return edit(logits, ids, old, torch.where(spared, old, new))
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """Return the penalised logits."""
         return torch.where(old > 0, old / penalty, old * penalty)
 
     def _faded(self, old: Tensor, distance: Tensor, is_older: Tensor, rows: Rows) -> Tensor:
@@ -205,7 +201,6 @@ class Frequency(Penalty):
     needs_counts = True
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """Return the penalised logits, linear in the count."""
         return old - penalty * counts
 
 
@@ -216,7 +211,6 @@ class Presence(Penalty):
     Params = PresenceParams
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """Return the penalised logits."""
         return old - penalty
 
 
@@ -237,7 +231,6 @@ class Bias(Processor[BiasParams]):
         self.values = Lists(torch.float64, env.device)
 
     def admit(self, slot: int, params: BiasParams, request: Admission) -> None:
-        """Resolve the keys to ids, and store ids and biases."""
         super().admit(slot, params, request)
         values: dict[int, float] = {}
         for key, value in params.bias:
@@ -249,13 +242,11 @@ class Bias(Processor[BiasParams]):
         self.values.write(slot, list(values.values()))
 
     def fork(self, source: int, target: int) -> None:
-        """Copy ids and values."""
         super().fork(source, target)
         self.ids.copy(source, target)
         self.values.copy(source, target)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ids, _ = self.ids.gather(rows)
         bias, _ = self.values.gather(rows)  # both are padded with their last entry, so they agree
         old = logits.gather(1, ids).double()
@@ -279,7 +270,6 @@ class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
     Params = SequenceBiasParams
 
     def tables(self, params: SequenceBiasParams) -> Sequences:
-        """Return the tables of the sequences."""
         return self._built(params.biases)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:

@@ -63,17 +63,14 @@ class _Repeats(Processor[P]):
         self._cuts.admit(slot, request.prompt, exempt=exempt, what=self.name, **self._breakers(params))
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the slot by committed tokens."""
         self._suffixes.commit(slot, tokens)
         self._cuts.commit(slot, tokens)
 
     def release(self, slot: int) -> None:
-        """Drop the slot."""
         self._suffixes.release(slot)
         self._cuts.release(slot)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the slot's state."""
         super().fork(source, target)
         self._suffixes.copy(source, target)
         self._cuts.copy(source, target)
@@ -113,7 +110,6 @@ class _Repeats(Processor[P]):
         return text if penalty == math.inf else f"{text}: -{penalty:.3g}"
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: no repetition."""
         return ["no tail repeats"] * len(rows)
 
     @abstractmethod
@@ -287,19 +283,16 @@ class Cuts:
         self._rules[slot], self._places[slot] = rule, self._begun(rule, prompt)
 
     def commit(self, slot: int, tokens: Iterable[int]) -> None:
-        """Advance the slot by committed tokens."""
         rule, place = self._rules[slot], self._places[slot]
         for token in tokens:
             place = self._next(rule, place, token)
         self._places[slot] = place
 
     def release(self, slot: int) -> None:
-        """Drop the slot."""
         self._rules.pop(slot, None)
         self._places.pop(slot, None)
 
     def copy(self, source: int, target: int) -> None:
-        """Copy one slot to another."""
         self._rules[target], self._places[target] = self._rules[source], self._places[source]
 
     def num_since(self, rows: Rows) -> Tensor:
@@ -394,7 +387,6 @@ class Suffixes:
         self._texts: dict[int, list[int]] = {}  # texts whose lengths were not requested yet
 
     def admit(self, slot: int, prompt: Sequence[int]) -> None:
-        """Begin with the prompt of a request."""
         self.release(slot)
         self._texts[slot] = list(prompt)
 
@@ -404,12 +396,10 @@ class Suffixes:
             self._texts[slot] += tokens
 
     def release(self, slot: int) -> None:
-        """Drop the slot."""
         self._known.pop(slot, None)
         self._texts.pop(slot, None)
 
     def copy(self, source: int, target: int) -> None:
-        """Copy one slot to another."""
         self.release(target)
         if source in self._texts:
             self._texts[target] = list(self._texts[source])

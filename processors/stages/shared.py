@@ -99,7 +99,6 @@ class Lists:
         self._numbers: dict[int, Tensor] = {}
 
     def write(self, slot: int, numbers: Sequence[float]) -> None:
-        """Replace the slot's list."""
         self._reserve(slot, len(numbers))
         padded = torch.zeros(self._values.shape[1], dtype=self._values.dtype)
         own = self._numbers[slot] = torch.tensor(numbers, dtype=padded.dtype)
@@ -111,7 +110,6 @@ class Lists:
         self._sizes[slot] = len(numbers)
 
     def copy(self, source: int, target: int) -> None:
-        """Copy the list of one slot to another."""
         self._reserve(target, 1)
         self._values[target] = self._values[source]
         self._filled[target] = self._filled[source]
@@ -151,12 +149,10 @@ class IdStage(Processor[P]):
         """Return the ids of a request. TokenError for an id outside the vocabulary."""
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
-        """Store the ids of the request."""
         super().admit(slot, params, request)
         self.ids.write(slot, sorted(set(self.listed(params, request))))
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the ids."""
         super().fork(source, target)
         self.ids.copy(source, target)
 
@@ -188,11 +184,9 @@ class TableStage(Processor[TableP], Generic[TableP, T]):
         self._of[slot] = self._known(params)
 
     def release(self, slot: int) -> None:
-        """Drop the reference to the tables."""
         self._of.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Share the tables."""
         super().fork(source, target)
         self._of[target] = self._of[source]
 

@@ -65,7 +65,6 @@ class _Threshold(Processor[P]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
         threshold = torch.minimum(peak + self._below_peak(logits, peak, rows), peak)
         return keep_above(logits, rounded_up(threshold), self.columns, rows)
@@ -216,7 +215,6 @@ class MinK(Processor[MinKParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ranked = enough_best(logits)
         least = of_row(_least, logits, ranked).double()
         (threshold,) = settled(_cliff, logits, ranked, least, self.columns.exact("tau", rows)[:, None])
@@ -236,7 +234,6 @@ class Typical(Processor[TypicalParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
         ranked = enough_best(logits)
         sums = of_row(total_and_entropy, logits, ranked, peak)
@@ -259,7 +256,6 @@ class Tfs(Processor[TfsParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         if logits.shape[1] < 3:
             return logits
         z = self.columns.exact("z", rows)[:, None]
@@ -359,7 +355,6 @@ class _Varying(Processor[VaryingP]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
         parts = row_parts(logits)
         found = torch.cat([_entropy_and_count(logits[part], peak[part].double()) for part in parts])
@@ -427,7 +422,6 @@ class Smoothing(Processor[SmoothingParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
         factor, curve = (self.columns.exact(name, rows)[:, None] for name in ("factor", "curve"))
         square, cube = (3 - curve) / 2, (curve - 1) / 2

@@ -40,7 +40,6 @@ class Temperature(Processor[TemperatureParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         # The lower bound of T is the smallest normal float32. A smaller T would matter only for logits that
         # differ by less than the float32 spacing near 1.
         temperature = self.columns.exact("temperature", rows).clamp(torch.finfo(torch.float32).tiny, HIGHEST)
@@ -87,7 +86,6 @@ class TopK(Processor[TopKParams]):
         return drop_below(logits, threshold, torch.where(keep_ties, logits.shape[1], room))
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: at most k tokens are left."""
         return [f"{count} tokens or fewer are left" for count in self.columns.gather("k", rows).tolist()]
 
 
@@ -191,7 +189,6 @@ class _Options(NamedTuple):
     has_exempt: Tensor
 
     def at(self, index: Tensor | slice) -> _Options:
-        """Return the options of some rows."""
         return _Options(*(column[index] for column in self))
 
 

@@ -70,11 +70,9 @@ class Kgw(Processor[KgwParams]):
         self._last[slot] = request.prompt[-params.width :]
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Append the tokens to the context."""
         self._last[slot] = (*self._last[slot], *tokens)[-self._green[slot].params.width :]
 
     def release(self, slot: int) -> None:
-        """Drop the context."""
         self._green.pop(slot, None)
         self._last.pop(slot, None)
 
@@ -152,7 +150,6 @@ class SynthId(TableStage[SynthIdParams, Tournament]):
     keeps_faults = True
 
     def tables(self, params: SynthIdParams) -> Tournament:
-        """Return the table of the keys."""
         return Tournament(params, self.env.device)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:

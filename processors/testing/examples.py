@@ -344,12 +344,10 @@ class ToyVocabulary:
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids."""
         return len(self._token_bytes)
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids of special tokens."""
         return frozenset(range(len(_SPECIAL)))
 
     @property
