@@ -54,9 +54,9 @@ class Tail:
     def of(cls, stages: Mapping[str, Processor[Any]], rows: Rows) -> Tail | None:
         """Return the tail of these stages on these rows; None if their values cannot be fused."""
         known = {
-            f"{stage}.{field.name}": one.columns.known(field.name, rows)
-            for stage, one in stages.items()
-            for field in one.Params.own_fields()
+            f"{stage}.{field.name}": ones.columns.known(field.name, rows)
+            for stage, ones in stages.items()
+            for field in ones.Params.own_fields()
         }
         if not all(_LIMITS.get(key, _are_equal)(values) for key, values in known.items()):
             return None
@@ -64,12 +64,12 @@ class Tail:
             name: stage.columns.exact(stage.Params.main(), rows)[:, None] for name, stage in stages.items()
         }
         heat, min_p = columns.get("temperature"), columns.get("min_p")
-        one = torch.ones(len(rows), 1, dtype=torch.float64)
+        ones = torch.ones(len(rows), 1, dtype=torch.float64)
         return cls(
-            scale=(LOG2_E / (one if heat is None else heat)).float(),
+            scale=(LOG2_E / (ones if heat is None else heat)).float(),
             temperature=None if heat is None else heat.float().numpy(),
             min_p=min_p,
-            least_kept=None if min_p is None else least_kept(torch.zeros_like(one), min_p).numpy(),
+            least_kept=None if min_p is None else least_kept(torch.zeros_like(ones), min_p).numpy(),
             top_k=columns["top_k"].numpy() if "top_k" in columns else None,
             top_p=columns["top_p"].numpy() if "top_p" in columns else None,
             most_k=max(known.get("top_k.k", {0})),
@@ -85,7 +85,9 @@ class Tail:
     def at(self, index: _Array | slice) -> Tail:
         names = ("scale", "temperature", "min_p", "least_kept", "top_k", "top_p")
         columns = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: one[index] for name, one in columns.items() if one is not None})
+        return replace(
+            self, **{name: column[index] for name, column in columns.items() if column is not None}
+        )
 
     def cooled(self, logits: _Array, peak: _Array) -> _Array:
         """Return (logits - peak) / temperature for logits [A, N], peaks [A, 1]; logits without a temperature.
@@ -255,8 +257,8 @@ def _choose_among(count: int, rows: _Rows, tail: Tail) -> FusedChoice:
     scores = values[:, :longest] + _noise(rows, Stream.TOKEN, ids[:, :longest])
     if len(length) > 1:
         scores[np.arange(longest) >= length] = -math.inf
-    place, is_ahead = _best(scores, _LEAD)
-    return _settled(ids[row[:, 0], place], is_certain & is_ahead, peak)
+    column, is_ahead = _best(scores, _LEAD)
+    return _settled(ids[row[:, 0], column], is_certain & is_ahead, peak)
 
 
 def _choose_in_parts(rows: _Rows, tail: Tail) -> FusedChoice:
@@ -285,8 +287,8 @@ def _choose_among_all(rows: _Rows, tail: Tail) -> FusedChoice:
         scores = _sparse_scores(values, is_kept, rows)
     else:
         scores = _noise(rows, Stream.TOKEN, _ids(values.shape[1])) + np.where(is_kept, values, _LEAST)
-    place, is_ahead = _best(scores, _LEAD)
-    return _settled(place, is_certain & is_ahead, peak)
+    column, is_ahead = _best(scores, _LEAD)
+    return _settled(column, is_certain & is_ahead, peak)
 
 
 def _sparse_scores(values: _FusedArray, is_kept: _FusedArray, rows: _Rows) -> _FusedArray:
@@ -310,8 +312,8 @@ def _choose_among_many(rows: _Rows, tail: Tail) -> FusedChoice:
         tokens, uncertain = _choose_in_blocks(rows._replace(logits=left), tail)
         return FusedChoice(tokens, uncertain if is_certain.all() else np.arange(1))
     ids = is_kept.nonzero()[1][None]
-    place, is_ahead = _best(values[:, ids[0]] + _noise(rows, Stream.TOKEN, ids), _LEAD)
-    return _settled(ids[0, place], is_certain & is_ahead, peak)
+    column, is_ahead = _best(values[:, ids[0]] + _noise(rows, Stream.TOKEN, ids), _LEAD)
+    return _settled(ids[0, column], is_certain & is_ahead, peak)
 
 
 def _kept(values: _FusedArray, tail: Tail) -> tuple[_FusedArray, _FusedArray]:
@@ -354,8 +356,8 @@ def _choose_in_blocks(rows: _Rows, tail: Tail) -> FusedChoice:
     scores = tail.cooled(inside, peak) + _noise(rows, Stream.TOKEN, ids)
     if beyond > 0:
         scores[ids >= logits.shape[1]] = -math.inf
-    place, is_first = _best(scores, _LEAD)
-    return _settled(ids[row, place], is_ahead & is_first & _has_many(rows.logits), peak)
+    column, is_first = _best(scores, _LEAD)
+    return _settled(ids[row, column], is_ahead & is_first & _has_many(rows.logits), peak)
 
 
 def _has_many(logits: Tensor) -> _FusedArray:
@@ -374,10 +376,10 @@ def _best(scores: _FusedArray, lead: float) -> tuple[_FusedArray, _FusedArray]:
 
     The best scores are overwritten with -inf.
     """
-    place, row = scores.argmax(1), _ids(len(scores))[0]
-    best = scores[row, place]
-    scores[row, place] = -math.inf
-    return place, (best - scores.max(1) > lead)[:, None]
+    column, row = scores.argmax(1), _ids(len(scores))[0]
+    best = scores[row, column]
+    scores[row, column] = -math.inf
+    return column, (best - scores.max(1) > lead)[:, None]
 
 
 def _settled(tokens: _FusedArray, is_certain: _FusedArray, peak: _FusedArray) -> FusedChoice:

@@ -42,13 +42,13 @@ class StageCall:
     def key(self) -> Key:
         return self.stage, self.turn
 
+    def rows(self, count: int) -> Sequence[int]:
+        """Return the indices of the active rows, of `count` rows."""
+        return range(count) if self.places is None else self.places
 
-@dataclass(frozen=True, slots=True)
-class _Program:
-    """The stage calls of a step, and the subset whose stages override `prepare`."""
 
-    calls: tuple[StageCall, ...]
-    preparing: tuple[StageCall, ...]
+# The stage calls of a step, and the subset whose stages override `prepare`.
+_Program = tuple[tuple[StageCall, ...], tuple[StageCall, ...]]
 
 
 class Pipeline:
@@ -105,8 +105,9 @@ class Pipeline:
         self._picks[slot] = picks
         for hooks, name in ((self._committing, "commit"), (self._previewing, "preview")):
             hooks.pop(slot, None)
-            if found := tuple([s for s in stages if getattr(type(s), name) is not getattr(Processor, name)]):
-                hooks[slot] = found
+            base = getattr(Processor, name)
+            if overriding := tuple([stage for stage in stages if getattr(type(stage), name) is not base]):
+                hooks[slot] = overriding
         self.withholding.pop(slot, None)
         for stage in stages:
             if stage.withholds(slot):
@@ -142,7 +143,7 @@ class Pipeline:
 
     def prepare(self, rows: Rows) -> Rows:
         """Run `prepare` of the stages before the forward pass. Return the rows with forced drafts marked."""
-        for call in self._planned(rows).preparing:
+        for call in self._planned(rows)[1]:
             active = rows if call.places is None else rows.select(call.places)
             forced = self.stage(*call.key).prepare(active)
             if forced is not None:
@@ -152,17 +153,17 @@ class Pipeline:
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         """Return the grammar status after each of these tokens; () for a slot without a grammar."""
         for stage in self._previewing.get(slot, ()):
-            if found := stage.preview(slot, tokens):
-                return found
+            if statuses := stage.preview(slot, tokens):
+                return statuses
         return ()
 
     def predicted(self, slot: int, noise: Noise | None = None) -> tuple[tuple[int, float], ...]:
         """Return the first non-empty `Processor.predicted` among the slot's stages; () if there is none."""
-        return next(filter(None, (one.predicted(slot, noise) for one in self._of_slot(slot))), ())
+        return next(filter(None, (stage.predicted(slot, noise) for stage in self._of_slot(slot))), ())
 
     def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """Return the first non-empty `Processor.completion` among the slot's stages; () if there is none."""
-        return next(filter(None, (one.completion(slot, tokens) for one in self._of_slot(slot))), ())
+        return next(filter(None, (stage.completion(slot, tokens) for stage in self._of_slot(slot))), ())
 
     def sequential(self, slot: int) -> str:
         """Return the name of a sequential stage in the slot's chain; "" if there is none.
@@ -188,6 +189,10 @@ class Pipeline:
             return ()
         return self._picks[slot].left_out(self._conditions.hold(slot, drafts))
 
+    def may_fuse(self, name: str, names: Sequence[str]) -> bool:
+        """Whether a stage is one of the built-in stages `names`."""
+        return name in names and self.registry.is_builtin(name)
+
     def run_stepwise(self, name: str) -> None:
         """Treat this stage as sequential from now on, whatever its class declares."""
         self._forced_sequential.add(name)
@@ -195,11 +200,10 @@ class Pipeline:
     def stage(self, name: str, turn: int = 0) -> Processor[Any]:
         """Return the instance of a stage with this turn, built on first use."""
         if (name, turn) not in self._stages:
-            found = self.registry.load(name)
-            is_ours = self.registry.is_builtin(name)
-            built = found(self.env) if is_ours else ForeignStage(found, self.env, self.notices)
-            built.notices = self.notices
-            self._stages[name, turn] = built
+            cls, is_ours = self.registry.load(name), self.registry.is_builtin(name)
+            stage = cls(self.env) if is_ours else ForeignStage(cls, self.env, self.notices)
+            stage.notices = self.notices
+            self._stages[name, turn] = stage
         return self._stages[name, turn]
 
     def __call__(self, logits: Tensor, rows: Rows, seen: Seen | None = None) -> Tensor:
@@ -215,9 +219,8 @@ class Pipeline:
         work, tops = logits.to(torch.float32, copy=bool(calls)), list[Tensor]()
         for call in calls:
             if call.looks_first:
-                tops.append(
-                    work.amax(dim=-1).clamp_(min=0)
-                )  # amax propagates NaN; a fully masked row is not a fault
+                # amax propagates NaN; a fully masked row is not a fault
+                tops.append(work.amax(dim=-1).clamp_(min=0))
             work = self._run(call, work, rows)
             if seen is not None:
                 seen(call.stage, work)
@@ -240,18 +243,18 @@ class Pipeline:
 
     def program(self, rows: Rows) -> tuple[StageCall, ...]:
         """Return the calls of a step. The object stays the same until a slot or a condition changes."""
-        return self._planned(rows).calls
+        return self._planned(rows)[0]
 
     def _planned(self, rows: Rows) -> _Program:
         key = self._state_of(rows) if self._conditions.slots else rows.host_slots
-        found = self._programs.get(key)
-        if found is None:
+        program = self._programs.get(key)
+        if program is None:
             if len(self._programs) > 64:
                 self._programs.clear()
             calls = self._plan(rows)
-            found = _Program(calls, tuple(call for call in calls if self.stage(*call.key).prepares))
-            self._programs[key] = found
-        return found
+            program = calls, tuple(call for call in calls if self.stage(*call.key).prepares)
+            self._programs[key] = program
+        return program
 
     def _state_of(self, rows: Rows) -> tuple[Any, ...]:
         """Return the slots of the rows, and for each slot with conditions which of them hold."""
@@ -280,11 +283,10 @@ class Pipeline:
                 for index in places:
                     if name in turns[index]:
                         active.setdefault(turns[index][name], []).append(index)
-                for turn, found in sorted(active.items()):
+                for turn, indices in sorted(active.items()):
                     looks = may_have_faults and not self.stage(name, turn).keeps_faults
-                    calls.append(
-                        StageCall(name, None if len(found) == len(rows) else tuple(found), looks, turn)
-                    )
+                    acting = None if len(indices) == len(rows) else tuple(indices)
+                    calls.append(StageCall(name, acting, looks, turn))
                     may_have_faults = (may_have_faults and not looks) or not self.registry.is_builtin(name)
         return tuple(calls)
 
@@ -389,12 +391,14 @@ class _Rules:
 
     def next(self, state: _State, token: int) -> _State:
         """Return the state after one more token."""
-        tags = [watch.next(one, token) for watch, one in zip(self._tags, state.tags, strict=True)]
-        afters = [watch.next(one, token) for watch, one in zip(self._afters, state.afters, strict=True)]
+        tags = [watch.next(watched, token) for watch, watched in zip(self._tags, state.tags, strict=True)]
+        afters = [
+            watch.next(watched, token) for watch, watched in zip(self._afters, state.afters, strict=True)
+        ]
         documents = list[JsonState]()
-        for watch, text, one in zip(self._documents, self._paths, state.documents, strict=True):
+        for watch, text, watched in zip(self._documents, self._paths, state.documents, strict=True):
             begun = afters[self._texts.index(text)]
-            documents.append(watch.next(one, begun.rest) if begun.is_over else one)
+            documents.append(watch.next(watched, begun.rest) if begun.is_over else watched)
         return _State(state.length + 1, tuple(tags), tuple(afters), tuple(documents))
 
     def hold(self, state: _State) -> tuple[bool, ...]:
@@ -412,8 +416,8 @@ class _Rules:
             return not when.after or state.afters[self._texts.index(when.after)].is_over
         begun = state.afters[self._texts.index(when.after)]
         number = list(self._paths).index(when.after)
-        place = self._paths[when.after].index(when.path)
-        return begun.is_over and self._documents[number].holds(state.documents[number], place)
+        path_index = self._paths[when.after].index(when.path)
+        return begun.is_over and self._documents[number].holds(state.documents[number], path_index)
 
     def _is_inside(self, tags: Tags, state: _State) -> bool:
         return state.tags[self._pairs.index(tags)].is_inside
@@ -492,8 +496,8 @@ class TextSpelling:
 
     def of(self, token: int) -> bytes:
         """Return the bytes of a token; b"" for an id that the tokenizer lacks."""
-        if found := self._special.get(token):
-            return found
+        if data := self._special.get(token):
+            return data
         return self._bytes[token] if 0 <= token < len(self._bytes) else b""
 
     def ends(self, prompt: Sequence[int], text: bytes) -> bool:

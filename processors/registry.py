@@ -13,8 +13,6 @@ from processors.errors import ChainError, UnknownStage
 if TYPE_CHECKING:
     from processors.base import Processor
 
-__all__ = ["Registry", "builtin_registry", "twice"]
-
 
 class Registry:
     """An ordered set of stages. Default order: by phase, then by registration."""

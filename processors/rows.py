@@ -12,8 +12,6 @@ from torch import Tensor
 from processors.graphs import upload, upload_ints
 from processors.history import History
 
-__all__ = ["Rows", "Visible"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visible:

@@ -88,9 +88,8 @@ def ban(logits: list[float], params: BanParams, view: View) -> list[float]:
     for token in range(len(logits)):
         added = view.text([token]).lower() if params.ignore_case else view.text([token])
         for text in texts:
-            start = max(
-                0, len(before) - len(text) + 1
-            )  # at most len(text) - 1 bytes of the text come before the token
+            # At most len(text) - 1 bytes of the text come before the token.
+            start = max(0, len(before) - len(text) + 1)
             if text in before[start:] + added:
                 gone.append(token)
     return masked(logits, gone)
@@ -202,8 +201,8 @@ def repetition(logits: list[float], params: RepetitionParams, view: View) -> lis
     recent = scoped(params, view)
     new = list(logits)
     for token in occurrences(params, view):
-        place = max(index for index, other in enumerate(recent) if other == token)
-        is_older, behind = place < len(recent) // 2, len(recent) - place
+        latest = max(index for index, other in enumerate(recent) if other == token)
+        is_older, behind = latest < len(recent) // 2, len(recent) - latest
         penalty = params.penalty
         if is_older and penalty > 1:
             penalty = 1 + (penalty - 1) * params.slope
@@ -409,8 +408,8 @@ def force(logits: list[float], params: ForceParams, view: View) -> list[float]:
         "id": _first(view.output, lambda n: view.output[n - 1 : n] == (params.after_id,)),
         "text": _first(view.output, lambda n: _has(view.output[:n], params.after, view)),
     }[params.at]
-    place = len(view.output) - begin
-    return _only(logits, ids[place]) if 0 <= place < len(ids) else logits
+    offset = len(view.output) - begin
+    return _only(logits, ids[offset]) if 0 <= offset < len(ids) else logits
 
 
 def reasoning_budget(logits: list[float], params: ReasoningBudgetParams, view: View) -> list[float]:
@@ -468,7 +467,7 @@ def _is_whole(text: bytes) -> bool:
     return True
 
 
-_MOST = 1e200
+_MAX_FACTOR = 1e200
 
 
 def length_decay(logits: list[float], params: LengthDecayParams, view: View) -> list[float]:
@@ -499,9 +498,9 @@ def length_boost(logits: list[float], params: LengthBoostParams, view: View) -> 
 
 def _power(base: float, exponent: float) -> float:
     try:
-        return min(math.pow(base, exponent), _MOST)
+        return min(math.pow(base, exponent), _MAX_FACTOR)
     except OverflowError:
-        return _MOST
+        return _MAX_FACTOR
 
 
 _Params = NoRepeatNgramParams | DryParams | LzParams
@@ -527,11 +526,11 @@ def _copies(params: _Params, view: View, limit: int) -> Iterator[tuple[int, int,
     end = len(view.prompt) if params.scope == "prompt" else len(text)
     if params.window is not None:
         start = max(start, end - params.window)
-    for place in range(start, end):
+    for column in range(start, end):
         same = 0
-        while same < min(limit, place - start) and text[place - 1 - same] == text[-1 - same]:
+        while same < min(limit, column - start) and text[column - 1 - same] == text[-1 - same]:
             same += 1
-        yield text[place], same, place - start, len(text) - place
+        yield text[column], same, column - start, len(text) - column
 
 
 def no_repeat_ngram(logits: list[float], params: NoRepeatNgramParams, view: View) -> list[float]:
@@ -558,11 +557,11 @@ def dry(logits: list[float], params: DryParams, view: View) -> list[float]:
         if same >= params.allowed and before and token not in spared:
             lengths.setdefault(token, []).append(same)
     longest = max(map(max, lengths.values()), default=0)
-    most = math.floor(88.7228391 / math.log(params.base)) if params.base > 1 else math.inf
+    most_exponent = math.floor(88.7228391 / math.log(params.base)) if params.base > 1 else math.inf
     new = list(logits)
-    for token, found in lengths.items():
-        count = 1 if params.matches == "max" else Counter(found)[longest]
-        penalty = params.multiplier * params.base ** min(max(found) - params.allowed, most)
+    for token, counts in lengths.items():
+        count = 1 if params.matches == "max" else Counter(counts)[longest]
+        penalty = params.multiplier * params.base ** min(max(counts) - params.allowed, most_exponent)
         new[token] = finite(logits[token], logits[token] - penalty * count)
     return new
 
@@ -571,19 +570,19 @@ def lz(logits: list[float], params: LzParams, view: View) -> list[float]:
     """x = x - strength * (log2 V - bits of the cheapest code of the token)."""
     spared = exempt(params.exempt, view)
     limit = _since(view.prompt + view.output, (), spared, view)
-    most = math.log2(len(logits))
+    width_bits = math.log2(len(logits))
     bits: dict[int, float] = {}
     for token, same, _, distance in _copies(params, view, limit):
         size = min(same, params.length) + 1
-        bits[token] = min(bits.get(token, most), (math.log2(distance + 1) + math.log2(size)) / size)
+        bits[token] = min(bits.get(token, width_bits), (math.log2(distance + 1) + math.log2(size)) / size)
     new = list(logits)
     for token, cost in bits.items():
         if token not in spared:
-            new[token] = finite(logits[token], logits[token] - params.strength * (most - cost))
+            new[token] = finite(logits[token], logits[token] - params.strength * (width_bits - cost))
     return new
 
 
-_TWINS = (
+_TWINS: tuple[Callable[..., list[float]], ...] = (
     *(tail, allowed, suppress, ban, min_tokens, ignore_eos, grammar, begin_suppress, eos_above),
     *(force, reasoning_budget, bias, sequence_bias, repetition, frequency, presence),
     *(length_decay, length_boost, no_repeat_ngram, dry, lz),

@@ -13,6 +13,8 @@ from processors.params import MOST, Params, Phase, StageSpec, param
 Scope = Literal["prompt", "output", "both"]
 SequenceKey = int | tuple[int, ...] | str  # an id, several, or a text
 
+_SPARED = "Never penalised and never counted: special, stop, eos, newline, ids, texts of one token."
+
 
 @dataclass(frozen=True, slots=True)
 class BiasParams(Params):
@@ -47,12 +49,7 @@ class PenaltyParams(Params):
         None, "Only the last this many tokens of the scope count; null is all.", ge=1, le=MOST,
         hint="null means all tokens; leave the penalty at its default to switch it off.",
     )  # fmt: skip
-    exempt: tuple[int | str, ...] = param(
-        (),
-        "Never penalised and never counted: special, stop, eos, newline, ids, texts of one token.",
-        ge=0,
-        le=MOST,
-    )
+    exempt: tuple[int | str, ...] = param((), _SPARED, ge=0, le=MOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,7 @@ class RepetitionParams(PenaltyParams):
         1.0, "Above 1 makes tokens seen before less likely, below 1 more likely.", gt=0, hint="1.0 means off."
     )
     scope: Scope = param("both", "Which tokens count: prompt, output or both.")
-    exempt: tuple[int | str, ...] = param(
-        ("special",),
-        "Never penalised and never counted: special, stop, eos, newline, ids, texts of one token.",
-        ge=0,
-        le=MOST,
-    )
+    exempt: tuple[int | str, ...] = param(("special",), _SPARED, ge=0, le=MOST)
     slope: float = param(
         1.0, "Share of a penalty above 1 that tokens have which are seen in the older half only.", ge=0
     )
@@ -96,7 +88,6 @@ class PresenceParams(PenaltyParams):
 
 
 BREAKER_LIMIT = 1024  # bytes of all breakers; the text of each token is searched for all of them
-
 
 _SCOPE = "Where the earlier occurrence lies: prompt, output or both."
 _WINDOW = "Only the last this many tokens of the scope count; null is all."

@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Processor
+from processors.base import Admission, P, Processor
 from processors.catalog import Phase
 from processors.catalog.truncation import (
     DynamicTemperatureParams,
@@ -38,7 +38,6 @@ from processors.kernels.operations import (
     row_sums,
     stable_order,
 )
-from processors.params import Params
 from processors.rows import Rows
 from processors.stages.shared import HIGHEST, LOWEST
 from processors.stages.truncation import (
@@ -54,7 +53,6 @@ from processors.stages.truncation import (
     total_mass,
 )
 
-P = TypeVar("P", bound=Params)
 _FAR = -800.0  # exp of it is negligible beside 1 in float64
 
 
@@ -141,8 +139,8 @@ def _by_parts(sums: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> 
     return torch.cat([sums(logits[part], *(column[part] for column in columns)) for part in parts])
 
 
-def _columns(found: Tensor) -> list[Tensor]:
-    return [found[:, place : place + 1] for place in range(found.shape[1])]
+def _columns(table: Tensor) -> list[Tensor]:
+    return [table[:, column : column + 1] for column in range(table.shape[1])]
 
 
 def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
@@ -279,10 +277,10 @@ def _cliff(ranked: Tensor, least: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     least and tau [A, 1]. Logits not in `ranked` [A, N] lie between its last value and `least`, which bounds
     their steepest fall.
     """
-    values, place = ranked.double(), _places(ranked) + 1
+    values, rank = ranked.double(), _places(ranked) + 1
     extent = values[:, :1] - least + _STEEP
     after = torch.nn.functional.pad(values[:, 1:], (0, 1), value=-math.inf)
-    falls = torch.where(after > -math.inf, (values - after) / (place * extent), -1.0)
+    falls = torch.where(after > -math.inf, (values - after) / (rank * extent), -1.0)
     steepest, at = falls.max(1, keepdim=True)
     size = ranked.shape[1]
     share = (tau / extent).nan_to_num(0.0).clamp(max=size + 1).long()
@@ -336,11 +334,11 @@ def _bent(ranked: Tensor, z: Tensor, is_kobold: Tensor, keep: Tensor) -> tuple[T
     total = sums[:, -1:]
     behind = masses[:, -2:].sum(1, keepdim=True)
     count = (sums <= z * total).sum(1, keepdim=True)
-    most = (sums <= z * (total + behind)).sum(1, keepdim=True)
+    most_count = (sums <= z * (total + behind)).sum(1, keepdim=True)
     is_bent = total > 0
     kept = torch.where(is_kobold, count, count + 1).maximum(keep)
     kept = torch.where(is_bent, kept, ranked.shape[1])
-    is_certain = is_bent & (count == most) & (kept <= ranked.shape[1])
+    is_certain = is_bent & (count == most_count) & (kept <= ranked.shape[1])
     return is_certain | (ranked[:, -1:] == -math.inf), *cut(ranked, kept)
 
 

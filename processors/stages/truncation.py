@@ -131,10 +131,10 @@ class MinP(Processor[MinPParams]):
 
 def keep_above(logits: Tensor, threshold: Tensor, columns: Columns, rows: Rows) -> Tensor:
     """Mask logits [A, V] below the threshold [A, 1], except the `keep` largest (a field of `columns`)."""
-    most = max(columns.known("keep", rows))
-    if most == 1:
+    largest_keep = max(columns.known("keep", rows))
+    if largest_keep == 1:
         return drop_below(logits, threshold)
-    last, room = cut(best(logits, most), columns.gather("keep", rows)[:, None])
+    last, room = cut(best(logits, largest_keep), columns.gather("keep", rows)[:, None])
     room = torch.where(last < threshold, room, logits.shape[1])
     return drop_below(logits, torch.minimum(threshold, last), room)
 
@@ -335,13 +335,13 @@ def of_row(sums: Callable[..., Tensor], logits: Tensor, ranked: Tensor, *columns
     """
     if logits.device.type != "cpu":
         return sums(logits, *columns)
-    found = sums(ranked, *columns)
+    results = sums(ranked, *columns)
     if ranked.shape[1] < logits.shape[1]:
         at = (ranked[:, -1] > -math.inf).nonzero().squeeze(1)
         for part in row_parts(logits, len(at)):
             some = at[part]
-            found[some] = sums(logits[some], *(column[some] for column in columns))
-    return found
+            results[some] = sums(logits[some], *(column[some] for column in columns))
+    return results
 
 
 def settled(
@@ -352,7 +352,7 @@ def settled(
     The first result says whether the other results are certain. Uncertain rows are decided again with more of
     their largest values, in the end with all.
     """
-    is_certain, *found = decide(ranked, *columns)
+    is_certain, *results = decide(ranked, *columns)
     width = logits.shape[1]
     if ranked.shape[1] < width:
         at = is_certain.logical_not().squeeze(1).nonzero().squeeze(1)
@@ -361,9 +361,9 @@ def settled(
             some = at[part]
             few, theirs = logits[some], [column[some] for column in columns]
             more = settled(decide, few, best(few, count), *theirs)
-            for have, new in zip(found, more, strict=True):
+            for have, new in zip(results, more, strict=True):
                 have[some] = new
-    return tuple(found)
+    return tuple(results)
 
 
 def cut(ranked: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:

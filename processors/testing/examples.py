@@ -63,8 +63,8 @@ from processors.errors import ParamError
 from processors.params import Params, Secret, describe
 
 
-def _choice(*texts: str, **rest: Any) -> GrammarParams:
-    return GrammarParams(json.dumps(texts), kind="choice", backend="trie", **rest)
+def _choice(*texts: str, **options: Any) -> GrammarParams:
+    return GrammarParams(json.dumps(texts), kind="choice", backend="trie", **options)
 
 
 _KEY = Secret(15485863)
@@ -287,10 +287,10 @@ def examples(params: type[Params]) -> tuple[Params, ...]:
         if name not in main
         for value in values
     ]
-    found = tuple(dict.fromkeys([*on, *filter(None, others)]))
-    if not found:
+    guessed = tuple(dict.fromkeys([*on, *filter(None, others)]))
+    if not guessed:
         raise ParamError(f"No example of {params.__name__} could be guessed. Pass params=[...].")
-    return found
+    return guessed
 
 
 def _built(params: type[Params], values: dict[str, Any]) -> Params | None:
