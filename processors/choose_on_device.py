@@ -11,13 +11,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from processors.chooser import FUSED, MOST_PLANS, Program
 from processors.grammar.grammar_backend import forbid, pack, words
 from processors.graphs import Graphs, StaticInputs, copy_to, upload
 from processors.kernels.choice import NUM_EDITS, Edit, Listed, Turn
 from processors.kernels.choice.choose_rows import Edits, Given, Kind, choose, mark, processed_logits
 from processors.kernels.choice.tables import Control, without_stages
-from processors.pipeline import Pipeline, Seen, StageCall
+from processors.pipeline import FUSED, MOST_PLANS, Pipeline, Program, Seen, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.stages.grammar_stage import GrammarStage

@@ -13,17 +13,13 @@ from torch import Tensor
 from processors.catalog import Draw
 from processors.chain import Key
 from processors.graphs import Graphs, upload
-from processors.pipeline import Pipeline, Seen, StageCall
+from processors.pipeline import FUSED, MOST_PLANS, Pipeline, Program, Seen
 from processors.rows import Rows
 from processors.sampler import Sampler
 
 if TYPE_CHECKING:
     from processors.choose_on_device import DeviceChoice
     from processors.fused import Tail
-
-FUSED = ("temperature", "min_p", "top_k", "top_p")  # stages that may be fused with the draw, in default order
-MOST_PLANS = 16  # plans of programs that are kept
-Program = tuple[StageCall, ...]
 
 
 def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:

@@ -369,9 +369,11 @@ class Secret:
         try:
             values = (numbers,) if isinstance(numbers, int) else tuple(numbers)
         except TypeError:
-            raise _refused() from None
+            values = ()
         if not values or not all(type(number) is int and 0 <= number <= MOST_KEY for number in values):
-            raise _refused()
+            raise ParamError(
+                f"is no key, but has to be a whole number from 0 to {MOST_KEY}, or a list of such."
+            )
         object.__setattr__(self, "_numbers", values)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
@@ -406,7 +408,3 @@ def fingerprint_of(content: bytes) -> str:
     """Return 32 bits of a slow hash as text. The same content has the same fingerprint everywhere."""
     digest = hashlib.scrypt(content, salt=_SALT, n=_COST, r=8, p=1, dklen=4)
     return f"#{digest.hex()}"
-
-
-def _refused() -> ParamError:
-    return ParamError(f"is no key, but has to be a whole number from 0 to {MOST_KEY}, or a list of such.")

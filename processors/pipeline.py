@@ -1,5 +1,5 @@
 """`Pipeline`: runs each row's chain over the logits of a step, in `_run` only, where the conditions of a
-slot hold for the next token (`Conditions`); and `trace`, which records the effect of each stage and
+slot hold for the next token; and `trace`, which records the effect of each stage and
 costs nothing when off.
 """
 
@@ -47,8 +47,9 @@ class StageCall:
         return range(count) if self.places is None else self.places
 
 
-# The stage calls of a step, and the subset whose stages override `prepare`.
-_Program = tuple[tuple[StageCall, ...], tuple[StageCall, ...]]
+Program = tuple[StageCall, ...]  # the calls of a step
+FUSED = ("temperature", "min_p", "top_k", "top_p")  # stages that may be fused with the draw, in default order
+MOST_PLANS = 16  # programs whose plans a chooser keeps
 
 
 class Pipeline:
@@ -65,11 +66,12 @@ class Pipeline:
         self.registry = registry or builtin_registry()
         self._stages: dict[Key, Processor[Any]] = {}
         self._picks: dict[int, Picks] = {}  # by slot
-        self._conditions = Conditions(env.vocabulary)
+        self._conditions: dict[int, _SlotConditions] = {}  # by slot, if any stage has a condition
         self._committing: dict[int, tuple[Processor[Any], ...]] = {}  # by slot, if any overrides `commit`
         self._previewing: dict[int, tuple[Processor[Any], ...]] = {}
         self.withholding: dict[int, Processor[Any]] = {}  # stages that hold tokens back, by slot
-        self._programs: dict[tuple[Any, ...], _Program] = {}
+        # Programs, and the calls in each whose stages override `prepare`.
+        self._programs: dict[tuple[Any, ...], tuple[Program, Program]] = {}
         self._forced_sequential: set[str] = set()
         self.notices: list[str] = []
 
@@ -78,17 +80,18 @@ class Pipeline:
         check_conditions(chain, self.registry)
         picks = Picks(chain, self.registry)
         if picks.whens:
-            self._conditions.admit(slot, picks.whens, request.prompt)
+            rules = _Rules(picks.whens, self.env.vocabulary)
+            self._conditions[slot] = _SlotConditions(rules, rules.first(request.prompt))
         for index, key in enumerate(picks.keys):
             try:
                 self.stage(*key).admit(slot, picks.stages[key][1], request)
             except ProcessorsError:
                 for admitted in picks.keys[:index]:
                     self.stage(*admitted).release(slot)
-                self._conditions.release(slot)
+                self._conditions.pop(slot, None)
                 raise
         if not picks.whens:
-            self._conditions.release(slot)
+            self._conditions.pop(slot, None)
         self._set_picks(slot, picks)
 
     def fork(self, source: int, target: int) -> None:
@@ -97,7 +100,8 @@ class Pipeline:
         for key in picks.keys:
             self.stage(*key).fork(source, target)
         if picks.whens:
-            self._conditions.fork(source, target)
+            conditions = self._conditions[source]
+            self._conditions[target] = _SlotConditions(conditions.rules, conditions.state)
         self._set_picks(target, picks)
 
     def _set_picks(self, slot: int, picks: Picks) -> None:
@@ -119,7 +123,7 @@ class Pipeline:
         if slot in self._picks:
             for key in self._picks.pop(slot).keys:
                 self.stage(*key).release(slot)
-        self._conditions.release(slot)
+        self._conditions.pop(slot, None)
         for hooks in (self._committing, self._previewing, self.withholding):
             hooks.pop(slot, None)
         self._programs.clear()
@@ -128,13 +132,13 @@ class Pipeline:
         """Advance the slot by tokens that were appended to the output."""
         for stage in self._committing.get(slot, ()):
             stage.commit(slot, tokens)
-        if slot in self._conditions.slots:
-            self._conditions.commit(slot, tokens)
+        if slot in self._conditions:
+            self._conditions[slot].commit(tokens)
 
     @property
     def commits(self) -> bool:
         """Whether any stage or condition has to be told the committed tokens."""
-        return bool(self._committing) or bool(self._conditions.slots)
+        return bool(self._committing) or bool(self._conditions)
 
     @property
     def previews(self) -> bool:
@@ -185,9 +189,9 @@ class Pipeline:
 
     def left_out(self, slot: int, drafts: tuple[int, ...]) -> tuple[tuple[int, Stage, str], ...]:
         """Return the stages of a slot that conditions switch off after these drafts: see Picks.left_out."""
-        if slot not in self._conditions.slots:
+        if slot not in self._conditions:
             return ()
-        return self._picks[slot].left_out(self._conditions.hold(slot, drafts))
+        return self._picks[slot].left_out(self._conditions[slot].hold(drafts))
 
     def may_fuse(self, name: str, names: Sequence[str]) -> bool:
         """Whether a stage is one of the built-in stages `names`."""
@@ -241,12 +245,12 @@ class Pipeline:
         """Whether the effect of each stage is recorded, which forbids fusing stages."""
         return "_run" in vars(self)
 
-    def program(self, rows: Rows) -> tuple[StageCall, ...]:
+    def program(self, rows: Rows) -> Program:
         """Return the calls of a step. The object stays the same until a slot or a condition changes."""
         return self._planned(rows)[0]
 
-    def _planned(self, rows: Rows) -> _Program:
-        key = self._state_of(rows) if self._conditions.slots else rows.host_slots
+    def _planned(self, rows: Rows) -> tuple[Program, Program]:
+        key = self._state_of(rows) if self._conditions else rows.host_slots
         program = self._programs.get(key)
         if program is None:
             if len(self._programs) > 64:
@@ -260,12 +264,12 @@ class Pipeline:
         """Return the slots of the rows, and for each slot with conditions which of them hold."""
         return rows.host_slots, tuple(
             [
-                self._conditions.hold(slot, drafts) if slot in self._conditions.slots else ()
+                self._conditions[slot].hold(drafts) if slot in self._conditions else ()
                 for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True)
             ]
         )
 
-    def _plan(self, rows: Rows) -> tuple[StageCall, ...]:
+    def _plan(self, rows: Rows) -> Program:
         """Plan the calls. Chains in default order share calls; each other order gets calls of its own."""
         default = self.registry.names()
         groups: dict[tuple[str, ...], list[int]] = {}
@@ -274,7 +278,7 @@ class Pipeline:
             picks = self._picks[slot]
             ranks = [default.index(name) for name in picks.order]
             groups.setdefault(default if ranks == sorted(ranks) else picks.order, []).append(index)
-            hold = self._conditions.hold(slot, drafts) if picks.whens else ()
+            hold = self._conditions[slot].hold(drafts) if picks.whens else ()
             turns.append(dict(picks.where(hold)))
         calls, may_have_faults = [], True
         for order, places in groups.items():
@@ -423,8 +427,8 @@ class _Rules:
         return state.tags[self._pairs.index(tags)].is_inside
 
 
-class _Slot:
-    """The state of a slot, and cached states after the drafts requested since the last commit."""
+class _SlotConditions:
+    """The conditions of a slot, and cached states after the drafts requested since the last commit."""
 
     def __init__(self, rules: _Rules, state: _State) -> None:
         self.rules = rules
@@ -435,16 +439,16 @@ class _Slot:
         self._after: dict[tuple[int, ...], tuple[_State, tuple[bool, ...]]] = {}
 
     def hold(self, drafts: tuple[int, ...]) -> tuple[bool, ...]:
-        return self._known(drafts)[1]
+        """Return for each condition whether it holds for the token after these drafts."""
+        return self._reached(drafts)[1]
 
     def commit(self, tokens: Sequence[int]) -> None:
         drafts = tuple(tokens[:-1])  # the rows of the step have often computed these states already
-        state = self._known(drafts)[0] if tokens else self.state
+        state = self._reached(drafts)[0] if tokens else self.state
         self.begin(self.rules.next(state, tokens[-1]) if tokens else state)
 
-    def _known(self, drafts: tuple[int, ...]) -> tuple[_State, tuple[bool, ...]]:
-        found = self._after.get(drafts)
-        if found is None:
+    def _reached(self, drafts: tuple[int, ...]) -> tuple[_State, tuple[bool, ...]]:
+        if drafts not in self._after:
             size, state = len(drafts), self.state
             while size and drafts[: size - 1] not in self._after:
                 size -= 1
@@ -452,35 +456,8 @@ class _Slot:
                 state, size = self._after[drafts[: size - 1]][0], size - 1
             for end in range(size, len(drafts)):
                 state = self.rules.next(state, drafts[end])
-            found = self._after[drafts] = state, self.rules.hold(state)
-        return found
-
-
-class Conditions:
-    """The conditions of all slots that have any."""
-
-    def __init__(self, vocabulary: Vocabulary | None) -> None:
-        self._vocabulary = vocabulary
-        self.slots: dict[int, _Slot] = {}  # a plain attribute, as every step checks whether it is empty
-
-    def admit(self, slot: int, whens: Sequence[When], prompt: Sequence[int]) -> None:
-        """Set the conditions of a slot. ChainError for a condition on text without a tokenizer."""
-        rules = _Rules(whens, self._vocabulary)
-        self.slots[slot] = _Slot(rules, rules.first(prompt))
-
-    def hold(self, slot: int, drafts: tuple[int, ...] = ()) -> tuple[bool, ...]:
-        """Return for each condition of the slot whether it holds for the token after these drafts."""
-        return self.slots[slot].hold(drafts)
-
-    def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        self.slots[slot].commit(tokens)
-
-    def fork(self, source: int, target: int) -> None:
-        self.slots[target] = _Slot(self.slots[source].rules, self.slots[source].state)
-
-    def release(self, slot: int) -> None:
-        """Drop the slot; no error if it has no conditions."""
-        self.slots.pop(slot, None)
+            self._after[drafts] = state, self.rules.hold(state)
+        return self._after[drafts]
 
 
 class TextSpelling:

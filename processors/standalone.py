@@ -199,13 +199,10 @@ class LogitsProcessor:
         self._pipeline = Pipeline(env, self._registry)
         self._history = History(scores.device, slots=len(ids), length=ids.shape[1] + 64)
         for slot, row in enumerate(self._seen.tolist()):
-            prompt = self._unpadded(row)
+            start = next((index for index, token in enumerate(row) if token != self._pad_id), len(row))
+            prompt = row[start:]
             self._history.admit(slot, prompt)
             self._pipeline.admit(slot, self.chain, Admission(tuple(prompt)))
-
-    def _unpadded(self, prompt: list[int]) -> list[int]:
-        start = next((index for index, token in enumerate(prompt) if token != self._pad_id), len(prompt))
-        return prompt[start:]
 
 
 _NOTHING = Admission()

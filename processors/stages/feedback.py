@@ -242,7 +242,7 @@ def _by_surprise(masses: Tensor, peak: Tensor, mu: Tensor) -> tuple[Tensor, Tens
 
 
 def _by_count(logits: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the k-th largest logit, and how many of its ties stay; all [A, 1]."""
+    """Return the k-th largest logit [A, 1], and how many of its ties stay [A, 1]."""
     count = _zipf_count(best(logits, _NUM_RANKED), mu, logits.shape[1])
     width = logits.shape[1] if logits.is_cuda else int(count.max())
     return cut(best(logits, width), count)

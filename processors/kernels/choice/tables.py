@@ -320,7 +320,11 @@ def _edited(
             field = (Edit.REPETITION, Edit.FREQUENCY, Edit.PRESENCE)[number]
             counts = _counts(edits[field : field + 3], seen, prompt, len(old))
             counts[ids[(bits & (1 << number)) > 0]] = 0
-            touched, changed = counts > 0, _penalised(int(turn), new, counts, float(edits[field]))
+            touched, penalty = counts > 0, float(edits[field])
+            if turn == Turn.REPETITION:
+                changed = torch.where(new > 0, new / max(penalty, 1e-300), new * penalty)
+            else:
+                changed = new - penalty * (counts.double() if turn == Turn.FREQUENCY else 1)
         else:
             continue
         is_edited |= touched
@@ -337,12 +341,6 @@ def _counts(values: Tensor, seen: Tensor, prompt: int, width: int) -> Tensor:
     scoped = seen[int(start) : end]
     counts = scoped[scoped < width].bincount(minlength=width)
     return counts if penalty else torch.zeros_like(counts)
-
-
-def _penalised(turn: int, x: Tensor, counts: Tensor, penalty: float) -> Tensor:
-    if turn == Turn.REPETITION:
-        return torch.where(x > 0, x / max(penalty, 1e-300), x * penalty)
-    return x - penalty * (counts.double() if turn == Turn.FREQUENCY else 1)
 
 
 patch_logits = operation(
