@@ -38,9 +38,8 @@ class Columns:
         for field in params.own_fields():
             hint = hints[field.name]
             if get_origin(hint) is Literal:
-                self._choices[field.name] = get_args(hint)
-            dtype = _column_dtype(hint)
-            if dtype is not None:
+                self._choices[field.name], hint = get_args(hint), int
+            if (dtype := _DTYPES.get(hint)) is not None:
                 self._tensors[field.name] = torch.zeros(8, dtype=dtype, device=device)
 
     def write(self, slot: int, params: Params) -> None:
@@ -79,12 +78,12 @@ class Columns:
 
     def _of(self, name: str, rows: Rows) -> tuple[tuple[int, ...], Tensor, Tensor]:
         """Return the entry of the rows' slots; gathered only if the slots differ from the last call's."""
-        found = self._gathered.get(name)
-        if found is None or found[0] != rows.host_slots or not self.is_kept:
+        entry = self._gathered.get(name)
+        if entry is None or entry[0] != rows.host_slots or not self.is_kept:
             values = self._tensors[name][rows.slots]
-            found = rows.host_slots, values, values.float() if values.is_floating_point() else values
-            self._gathered[name] = found
-        return found
+            entry = rows.host_slots, values, values.float() if values.is_floating_point() else values
+            self._gathered[name] = entry
+        return entry
 
     def params(self, slot: int) -> Params:
         """Return the parameters of a slot."""
@@ -92,11 +91,11 @@ class Columns:
 
     def known(self, name: str, rows: Rows) -> frozenset[Any]:
         """Return the distinct values of the field among the rows, without device synchronisation."""
-        found = self._known.get(name)
-        if found is None or found[0] != rows.host_slots:
+        entry = self._known.get(name)
+        if entry is None or entry[0] != rows.host_slots:
             values = frozenset([getattr(self._params[slot], name) for slot in rows.host_slots])
-            found = self._known[name] = rows.host_slots, values
-        return found[1]
+            entry = self._known[name] = rows.host_slots, values
+        return entry[1]
 
     def _forget(self) -> None:
         self._gathered.clear()
@@ -111,13 +110,13 @@ def in_slot(tensor: Tensor, slot: int, fill: float = 0) -> Tensor:
     return torch.cat([tensor, tensor.new_full((extra, *tensor.shape[1:]), fill)])
 
 
-def _column_dtype(hint: Any) -> torch.dtype | None:
-    simple = {float: torch.float64, int: torch.int64, bool: torch.bool}
-    if get_origin(hint) is Literal:
-        return torch.int64
-    if hint in simple:
-        return simple[hint]
-    return {int | None: torch.int64, float | None: torch.float64}.get(hint)
+_DTYPES: dict[Any, torch.dtype] = {
+    float: torch.float64,
+    int: torch.int64,
+    bool: torch.bool,
+    int | None: torch.int64,
+    float | None: torch.float64,
+}
 
 
 P = TypeVar("P", bound=Params)

@@ -18,12 +18,11 @@ from processors.params import Params
 from processors.registry import Registry, builtin_registry, twice
 from processors.request_values import NO_CONDITION, When
 
-_NUMBER = re.compile(
-    r"[+-]?(\d{1,40}\.?|\d{0,40}\.\d{1,40})([eE][+-]?\d{1,3})?"
-)  # .5 and +5, which JSON lacks
+# Numbers such as .5 and +5, which JSON lacks.
+_NUMBER = re.compile(r"[+-]?(\d{1,40}\.?|\d{0,40}\.\d{1,40})([eE][+-]?\d{1,3})?")
 
 Stage = tuple[str, Params]
-_MOST = 200  # characters of a chain in its repr
+_REPR_LENGTH = 200  # most characters of a chain in its repr
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +48,9 @@ class Chain:
         Among the entries of one stage the one without a condition comes first; the others keep their order.
         """
         names = (registry or builtin_registry()).names()
-        return cls(tuple(sorted(stages, key=lambda one: (names.index(one[0]), one[1].when is not None))))
+        return cls(
+            tuple(sorted(stages, key=lambda stage: (names.index(stage[0]), stage[1].when is not None)))
+        )
 
     @classmethod
     def from_list(cls, items: Iterable[Mapping[str, Any]], registry: Registry | None = None) -> Chain:
@@ -75,9 +76,7 @@ class Chain:
         """
         registry = registry or builtin_registry()
         if self.get(name) is not None:
-            changed = [
-                (n, p.replace(**values) if n == name and p.when is None else p) for n, p in self.stages
-            ]
+            changed = ((n, p.replace(**values) if n == name and not p.when else p) for n, p in self.stages)
             return Chain(tuple(changed))
         return self.inserted(_stage(name, values, registry), registry)
 
@@ -98,17 +97,11 @@ class Chain:
         """
         names = {name for name, params in self.stages if not params.is_off()}
         on = tuple((n, p) for n, p in self.stages if not p.is_off() or (p.when and n in names))
-        heat = next(
-            (p.temperature for _, p in on if isinstance(p, TemperatureParams) and p.when is None), None
-        )
-        if not heat or not any(_is_relative(params) for _, params in on):
+        heats = (p.temperature for _, p in on if isinstance(p, TemperatureParams) and p.when is None)
+        if not (heat := next(heats, None)) or not any(_is_relative(params) for _, params in on):
             return Chain(on)
-        merged = (
-            (n, p.around(heat) if _is_relative(p) else p)
-            for n, p in on
-            if n != "temperature" or p.when is not None
-        )
-        return Chain(tuple(merged))
+        others = [(n, p) for n, p in on if n != "temperature" or p.when is not None]
+        return Chain(tuple((n, p.around(heat) if _is_relative(p) else p) for n, p in others))
 
     @property
     def is_conditional(self) -> bool:
@@ -138,14 +131,14 @@ class Chain:
 
     def __repr__(self) -> str:
         text = str(self)
-        return f"Chain({text if len(text) <= _MOST else f'{text[: _MOST - 3]}...'!r})"
+        return f"Chain({text if len(text) <= _REPR_LENGTH else f'{text[: _REPR_LENGTH - 3]}...'!r})"
 
     def _repr_html_(self) -> str:
         """Return the stages as a table, for a notebook."""
         cells = ((name, _shown(name, params).removeprefix(name)[1:]) for name, params in self.stages)
         rows = "".join(
-            f"<tr><td>{place}</td><td>{_escaped(name)}</td><td>{_escaped(value)}</td></tr>"
-            for place, (name, value) in enumerate(cells, start=1)
+            f"<tr><td>{number}</td><td>{_escaped(name)}</td><td>{_escaped(value)}</td></tr>"
+            for number, (name, value) in enumerate(cells, start=1)
         )
         head = "<tr><th></th><th>stage</th><th>value</th></tr>"
         return f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
@@ -172,12 +165,12 @@ def parse_stage(text: str, registry: Registry | None = None) -> Stage:
 
 def parse_fields(text: str, registry: Registry | None = None) -> tuple[str, dict[str, Any]]:
     """Parse one stage into its name and the fields that the text sets, without building Params."""
-    head, colon, rest = text.strip().partition(":")
+    head, colon, fields = text.strip().partition(":")
     name, equals, value = head.partition("=")
     registry = registry or builtin_registry()
     if equals:
-        return name.strip(), fields_of(name.strip(), _value(value + colon + rest), registry)
-    pairs = [_pair(item, text) for item in _split(rest, ",")] if colon else []
+        return name.strip(), fields_of(name.strip(), _value(value + colon + fields), registry)
+    pairs = [_pair(item, text) for item in _split(fields, ",")] if colon else []
     return name.strip(), fields_of(name.strip(), dict(pairs), registry)
 
 
@@ -188,14 +181,14 @@ def _stage(name: str, value: Any, registry: Registry) -> Stage:
 def fields_of(name: str, value: Any, registry: Registry) -> dict[str, Any]:
     """Return the fields that a stage's value sets: those of a mapping, or the main field."""
     params = registry.spec(name).params
-    return dict(value) if isinstance(value, Mapping) and _is_fields(value, params) else {params.main(): value}
-
-
-def _is_fields(value: Mapping[Any, Any], params: type[Params]) -> bool:
+    main = params.main()
+    if not isinstance(value, Mapping):
+        return {main: value}
     # A mapping may also be a main value (bias: {42: 1.5}). It sets fields if all keys are field names, or if
     # the main value cannot be a mapping: then an unknown key gets a "did you mean".
-    takes_mapping = params.default(params.main()) == () and params.main() not in value
-    return not takes_mapping or not value or set(value) <= {field.name for field in params.own_fields()}
+    takes_mapping = params.default(main) == () and main not in value
+    names = {field.name for field in params.own_fields()}
+    return dict(value) if not takes_mapping or not value or set(value) <= names else {main: value}
 
 
 def _pair(item: str, text: str) -> tuple[str, Any]:
@@ -250,7 +243,7 @@ def expand(names: Sequence[str], registry: Registry | None = None) -> tuple[str,
     """
     registry = registry or builtin_registry()
     phases = {phase.name.lower(): phase for phase in Phase}
-    found: list[str] = []
+    expanded: list[str] = []
     for name in names:
         if name in phases:
             stages: Sequence[str] = [n for n in registry.names() if registry.phase(n) == phases[name]]
@@ -258,12 +251,12 @@ def expand(names: Sequence[str], registry: Registry | None = None) -> tuple[str,
             stages = GROUPS.get(name, (name,))
         for stage in stages:
             if stage not in registry:
-                known = [*registry.names(), *GROUPS, *phases]
-                raise ChainError(f"There is no stage {stage!r} to order. {nearest(stage, known)}")
-            if stage in found:
+                names_known = [*registry.names(), *GROUPS, *phases]
+                raise ChainError(f"There is no stage {stage!r} to order. {nearest(stage, names_known)}")
+            if stage in expanded:
                 raise twice(stage, "order", registry)
-            found.append(stage)
-    return tuple(found)
+            expanded.append(stage)
+    return tuple(expanded)
 
 
 def reorder(
@@ -275,7 +268,7 @@ def reorder(
     with `is_open` it is inserted right after the stages that precede it in the default order.
     """
     registry = registry or builtin_registry()
-    order = expand(names, registry)
+    order = [*expand(names, registry)]
     names_of = dict.fromkeys(name for name, _ in chain)
     on = {name for name, params in chain if not params.is_off()}
     masks = [n for n in names_of if n not in order and registry.phase(n) == Phase.CONSTRAIN]
@@ -284,17 +277,10 @@ def reorder(
     if would_run and not is_open:
         text = f"The order leaves out {', '.join(would_run)}, which would run. Name it too."
         raise ChainError(text, stages=tuple(would_run))
-    order = _completed(order, left_out, registry)
-    places = {name: place for place, name in enumerate((*masks, *order))}
-    return Chain(tuple(sorted(chain.stages, key=lambda stage: places[stage[0]])))
-
-
-def _completed(order: Sequence[str], left_out: Sequence[str], registry: Registry) -> tuple[str, ...]:
-    """Return `order` with the stages of `left_out` inserted, each after those that precede it by default."""
-    default, found = registry.names(), list(order)
-    for stage in sorted(left_out, key=default.index):
-        found.insert(registry.place(found, stage), stage)
-    return tuple(found)
+    for stage in sorted(left_out, key=registry.names().index):
+        order.insert(registry.place(order, stage), stage)
+    ranks = {name: rank for rank, name in enumerate((*masks, *order))}
+    return Chain(tuple(sorted(chain.stages, key=lambda stage: ranks[stage[0]])))
 
 
 def temperature_last(chain: Chain, registry: Registry | None = None) -> Chain:
@@ -364,8 +350,8 @@ def _check_bounds(params: DynamicTemperatureParams) -> None:
     if params.range and (low is not None or high is not None):
         text = f"{name} has a range around the temperature and also min or max. Leave out one of the two."
     elif not params.is_relative and (low is None or high is None):
-        given, missing = ("max", "min") if low is None else ("min", "max")
-        text = f"{name} has a {given}, but no {missing}. Give both, or a range around the temperature."
+        present, missing = ("max", "min") if low is None else ("min", "max")
+        text = f"{name} has a {present}, but no {missing}. Give both, or a range around the temperature."
     elif low is not None and high is not None and low > high:
         text = f"{name} has a min of {low}, which is above its max of {high}. Exchange them."
     else:
@@ -389,7 +375,7 @@ def _pairs(chain: Chain) -> Iterator[tuple[str, str]]:
     return ((before, after) for i, before in enumerate(names) for after in names[i + 1 :])
 
 
-_MOST_REMEMBERED = 256
+_MAX_CONDITIONS = 256
 Key = tuple[str, int]  # a stage's name and the index of its entry; each entry has an instance of its own
 
 
@@ -400,22 +386,18 @@ def check_conditions(chain: Chain, registry: Registry) -> None:
     """
     if len({name for name, _ in chain}) == len(chain.stages) and not chain.is_conditional:
         return
-    if len({params.when for _, params in chain}) > _MOST_REMEMBERED:
-        raise ChainError(f"The chain has more than {_MOST_REMEMBERED} different conditions.")
+    if len({params.when for _, params in chain}) > _MAX_CONDITIONS:
+        raise ChainError(f"The chain has more than {_MAX_CONDITIONS} different conditions.")
     seen, last = set[tuple[str, When | None]](), ""
     for name, params in chain:
         if params.when is not None and name in NO_CONDITION:
-            raise ChainError(
-                f"The stage {name} takes no condition (when): {NO_CONDITION[name]}. Leave it out.",
-                stages=(name,),
-            )
+            text = f"The stage {name} takes no condition (when): {NO_CONDITION[name]}. Leave it out."
+            raise ChainError(text, stages=(name,))
         if (name, params.when) in seen:
             raise twice(name, "chain", registry)
         if name != last and any(name == other for other, _ in seen):
-            raise ChainError(
-                f"The stage {name} stands in two places of the chain. Put all its entries side by side.",
-                stages=(name,),
-            )
+            text = f"The stage {name} stands in two places of the chain. Put all its entries side by side."
+            raise ChainError(text, stages=(name,))
         seen.add((name, params.when))
         last = name
 
@@ -441,14 +423,14 @@ class Picks:
             self.stages[key] = (name, params)
         self.order = tuple(dict.fromkeys(name for name, _ in entries))
         self.keys = tuple(key for key, (_, params) in self.stages.items() if not params.is_off())
-        self._known: dict[tuple[bool, ...], tuple[Key, ...]] = {}
+        self._acting: dict[tuple[bool, ...], tuple[Key, ...]] = {}
 
     def where(self, hold: Sequence[bool]) -> tuple[Key, ...]:
         """Return the entries that act if these conditions hold; `hold` has one flag for each of `whens`."""
-        found = self._known.get(flags := tuple(hold))
-        if found is None:
-            found = self._known[flags] = tuple(self._picked(flags))
-        return found
+        flags = tuple(hold)
+        if flags not in self._acting:
+            self._acting[flags] = tuple(self._picked(flags))
+        return self._acting[flags]
 
     def left_out(self, hold: Sequence[bool]) -> tuple[tuple[int, Stage, str], ...]:
         """Return the stages left out if these conditions hold, with a reason of a few words each.
@@ -456,28 +438,28 @@ class Picks:
         The number of a stage counts the acting stages before it.
         """
         acting, count = {name for name, _ in self.where(hold)}, 0
-        found = list[tuple[int, Stage, str]]()
+        left_out = list[tuple[int, Stage, str]]()
         for name in self.order:
-            there = [key for _, key in self._groups[name] if key in self.keys]
+            entries = [key for _, key in self._groups[name] if key in self.keys]
             if name in acting:
                 count += 1
-            elif there:
-                whens = [self.stages[key][1].when for key in there]
+            elif entries:
+                whens = [self.stages[key][1].when for key in entries]
                 stated = " or ".join(str(when) for when in whens if when is not None)
                 is_met = any(number < 0 or hold[number] for number, _ in self._groups[name])
                 reason = "the draw is greedy here" if is_met else f"condition not met: {stated}"
-                found.append((count, self.stages[there[0]], reason))
-        return tuple(found)
+                left_out.append((count, self.stages[entries[0]], reason))
+        return tuple(left_out)
 
     def _picked(self, flags: tuple[bool, ...]) -> list[Key]:
-        found = list[Key]()
+        acting = list[Key]()
         for name in self.order:
-            there = [key for number, key in self._groups[name] if number < 0 or flags[number]]
-            if there and not self.stages[there[-1]][1].is_off():
-                found.append(there[-1])
-        if not any(_is_greedy(self.stages[key]) for key in found):
-            return found
-        return [key for key in found if _is_greedy(self.stages[key]) or not self._is_late[key[0]]]
+            holding = [key for number, key in self._groups[name] if number < 0 or flags[number]]
+            if holding and not self.stages[holding[-1]][1].is_off():
+                acting.append(holding[-1])
+        if not any(_is_greedy(self.stages[key]) for key in acting):
+            return acting
+        return [key for key in acting if _is_greedy(self.stages[key]) or not self._is_late[key[0]]]
 
 
 def _is_greedy(stage: Stage) -> bool:

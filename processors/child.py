@@ -20,8 +20,6 @@ from typing import IO, Any, cast
 
 from processors.grammar.compile_guards import start_thread
 
-__all__ = ["OUT_OF_MEMORY", "Child", "ChildDied", "ChildLate", "limit_memory", "serve"]
-
 OUT_OF_MEMORY = 77  # exit code of a process that reached its memory limit
 _STATUS = Path("/proc/self/status")
 
@@ -121,15 +119,15 @@ def limit_memory(more: int) -> None:
         return
     import resource
 
-    most = _memory() + more
-    resource.setrlimit(resource.RLIMIT_DATA, (most + more // 8, resource.RLIM_INFINITY))
-    start_thread(lambda: _watch_memory(most), 1 << 20)
+    limit = _memory() + more
+    resource.setrlimit(resource.RLIMIT_DATA, (limit + more // 8, resource.RLIM_INFINITY))
 
+    def watch() -> None:
+        while _memory() < limit:
+            time.sleep(0.02)
+        os._exit(OUT_OF_MEMORY)
 
-def _watch_memory(most: int) -> None:
-    while _memory() < most:
-        time.sleep(0.02)
-    os._exit(OUT_OF_MEMORY)
+    start_thread(watch, 1 << 20)
 
 
 def _memory() -> int:

@@ -4,7 +4,7 @@ plans of rows, and the masks, biases and penalties in one kernel.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from processors.graphs import Graphs, StaticInputs, copy_to, upload
 from processors.kernels.choice import NUM_EDITS, Edit, Listed, Turn
 from processors.kernels.choice.choose_rows import Edits, Given, Kind, choose, mark, processed_logits
 from processors.kernels.choice.tables import Control, without_stages
-from processors.pipeline import Pipeline, Seen, StageCall
+from processors.pipeline import FUSED, MOST_PLANS, Pipeline, Program, Seen, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.stages.grammar_stage import GrammarStage
@@ -45,14 +45,14 @@ class DeviceChoice:
         """
         plan = self._plans.of(rows)
         head, edits = plan.head, plan.edits
-        if edits and not edits.apply_to(rows):
+        if edits and rows.has_forced:  # the kernels know no forced tokens
             head, edits = plan.before, None
         work = self._pipeline.run(head, logits, rows) if head else logits
-        given = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
-        known = edits.given(rows) if edits else None
+        inputs = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
+        edit_inputs = edits.inputs(rows) if edits else None
         if self._graphs is None or not self._graphs.records or rows.drafts.shape[1]:
-            return choose(given, plan.kind, known)  # drafts give too many shapes to capture
-        return self._replayed(self._graphs, given, plan.kind, known)
+            return choose(inputs, plan.kind, edit_inputs)  # drafts give too many shapes to capture
+        return self._replayed(self._graphs, inputs, plan.kind, edit_inputs)
 
     def process(
         self, logits: Tensor, rows: Rows, seen: Seen | None = None, seeds: Tensor | None = None
@@ -63,53 +63,52 @@ class DeviceChoice:
         """
         plan = self._plans.of(rows, "effects" if seen else "logits")
         head, edits = plan.head, plan.edits
-        if edits and (seen or not edits.apply_to(rows)):
+        if edits and (seen or rows.has_forced):
             head, edits = plan.before, None
         work = self._pipeline.run(head, logits, rows, seen) if head else logits
-        given = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
-        marked = mark(given, plan.kind, edits.given(rows) if edits else None)
-        found = work.float()
-        if plan.changes_logits or marked.patches is not None:
-            found = processed_logits(work, plan.controls, marked.levels, marked.marks, marked.patches)
+        inputs = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
+        marked = mark(inputs, plan.kind, edits.inputs(rows) if edits else None)
+        processed = work.float()
+        if any(split.cuts for split in plan.splits) or marked.patches is not None:  # a temperature is a cut
+            processed = processed_logits(work, plan.controls, marked.levels, marked.marks, marked.patches)
         if seen and plan.effects:
             for name, controls in plan.effects[:-1]:
-                part = mark(given._replace(controls=controls), "cut")
+                part = mark(inputs._replace(controls=controls), "cut")
                 seen(name, processed_logits(work, controls, part.levels, part.marks))
-            seen(plan.effects[-1][0], found)
+            seen(plan.effects[-1][0], processed)
         tokens = marked.tokens
         if plan.greedy is not None:
-            tokens = torch.where(plan.greedy & (tokens >= 0), found.argmax(1), tokens)
-        return found, tokens
+            tokens = torch.where(plan.greedy & (tokens >= 0), processed.argmax(1), tokens)
+        return processed, tokens
 
-    def _replayed(self, graphs: Graphs, given: Given, kind: Kind, edits: Edits | None) -> Tensor:
+    def _replayed(self, graphs: Graphs, inputs: Given, kind: Kind, edits: Edits | None) -> Tensor:
         """Return the tokens, replayed from a graph captured for these shapes and addresses."""
-        given, edits = self._held(given, edits)
-        tensors = [one for one in (*given, *(edits or ())) if one is not None]
-        places = tuple((one.data_ptr(), one.shape, one.stride(), one.dtype) for one in tensors)
-        has = tuple(one is not None for one in edits or ())
-        found = graphs.run((kind, has, places), lambda: choose(given, kind, edits))
-        assert isinstance(found, Tensor)
-        return found.clone()  # the next replay overwrites the graph's output
+        inputs, edits = self._held(inputs, edits)
+        tensors = [tensor for tensor in (*inputs, *(edits or ())) if tensor is not None]
+        layouts = tuple(
+            (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors
+        )
+        has = tuple(tensor is not None for tensor in edits or ())
+        tokens = graphs.run((kind, has, layouts), lambda: choose(inputs, kind, edits))
+        assert isinstance(tokens, Tensor)
+        return tokens.clone()  # the next replay overwrites the graph's output
 
-    def _held(self, given: Given, edits: Edits | None) -> tuple[Given, Edits | None]:
+    def _held(self, inputs: Given, edits: Edits | None) -> tuple[Given, Edits | None]:
         """Return the inputs copied to fixed addresses; logits and history already have fixed addresses."""
-        new = {name: one for name, one in given._asdict().items() if name != "logits"}
-        for name, one in edits._asdict().items() if edits else ():
-            if one is not None and name not in ("tokens", "prompts"):
-                new[name] = one
-        key = tuple((name, one.shape, one.dtype) for name, one in new.items())
+        new = {name: tensor for name, tensor in inputs._asdict().items() if name != "logits"}
+        for name, tensor in edits._asdict().items() if edits else ():
+            if tensor is not None and name not in ("tokens", "prompts"):
+                new[name] = tensor
+        key = tuple((name, tensor.shape, tensor.dtype) for name, tensor in new.items())
         held = dict(zip(new, self._static.hold(key, list(new.values())), strict=True))
-        mine = {name: one for name, one in held.items() if name in Given._fields}
-        others = {name: one for name, one in held.items() if name in Edits._fields}
-        return given._replace(**mine), edits._replace(**others) if edits else None
+        of_choice = {name: tensor for name, tensor in held.items() if name in Given._fields}
+        of_edits = {name: tensor for name, tensor in held.items() if name in Edits._fields}
+        return inputs._replace(**of_choice), edits._replace(**of_edits) if edits else None
 
 
-_Program = tuple[StageCall, ...]
 _Stages = Sequence[tuple[str, Any]]  # names and parameters of stages, in order
-_MOST_PLANS = 16
 # What a step returns beside tokens: nothing, the processed logits, or also which ids each stage masks.
 Keeps = Literal["tokens", "logits", "effects"]
-FUSED = ("temperature", "min_p", "top_k", "top_p")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -122,20 +121,15 @@ class RowPlan:
     """
 
     slots: tuple[int, ...]
-    program: _Program
+    program: Program
     splits: tuple[_Split, ...]
-    head: _Program
-    before: _Program
+    head: Program
+    before: Program
     edits: DeviceEdits | None
     controls: Tensor
     kind: Kind
     greedy: Tensor | None
     effects: tuple[tuple[str, Tensor], ...]
-
-    @property
-    def changes_logits(self) -> bool:
-        """Whether a fused stage changes logits, as a temperature does."""
-        return any(split.cuts for split in self.splits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +154,14 @@ class Plans:
         """Return the plan for the rows' slots; rebuilt when the pipeline's program changes."""
         program = self._pipeline.program(rows)
         key = id(program), keeps
-        known = self._plans.get(key)
-        if known is None or known.program is not program or known.slots != rows.host_slots:
-            if len(self._plans) >= _MOST_PLANS:
+        plan = self._plans.get(key)
+        if plan is None or plan.program is not program or plan.slots != rows.host_slots:
+            if len(self._plans) >= MOST_PLANS:
                 self._plans.clear()
-            known = self._plans[key] = self._plan(program, rows, keeps)
-        return known
+            plan = self._plans[key] = self._plan(program, rows, keeps)
+        return plan
 
-    def _plan(self, program: _Program, rows: Rows, keeps: Keeps) -> RowPlan:
+    def _plan(self, program: Program, rows: Rows, keeps: Keeps) -> RowPlan:
         splits, device = self._splits(program, rows), rows.slots.device
         draws, lines = self._sampler.draws(rows), [[*split.line] for split in splits]
         for line, draw in zip(lines, draws, strict=True):
@@ -193,76 +187,71 @@ class Plans:
         )
 
     def _effects(
-        self, program: _Program, splits: Sequence[_Split], rows: Rows
+        self, program: Program, splits: Sequence[_Split], rows: Rows
     ) -> tuple[tuple[str, Tensor], ...]:
         """Return for each fused stage that masks the controls of all cuts up to it, in program order."""
-        found = []
+        effects = []
         for number in sorted({number for split in splits for number in split.cuts}):
             lines = []
             for slot, split in zip(rows.host_slots, splits, strict=True):
-                calls = [program[one] for one in split.cuts if one <= number]
+                calls = [program[cut] for cut in split.cuts if cut <= number]
                 stages = [(call.stage, self._pipeline.values(slot, call)) for call in calls]
                 lines.append((_cut_line(stages) if stages else None) or without_stages())
             is_masking = program[number].stage != "temperature" or any(line[Control.GREEDY] for line in lines)
             for line in lines:
                 _keep_cuts(line)
             if is_masking:
-                found.append((program[number].stage, upload(lines, rows.slots.device, torch.float64)))
-        return tuple(found)
+                effects.append((program[number].stage, upload(lines, rows.slots.device, torch.float64)))
+        return tuple(effects)
 
-    def _splits(self, program: _Program, rows: Rows) -> list[_Split]:
+    def _splits(self, program: Program, rows: Rows) -> list[_Split]:
         """Split the calls of each row into head, edits and cuts."""
         calls: list[list[int]] = [[] for _ in rows.host_slots]
         for number, call in enumerate(program):
-            for place in range(len(rows)) if call.places is None else call.places:
-                calls[place].append(number)
-        known: dict[tuple[int, tuple[int, ...]], _Split] = {}
-        found = []
-        for slot, mine in zip(rows.host_slots, map(tuple, calls), strict=True):
-            if (slot, mine) not in known:
-                known[slot, mine] = self._split(program, slot, mine)
-            found.append(known[slot, mine])
-        return found
+            for row in call.rows(len(rows)):
+                calls[row].append(number)
+        keys = [*zip(rows.host_slots, map(tuple, calls), strict=True)]
+        splits = {key: self._split(program, *key) for key in dict.fromkeys(keys)}
+        return [splits[key] for key in keys]
 
-    def _split(self, program: _Program, slot: int, mine: tuple[int, ...]) -> _Split:
+    def _split(self, program: Program, slot: int, numbers: tuple[int, ...]) -> _Split:
         """Fuse the longest suffix of a row's calls that controls and edits can express."""
-        stages = [(program[number].stage, self._pipeline.values(slot, program[number])) for number in mine]
+        stages = [(program[number].stage, self._pipeline.values(slot, program[number])) for number in numbers]
         line, first_cut = without_stages(), len(stages)
-        while first_cut and (found := self._known(FUSED, _cut_line, stages[first_cut - 1 :])):
-            line, first_cut = found, first_cut - 1
+        while first_cut and (cuts := self._line(FUSED, _cut_line, stages[first_cut - 1 :])):
+            line, first_cut = cuts, first_cut - 1
         change, first = edit_line(()) or [], first_cut
-        while first and (found := self._known(EDITING, edit_line, stages[first - 1 : first_cut])):
-            change, first = found, first - 1
-        return _Split(mine[:first], mine[first:first_cut], mine[first_cut:], change, line)
+        while first and (edits := self._line(EDITING, edit_line, stages[first - 1 : first_cut])):
+            change, first = edits, first - 1
+        return _Split(numbers[:first], numbers[first:first_cut], numbers[first_cut:], change, line)
 
-    def _known(self, names: Sequence[str], line: Any, stages: _Stages) -> list[float] | None:
+    def _line(
+        self, names: Sequence[str], line_of: Callable[[_Stages], list[float] | None], stages: _Stages
+    ) -> list[float] | None:
         """Return the kernel parameters equivalent to these stages; None if there are none."""
-        name = stages[0][0]
-        is_known = name in names and self._pipeline.registry.is_builtin(name)
-        found: list[float] | None = line(stages) if is_known else None
-        return found
+        return line_of(stages) if self._pipeline.may_fuse(stages[0][0], names) else None
 
 
-def _calls(program: _Program, chosen: Sequence[Sequence[int]]) -> _Program:
+def _calls(program: Program, chosen: Sequence[Sequence[int]]) -> Program:
     """Return the calls of a program, each restricted to the rows whose indices in `chosen` [R] include it."""
-    places: list[list[int]] = [[] for _ in program]
-    for place, numbers in enumerate(chosen):
+    rows: list[list[int]] = [[] for _ in program]
+    for row, numbers in enumerate(chosen):
         for number in numbers:
-            places[number].append(place)
-    found, looks = list[StageCall](), False
-    for call, mine in zip(program, places, strict=True):
+            rows[number].append(row)
+    calls, looks = list[StageCall](), False
+    for call, active in zip(program, rows, strict=True):
         looks |= call.looks_first  # also for a dropped call: the next one may mask faults
-        if mine:
-            every = None if len(mine) == len(chosen) else tuple(mine)
-            found.append(replace(call, places=every, looks_first=looks))
+        if active:
+            places = None if len(active) == len(chosen) else tuple(active)
+            calls.append(replace(call, places=places, looks_first=looks))
             looks = False
-    return tuple(found)
+    return tuple(calls)
 
 
 def _cut_line(stages: _Stages) -> list[float] | None:
     """Return the controls of a row equivalent to these stages, in order; None if there are none."""
     names, params = [name for name, _ in stages], dict(stages)
-    is_known = len(params) == len(stages) and all(getattr(one, "keep", 1) == 1 for one in params.values())
+    is_known = len(params) == len(stages) and all(getattr(p, "keep", 1) == 1 for p in params.values())
     if not is_known or "temperature" in names[1:-1]:
         return None
     line = without_stages()
@@ -290,7 +279,6 @@ def _keep_cuts(line: list[float]) -> None:
 
 
 def _kind(lines: Sequence[Sequence[float]]) -> Kind:
-    """Return which kernels these controls need."""
     if all(line[Control.GREEDY] for line in lines):
         return "greedy"
     cuts = any(line[Control.MIN_P] or line[Control.TOP_K] or line[Control.TOP_P] < 1 for line in lines)
@@ -328,14 +316,14 @@ def edit_line(stages: Sequence[tuple[str, Any]]) -> list[float] | None:
     Masks may be anywhere in the order, because a masked token stays masked.
     """
     params = dict(stages)
-    if (own := params.get("repetition")) and (own.slope, own.sustain) != (1.0, None):
+    if (fading := params.get("repetition")) and (fading.slope, fading.sustain) != (1.0, None):
         return None
     line = [0.0] * NUM_EDITS
     line[Edit.SIZE] = params["tail"].size if "tail" in params else _ALL
     line[Edit.EARLY] = params["min_tokens"].count if "min_tokens" in params else 0
     for name, first in _PENALTIES.items():
-        if one := params.get(name):
-            line[first : first + 3] = [one.penalty, _SCOPES.index(one.scope), one.window or _ALL]
+        if p := params.get(name):
+            line[first : first + 3] = [p.penalty, _SCOPES.index(p.scope), p.window or _ALL]
     turns = [float(_TURNS[name]) for name, _ in stages if name in _TURNS]
     line[Edit.TURNS : Edit.TURNS + len(turns)] = turns
     return line
@@ -364,8 +352,8 @@ class DeviceEdits:
         device, named = rows.slots.device, _Named(rows, pipeline.env.vocab_size)
         stages = [(call, pipeline.stage(*call.key)) for call in calls]
         for call, stage in stages:
-            for place in range(len(rows)) if call.places is None else call.places:
-                named.add(place, call.stage, stage)
+            for row in call.rows(len(rows)):
+                named.add(row, call.stage, stage)
         lists, values = named.tables() if {"bias", *_LISTS} & {call.stage for call in calls} else (None, None)
         return cls(
             upload(lines, device, torch.float64),
@@ -373,35 +361,28 @@ class DeviceEdits:
             None if values is None else copy_to(device, values),
             named.masks,
             None if named.masks is None else copy_to(device, named.masks),
-            tuple((call, one) for call, one in stages if isinstance(one, GrammarStage)),
+            tuple((call, stage) for call, stage in stages if isinstance(stage, GrammarStage)),
         )
 
-    @staticmethod
-    def apply_to(rows: Rows) -> bool:
-        """Whether the kernels support these rows: none with forced tokens."""
-        return not rows.has_forced
-
-    def given(self, rows: Rows) -> Edits:
+    def inputs(self, rows: Rows) -> Edits:
         """Return the inputs of the kernels for this step."""
         masks, history = self._masks(rows), rows.history
         if self.lists is None:
             return Edits(self.edits, masks)
-        seen = history.tokens, history.lengths, history.prompt_lengths
-        own = rows.slots, rows.drafts, rows.offsets
-        return Edits(self.edits, masks, self.lists, self.values, *seen, *own)
+        texts = history.tokens, history.lengths, history.prompt_lengths, rows.slots, rows.drafts, rows.offsets
+        return Edits(self.edits, masks, self.lists, self.values, *texts)
 
     def _masks(self, rows: Rows) -> Tensor | None:
         """Return the bit masks [R, W] of this step; None if all tokens are allowed."""
-        found: Tensor | None = None
+        masks: Tensor | None = None
         for call, stage in self.grammars:
-            places = range(len(rows)) if call.places is None else call.places
-            mine = stage.host_masks(rows if call.places is None else rows.select(call.places))
-            if mine is not None:
-                if found is None:
-                    every = torch.full((len(rows), mine.shape[1]), -1, dtype=mine.dtype)
-                    found = every if self.masks is None else self.masks.clone()
-                found[list(places)] &= mine
-        return self.fixed_masks if found is None else copy_to(rows.slots.device, found)
+            grammar_masks = stage.host_masks(rows if call.places is None else rows.select(call.places))
+            if grammar_masks is not None:
+                if masks is None:
+                    every = torch.full((len(rows), grammar_masks.shape[1]), -1, dtype=grammar_masks.dtype)
+                    masks = every if self.masks is None else self.masks.clone()
+                masks[list(call.rows(len(rows)))] &= grammar_masks
+        return self.fixed_masks if masks is None else copy_to(rows.slots.device, masks)
 
 
 class _Named:
@@ -413,20 +394,19 @@ class _Named:
         self._values: list[list[Tensor]] = [[] for _ in rows.host_slots]
         self.masks: Tensor | None = None  # [R, W]
 
-    def add(self, place: int, name: str, stage: Any) -> None:
-        """Add the ids that a stage lists for the row `place`."""
-        slot = self._slots[place]
+    def add(self, row: int, name: str, stage: Any) -> None:
+        slot = self._slots[row]
         if name == "allowed":
-            self._mask(place).bitwise_and_(pack(stage.ids.numbers(slot), words(self._width)))
+            self._mask(row).bitwise_and_(pack(stage.ids.numbers(slot), words(self._width)))
         elif isinstance(stage, Bias):
-            self._list(place, stage.ids.numbers(slot), Listed.BIASED, stage.values.numbers(slot))
+            self._list(row, stage.ids.numbers(slot), Listed.BIASED, stage.values.numbers(slot))
         elif isinstance(stage, IdStage):
             ids = stage.ids.numbers(slot)
             ids = ids[ids < self._width]  # a tokenizer may have ids without logits
             if _LISTS[name] == Listed.MASKED and len(ids) > _MOST_LISTED:
-                forbid(self._mask(place), ids)
+                forbid(self._mask(row), ids)
             else:
-                self._list(place, ids, _LISTS[name], torch.zeros(len(ids), dtype=torch.float64))
+                self._list(row, ids, _LISTS[name], torch.zeros(len(ids), dtype=torch.float64))
 
     def tables(self) -> tuple[Tensor, Tensor | None]:
         """Return the lists [R, N] and their values [R, N], None if no row has any."""
@@ -434,22 +414,22 @@ class _Named:
         is_biased = bool(((lists >= 0) & ((lists >> 32 & Listed.BIASED) > 0)).any())
         return lists, _padded(self._values, torch.float64, 0) if is_biased else None
 
-    def _list(self, place: int, ids: Tensor, meaning: Listed, values: Tensor) -> None:
-        self._entries[place].append(ids | (int(meaning) << 32))
-        self._values[place].append(values)
+    def _list(self, row: int, ids: Tensor, meaning: Listed, values: Tensor) -> None:
+        self._entries[row].append(ids | (int(meaning) << 32))
+        self._values[row].append(values)
 
-    def _mask(self, place: int) -> Tensor:
+    def _mask(self, row: int) -> Tensor:
         if self.masks is None:
             self.masks = torch.full((len(self._slots), words(self._width)), -1, dtype=torch.int32)
-        return self.masks[place]
+        return self.masks[row]
 
 
 def _padded(runs: Sequence[Sequence[Tensor]], dtype: torch.dtype, fill: float) -> Tensor:
     """Return the concatenated runs of each row, padded to [R, N]."""
-    longest = max(sum(map(len, own)) for own in runs)
-    found = torch.full((len(runs), longest), fill, dtype=dtype)
-    for row, own in zip(found, runs, strict=True):
-        if own:
-            joined = torch.cat(list(own))
+    longest = max(sum(map(len, parts)) for parts in runs)
+    table = torch.full((len(runs), longest), fill, dtype=dtype)
+    for row, parts in zip(table, runs, strict=True):
+        if parts:
+            joined = torch.cat(list(parts))
             row[: len(joined)] = joined
-    return found
+    return table

@@ -13,14 +13,13 @@ from torch import Tensor
 from processors.catalog import Draw
 from processors.chain import Key
 from processors.graphs import Graphs, upload
-from processors.pipeline import Pipeline, Seen, StageCall
-from processors.registry import Registry
+from processors.pipeline import FUSED, MOST_PLANS, Pipeline, Program, Seen
 from processors.rows import Rows
+from processors.sampler import Sampler
 
 if TYPE_CHECKING:
     from processors.choose_on_device import DeviceChoice
     from processors.fused import Tail
-from processors.sampler import Sampler
 
 
 def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
@@ -48,13 +47,6 @@ def _controls(draws: tuple[Draw, ...], device: torch.device) -> Tensor:
     return upload(lines, device, torch.float64)
 
 
-FUSED = ("temperature", "min_p", "top_k", "top_p")  # stages that may be fused with the draw, in default order
-
-
-_Program = tuple[StageCall, ...]
-_MOST_PLANS = 16
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class _Group:
     """Rows of a step whose chains end with the same fused stages; `places` None: all rows.
@@ -76,8 +68,8 @@ class _Plan:
     """
 
     slots: tuple[int, ...]
-    program: _Program | None
-    head: _Program
+    program: Program | None
+    head: Program
     groups: tuple[_Group, ...]
 
 
@@ -162,29 +154,29 @@ class Chooser:
         """Return the plan for the rows' slots; rebuilt when the pipeline's program changes."""
         program = self._pipeline.program(rows)
         if program is not self._plan.program or rows.host_slots != self._plan.slots:
-            known = self._plans.get(id(program))
-            if known is None or known.program is not program or known.slots != rows.host_slots:
-                if len(self._plans) >= _MOST_PLANS:
+            plan = self._plans.get(id(program))
+            if plan is None or plan.program is not program or plan.slots != rows.host_slots:
+                if len(self._plans) >= MOST_PLANS:
                     self._plans.clear()
-                found = self._split(program, rows) if _has_numpy() else (program, ())
-                known = self._plans[id(program)] = _Plan(rows.host_slots, program, *found)
-            self._plan = known
+                split = self._split(program, rows) if _has_numpy() else (program, ())
+                plan = self._plans[id(program)] = _Plan(rows.host_slots, program, *split)
+            self._plan = plan
         return self._plan
 
-    def _split(self, program: _Program, rows: Rows) -> tuple[_Program, tuple[_Group, ...]]:
+    def _split(self, program: Program, rows: Rows) -> tuple[Program, tuple[_Group, ...]]:
         """Split a program into the calls before the fused stages, and groups of rows that fuse the others."""
         from processors.fused import Tail
 
         pipeline, first = self._pipeline, len(program)
-        while first and _may_be_fused(program[first - 1].stage, pipeline.registry):
+        while first and pipeline.may_fuse(program[first - 1].stage, FUSED):
             first -= 1
         stages: dict[int, tuple[Key, ...]] = dict.fromkeys(range(len(rows)), ())
         for call in program[first:]:
-            for place in stages if call.places is None else call.places:
-                stages[place] += (call.key,)
+            for row in call.rows(len(rows)):
+                stages[row] += (call.key,)
         kinds: dict[tuple[Key, ...], list[int]] = {}
-        for place, keys in stages.items():
-            kinds.setdefault(keys, []).append(place)
+        for row, keys in stages.items():
+            kinds.setdefault(keys, []).append(row)
         groups = []
         for keys, places in kinds.items():
             some, names = rows if len(kinds) == 1 else rows.select(places), [name for name, _ in keys]
@@ -194,10 +186,6 @@ class Chooser:
                 return program, ()
             groups.append(_Group(None if len(kinds) == 1 else tuple(places), keys, tail))
         return program[:first], tuple(groups)
-
-
-def _may_be_fused(name: str, registry: Registry) -> bool:
-    return name in FUSED and registry.is_builtin(name)
 
 
 @cache

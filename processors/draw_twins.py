@@ -57,20 +57,19 @@ class View:
         return token
 
     def text(self, tokens: Iterable[int]) -> bytes:
-        """Return the bytes of the tokens."""
         assert self.vocabulary is not None
-        known = self.vocabulary.token_bytes
-        return b"".join(known[token] for token in tokens if token < len(known))
+        token_bytes = self.vocabulary.token_bytes
+        return b"".join(token_bytes[token] for token in tokens if token < len(token_bytes))
 
 
 def exempt(keys: Iterable[int | str], view: View) -> set[int]:
     """Return the exempt ids: those of keywords, and ids listed one by one."""
-    known = view.vocabulary.token_bytes if view.vocabulary else ()
+    token_bytes = view.vocabulary.token_bytes if view.vocabulary else ()
     keywords: dict[int | str, Iterable[int]] = {
         "special": view.vocabulary.special_ids if view.vocabulary else (),
         "eos": view.eos_ids,
         "stop": (*view.eos_ids, *view.stop_ids),
-        "newline": [token for token, data in enumerate(known) if b"\n" in data],
+        "newline": [token for token, data in enumerate(token_bytes) if b"\n" in data],
     }
     return {token for key in keys for token in (keywords[key] if key in keywords else [view.token_id(key)])}
 
@@ -182,8 +181,8 @@ def rejection(
         p = _softmax(target[offset])
         q = _softmax(source) if source else [float(token == draft) for token in range(len(p))]
         if uniform(seed, here, _ACCEPT, 0) * q[draft] >= p[draft]:
-            rest = [max(0.0, a - b) for a, b in zip(p, q, strict=True)]
-            weights = rest if any(rest) else p
+            excess = [max(0.0, a - b) for a, b in zip(p, q, strict=True)]
+            weights = excess if any(excess) else p
             logits = [math.log(weight) if weight else -math.inf for weight in weights]
             replaced = mix(mix(seed + here * _GAMMA) + _RESIDUAL * _GAMMA)
             return [*drafts[:offset], gumbel_max_in_blocks(logits, replaced, here)]
@@ -220,11 +219,11 @@ def _cut(logits: list[float], mu: float, version: int) -> list[float]:
 def _zipf_count(ranked: list[float], mu: float) -> int:
     """Return how many tokens have a cross-entropy of mu bits under Zipf's law, by the paper's formula."""
     gaps = [a - b for a, b in pairwise(ranked[:100]) if b > -math.inf]
-    known = [(math.log((i + 2) / (i + 1)), gap) for i, gap in enumerate(gaps)]
-    if not known:
+    points = [(math.log((i + 2) / (i + 1)), gap) for i, gap in enumerate(gaps)]
+    if not points:
         return 1
-    squares = math.fsum(step * step for step, _ in known)
-    s, width = math.fsum(step * gap for step, gap in known) / squares, math.log(len(ranked))
+    squares = math.fsum(step * step for step, _ in points)
+    s, width = math.fsum(step * gap for step, gap in points) / squares, math.log(len(ranked))
     ratio = (s - 1) / -math.expm1((1 - s) * width) if s != 1 else 1 / width
     room = mu * math.log(2) + math.log(ratio)
     if s == 0:  # equal probabilities: the formula keeps one token, or all
@@ -251,7 +250,7 @@ def adaptive_p(logits: list[float], params: AdaptivePParams, view: View) -> list
 
 def skew(logits: list[float], params: SkewParams, view: View) -> list[float]:
     """Return the distribution of a draw by inverse CDF whose random number is raised to e^-s."""
-    gain, total, found = math.exp(params.s), log_sum_exp(logits), list(logits)
+    gain, total, new = math.exp(params.s), log_sum_exp(logits), list(logits)
     weights: list[float] = []
     for token in ranking(logits):
         if logits[token] == -math.inf:
@@ -266,15 +265,8 @@ def skew(logits: list[float], params: SkewParams, view: View) -> list[float]:
         else:
             bent = math.log(-math.expm1(gain * math.log1p(-chance)))
         cumulative = math.log(math.fsum(weights)) + max(logits) - total
-        found[token] = max(bent + gain * cumulative + total, LOWEST)
-    return found
-
-
-FEEDBACK_TWINS: dict[str, Callable[..., list[float]]] = {
-    "mirostat": mirostat,
-    "skew": skew,
-    "adaptive_p": adaptive_p,
-}
+        new[token] = max(bent + gain * cumulative + total, LOWEST)
+    return new
 
 
 _XTC = 3  # stream of its random number
@@ -313,9 +305,6 @@ def xtc(logits: list[float], params: XtcParams, view: View) -> list[float]:
     return [finite(x, x + shift) if token in gone else x for token, x in enumerate(logits)]
 
 
-GATE_TWINS: dict[str, Callable[..., list[float]]] = {"xtc": xtc}
-
-
 def top_n_sigma(logits: list[float], params: TopNSigmaParams, view: View) -> list[float]:
     """Keep logits within n standard deviations of the largest one."""
     finite = [logit for logit in logits if logit != -math.inf]
@@ -329,7 +318,6 @@ def top_n_sigma(logits: list[float], params: TopNSigmaParams, view: View) -> lis
 
 
 def epsilon(logits: list[float], params: EpsilonParams, view: View) -> list[float]:
-    """Keep tokens at least as probable as the cutoff."""
     return _at_least(logits, params.cutoff, params.keep)
 
 
@@ -375,15 +363,6 @@ def _above(logits: list[float], threshold: float, keep: int) -> list[float]:
     return masked(logits, ranking(logits)[max(count, keep) :])
 
 
-THRESHOLDS_TWINS: dict[str, Callable[..., list[float]]] = {
-    "top_n_sigma": top_n_sigma,
-    "epsilon": epsilon,
-    "eta": eta,
-    "top_a": top_a,
-    "p_less": p_less,
-}
-
-
 _TABLE = 1_000_003
 _WORD = 2**32 - 1
 
@@ -410,8 +389,8 @@ def green_ids(params: KgwParams, vocab: int, context: Sequence[int]) -> list[int
     seed = key * context[-1]
     if params.scheme == "selfhash":
         table = permutation(key, _TABLE, _TABLE)
-        own = table[context[-1] % _TABLE] + 1
-        seed = min(_signed(key * (table[token % _TABLE] + 1) * own) for token in context[-params.width :])
+        factor = table[context[-1] % _TABLE] + 1
+        seed = min(_signed(key * (table[token % _TABLE] + 1) * factor) for token in context[-params.width :])
     return list(permutation(seed % (2**64 - 1), vocab, int(vocab * params.ratio)))
 
 
@@ -419,17 +398,17 @@ def green_ids(params: KgwParams, vocab: int, context: Sequence[int]) -> list[int
 def permutation(seed: int, size: int, count: int) -> tuple[int, ...]:
     """Return the first entries of torch.randperm(size) with a generator of this seed on a CPU."""
     draw, order = _twister(seed), list(range(size))
-    for place in range(min(count, size - 1)):
-        other = place + draw() % (size - place)
-        order[place], order[other] = order[other], order[place]
+    for index in range(min(count, size - 1)):
+        other = index + draw() % (size - index)
+        order[index], order[other] = order[other], order[index]
     return tuple(order[:count])
 
 
 def _twister(seed: int) -> Callable[[], int]:
     """Return a function for the 32-bit numbers of a Mersenne Twister seeded by 32 bits (Matsumoto 2002)."""
     words = [seed & _WORD]
-    for place in range(1, 624):
-        words.append((1812433253 * (words[-1] ^ (words[-1] >> 30)) + place) & _WORD)
+    for index in range(1, 624):
+        words.append((1812433253 * (words[-1] ^ (words[-1] >> 30)) + index) & _WORD)
     source = random.Random()
     source.setstate((3, (*words, 624), None))
     return lambda: source.getrandbits(32)
@@ -441,7 +420,7 @@ def synthid(logits: list[float], params: SynthIdParams, view: View) -> list[floa
     width, output = params.ngram - 1, view.output
     context = _context(output, width, 0)
     first = max(width if params.skip_first else 0, len(output) - params.history)
-    before = [_context(output[:place], width, 0) for place in range(first, len(output))]
+    before = [_context(output[:end], width, 0) for end in range(first, len(output))]
     if context in before or (params.skip_first and len(output) < width):
         return logits
     table, start = _bits(params.table_seed, params.table_size), hashed(1, context)
@@ -481,7 +460,7 @@ def gumbel_mark(logits: list[float], params: GumbelMarkParams, view: View) -> li
     has_prompt = params.deduplicate == "all"
     seen = (*view.prompt, *view.output) if has_prompt else view.output
     first = 0 if params.history is None else max(0, len(seen) - params.history)
-    before = [_context(seen[:place], params.width, -1) for place in range(first, len(seen))]
+    before = [_context(seen[:end], params.width, -1) for end in range(first, len(seen))]
     is_plain = _context(seen, params.width, -1) in before and params.deduplicate != "none"
     if is_plain or (has_prompt and len(view.output) < params.width) or max(logits) == -math.inf:
         return logits
@@ -526,11 +505,10 @@ def _signed(value: int) -> int:
     return value - 2**64 if value >> 63 else value
 
 
-WATERMARK_TWINS: dict[str, Callable[..., list[float]]] = {
-    "kgw": kgw,
-    "synthid": synthid,
-    "gumbel_mark": gumbel_mark,
-}
+DRAW_TWINS: tuple[Callable[..., list[float]], ...] = (
+    *(mirostat, skew, adaptive_p, xtc, top_n_sigma, epsilon, eta, top_a, p_less),
+    *(kgw, synthid, gumbel_mark),
+)
 
 
 def fold(
@@ -556,8 +534,8 @@ def contrast_layers(
     return [-math.inf if a == -math.inf or a < least else a - b for a, b in zip(c, u, strict=True)]
 
 
-def _divergence(one: Sequence[float], other: Sequence[float]) -> float:
-    pairs = [(math.exp(a), math.exp(b)) for a, b in zip(one, other, strict=True)]
+def _divergence(p_logs: Sequence[float], q_logs: Sequence[float]) -> float:
+    pairs = [(math.exp(a), math.exp(b)) for a, b in zip(p_logs, q_logs, strict=True)]
     return math.fsum(
         p / 2 * math.log(2 * p / (p + q) if p else 1) + q / 2 * math.log(2 * q / (p + q) if q else 1)
         for p, q in pairs
@@ -577,6 +555,6 @@ def contrastive_scores(
     ]
 
 
-def _cosine(one: _State, other: _State) -> float:
-    size = math.hypot(*one) * math.hypot(*other)
-    return math.fsum(a * b for a, b in zip(one, other, strict=True)) / size if size else 0.0
+def _cosine(state: _State, other: _State) -> float:
+    size = math.hypot(*state) * math.hypot(*other)
+    return math.fsum(a * b for a, b in zip(state, other, strict=True)) / size if size else 0.0

@@ -13,10 +13,10 @@ from importlib import import_module
 from typing import Any
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
+def nearest(name: str, known_names: Iterable[str]) -> str:
     """Return a sentence that suggests the closest known names, or lists all of them."""
-    names = sorted(known)
-    close = [repr(found) for found in close_names(name, names)]
+    names = sorted(known_names)
+    close = [repr(near) for near in close_names(name, names)]
     return did_you_mean(close) or (f"Known are: {', '.join(names)}." if names else "There is none.")
 
 
@@ -26,10 +26,10 @@ def raised_in(error: BaseException) -> str:
     That is the innermost frame which is neither this project's nor torch's.
     """
     packages = os.path.dirname(os.path.dirname(__file__))
-    own = tuple(os.path.join(packages, name, "") for name in ("processors", "gencli"))
+    folders = tuple(os.path.join(packages, name, "") for name in ("processors", "gencli"))
     for frame in reversed(traceback.extract_tb(error.__traceback__)):
         is_torch = f"{os.sep}torch{os.sep}" in frame.filename
-        if not is_torch and not frame.filename.startswith(("<", *own)):
+        if not is_torch and not frame.filename.startswith(("<", *folders)):
             return f" in {os.path.basename(frame.filename)}, line {frame.lineno}"
     return ""
 
@@ -78,9 +78,9 @@ class ChainError(ProcessorsError, ValueError):
 class Contradiction(ChainError):
     """Only one of two stages can run: `stages` names them, `why` says the reason."""
 
-    def __init__(self, one: str, other: str, why: str) -> None:
+    def __init__(self, stage: str, other: str, why: str) -> None:
         super().__init__(
-            f"{one} and {other} contradict each other: {why}. Leave out one.", stages=(one, other)
+            f"{stage} and {other} contradict each other: {why}. Leave out one.", stages=(stage, other)
         )
         self.why = why
 
@@ -174,17 +174,17 @@ def _plain(name: str) -> str:
     return "".join(_parts(name))
 
 
-def _distance(one: str, other: str, limit: int) -> int:
+def _distance(word: str, other: str, limit: int) -> int:
     """Edit distance with transpositions; `limit` + 1 if the lengths differ by more than `limit`."""
-    if abs(len(one) - len(other)) > limit:
+    if abs(len(word) - len(other)) > limit:
         return limit + 1
     before: list[int] = []
     last = list(range(len(other) + 1))
-    for i, char in enumerate(one, start=1):
+    for i, char in enumerate(word, start=1):
         row = [i]
         for j, wanted in enumerate(other, start=1):
             cost = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (char != wanted))
-            if i > 1 and j > 1 and char == other[j - 2] and one[i - 2] == wanted:
+            if i > 1 and j > 1 and char == other[j - 2] and word[i - 2] == wanted:
                 cost = min(cost, before[j - 2] + 1)
             row.append(cost)
         before, last = last, row

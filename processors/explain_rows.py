@@ -15,7 +15,7 @@ from torch import Tensor
 from processors.catalog import Draw, Phase
 from processors.chain import Chain
 from processors.kernels.operations import best_values
-from processors.pipeline import Pipeline, StageCall
+from processors.pipeline import Pipeline
 from processors.rng import Stream, gumbel, row_keys
 from processors.row_view import Changed, Forgone, Mask, Place, Race, RowView, StageView, Weighed
 from processors.rows import Rows
@@ -57,26 +57,26 @@ def explain_rows(
         done.tokens = tokens.tolist()
     else:
         done.draw()
-    deciding, winning, others = *_without_each(done, rows, walks), _uncut(pipeline, done)
+    deciding, winning = _without_each(done, rows, walks)
+    phases = [pipeline.registry.phase(call.stage) for call in done.calls]
+    others = done.without(*[number for number, phase in enumerate(phases) if phase >= Phase.TRUNCATE])
     done.restore()
-    found = []
-    for at, walk in enumerate(walks):
-        found.append(
-            RowView(
-                token=walk.token,
-                raw=walk.raw,
-                stages=_with_left_out(pipeline, rows, at, walk),
-                final=walk.place,
-                surprise=-math.log2(walk.raw.p) if walk.raw.p > 0 else math.inf,
-                race=races[at],
-                decided_by=tuple(name for name, _ in deciding[at]) if drawn[at] else (),
-                instead=tuple(other for _, other in deciding[at]) if drawn[at] else (),
-                wins_without=tuple(winning[at]),
-                mask=_mask(walk.stages, pipeline),
-                forgone=_forgone(done, at, walk, others[at]) if drawn[at] else None,
-            )
+    return [
+        RowView(
+            token=walk.token,
+            raw=walk.raw,
+            stages=_with_left_out(pipeline, rows, at, walk),
+            final=walk.place,
+            surprise=-math.log2(walk.raw.p) if walk.raw.p > 0 else math.inf,
+            race=races[at],
+            decided_by=tuple(name for name, _ in deciding[at]) if drawn[at] else (),
+            instead=tuple(other for _, other in deciding[at]) if drawn[at] else (),
+            wins_without=tuple(winning[at]),
+            mask=_mask(walk.stages, pipeline),
+            forgone=_forgone(done, at, walk, others[at]) if drawn[at] else None,
         )
-    return found
+        for at, walk in enumerate(walks)
+    ]
 
 
 class _Walk:
@@ -104,31 +104,30 @@ class _Walk:
         return view
 
     def race(self, draw: Draw, rows: Rows, at: int) -> Race:
-        """Return the race of the draw after the last stage."""
         return race(draw, self.row, self.token, rows.seeds[at : at + 1], rows.positions[at : at + 1])
 
 
 def _step(pipeline: Pipeline, done: Rerun, rows: Rows, number: int, walks: Sequence[_Walk]) -> None:
     """Add the view of a stage to each row where it is on."""
-    call, at = done.calls[number], _places_of(done.calls[number], len(rows))
+    call, at = done.calls[number], done.calls[number].rows(len(rows))
     phase = pipeline.registry.phase(call.stage)
-    olds, views = [walks[place].place for place in at], list[StageView]()
-    for place in at:
-        params = str(Chain(((call.stage, pipeline.values(rows.host_slots[place], call)),)))
-        views.append(walks[place].step(done.logits[number + 1][place], call.stage, params, phase))
+    olds, views = [walks[row].place for row in at], list[StageView]()
+    for row in at:
+        params = str(Chain(((call.stage, pipeline.values(rows.host_slots[row], call)),)))
+        views.append(walks[row].step(done.logits[number + 1][row], call.stage, params, phase))
     stage, some = pipeline.stage(*call.key), rows.select(at)
-    notes = stage.notes(some, [_most(view) for view in views]) or [""] * len(at)
+    notes = stage.notes(some, [_most_changed(view) for view in views]) or [""] * len(at)
     idle = () if all(view.acted for view in views) else stage.idle(some)
-    for i, (place, old, view) in enumerate(zip(at, olds, views, strict=True)):
+    for i, (row, old, view) in enumerate(zip(at, olds, views, strict=True)):
         note, why_not = notes[i], ""
         if not view.acted:
             why_not = (idle[i] if idle else "") or ("one token is left" if old.alive == 1 else _IDLE[phase])
         elif not note:
-            note = _said(phase, old, view.after)
-        walks[place].stages[-1] = replace(view, note=note, why_not=why_not)
+            note = _default_note(phase, old, view.after)
+        walks[row].stages[-1] = replace(view, note=note, why_not=why_not)
 
 
-def _said(phase: Phase, before: Place, after: Place) -> str:
+def _default_note(phase: Phase, before: Place, after: Place) -> str:
     """Return the default note of a stage by its phase; "" for none."""
     if phase == Phase.SCALE:
         return f"entropy {before.entropy:.2f} -> {after.entropy:.2f} nats"
@@ -136,11 +135,7 @@ def _said(phase: Phase, before: Place, after: Place) -> str:
     return f"masked {before.alive - after.alive}, {after.alive} left" if masks else ""
 
 
-def _places_of(call: StageCall, count: int) -> Sequence[int]:
-    return range(count) if call.places is None else call.places
-
-
-def _most(view: StageView) -> int:
+def _most_changed(view: StageView) -> int:
     """Return the id whose logit the stage changed most, or the likeliest id that it masked; -1 for none."""
     ids = [entry[0] for entry in view.changed] or [entry[0] for entry in view.removed]
     return ids[0] if ids else -1
@@ -148,13 +143,13 @@ def _most(view: StageView) -> int:
 
 def _with_left_out(pipeline: Pipeline, rows: Rows, at: int, walk: _Walk) -> tuple[StageView, ...]:
     """Return the stages of a row, including those switched off by a condition."""
-    found = list(walk.stages)
+    views = list(walk.stages)
     left_out = pipeline.left_out(rows.host_slots[at], rows.host_drafts[at])
     for inserted, (place, (name, params), reason) in enumerate(left_out):
         here = walk.stages[place - 1].after if place else walk.raw
         text, alive = str(Chain(((name, params),))), (here.alive, here.alive)
-        found.insert(place + inserted, StageView(name, text, False, alive, 1.0, here, why_not=reason))
-    return tuple(found)
+        views.insert(place + inserted, StageView(name, text, False, alive, 1.0, here, why_not=reason))
+    return tuple(views)
 
 
 def _mask(stages: Sequence[StageView], pipeline: Pipeline) -> Mask:
@@ -175,19 +170,13 @@ def _without_each(
     winning = [list[str]() for _ in range(len(rows))]
     for number, call in enumerate(done.calls):
         others = done.without(number)
-        for place in _places_of(call, len(rows)):
-            if others[place] != done.tokens[place]:
-                other = others[place]
-                deciding[place].append((call.stage, other if other >= 0 else None))
-            if others[place] == walks[place].token != done.tokens[place]:
-                winning[place].append(call.stage)
+        for row in call.rows(len(rows)):
+            if others[row] != done.tokens[row]:
+                other = others[row]
+                deciding[row].append((call.stage, other if other >= 0 else None))
+            if others[row] == walks[row].token != done.tokens[row]:
+                winning[row].append(call.stage)
     return deciding, winning
-
-
-def _uncut(pipeline: Pipeline, done: Rerun) -> list[int]:
-    """Return the token that each row gets without stages of the phases TRUNCATE and GATE."""
-    phases = [pipeline.registry.phase(call.stage) for call in done.calls]
-    return done.without(*[number for number, phase in enumerate(phases) if phase >= Phase.TRUNCATE])
 
 
 def _forgone(done: Rerun, at: int, walk: _Walk, other: int) -> Forgone | None:
@@ -207,19 +196,15 @@ def race(kind: Draw, row: Snapshot, token: int, seed: Tensor, position: Tensor) 
     if row.alive < 2 or row.logits[token] == -torch.inf:
         return Race(kind, None, None)
     if kind == "greedy":
-        return _of_logits(row, token)
+        at, values = best(row.values, 2)
+        ids = (at if row.ids is None else row.ids[at]).tolist()
+        rank = 1 if ids[0] == token else 0
+        return Race("greedy", float(row.logits[token] - values[rank]), ids[rank])
     if kind == "multinomial":
         return _of_interval(row.logits, token, seed, position)
     if row.alive <= PLAIN_LIMIT or len(row.logits) <= PLAIN_LIMIT:
         return _beaten(_noisy(row.logits[row.left], row.left, seed, position, Stream.TOKEN), row.left, token)
     return _of_blocks(row.logits, token, seed, position)
-
-
-def _of_logits(row: Snapshot, token: int) -> Race:
-    at, values = best(row.values, 2)
-    ids = (at if row.ids is None else row.ids[at]).tolist()
-    place = 1 if ids[0] == token else 0
-    return Race("greedy", float(row.logits[token] - values[place]), ids[place])
 
 
 def _noisy(values: Tensor, ids: Tensor, seed: Tensor, position: Tensor, stream: Stream) -> Tensor:
@@ -228,12 +213,12 @@ def _noisy(values: Tensor, ids: Tensor, seed: Tensor, position: Tensor, stream: 
 
 def _beaten(scores: Tensor, ids: Tensor, token: int) -> Race:
     """Return the race by scores [N] of ids [N]; the margin is None if no other id has a score."""
-    own = scores[ids == token]
+    score = scores[ids == token]
     others = torch.where(ids == token, -torch.inf, scores)
-    place = int(others.argmax())
-    if others[place] == -torch.inf:
+    rival = int(others.argmax())
+    if others[rival] == -torch.inf:
         return Race("gumbel", None, None)
-    return Race("gumbel", float(own - others[place]), int(ids[place]))
+    return Race("gumbel", float(score - others[rival]), int(ids[rival]))
 
 
 def _of_blocks(logits: Tensor, token: int, seed: Tensor, position: Tensor) -> Race:
@@ -264,19 +249,19 @@ def _of_interval(logits: Tensor, token: int, seed: Tensor, position: Tensor) -> 
     The runner-up is the id beyond the nearer end of the token's interval. The ends 0 and 1 of the whole row
     are not considered.
     """
-    found = find_block(logits[None], seed, position)
-    choice = int(invert(found.inside, found.rest)[0])
-    if (drawn := int(found.ids[0, choice])) != token:
+    block = find_block(logits[None], seed, position)
+    choice = int(invert(block.inside, block.rest)[0])
+    if (drawn := int(block.ids[0, choice])) != token:
         return Race("multinomial", -1.0, drawn)
-    sums, rest = found.inside[0].cumsum(0), float(found.rest)
+    sums, within = block.inside[0].cumsum(0), float(block.rest)
     sums = torch.nn.functional.pad(sums / sums[-1], (1, 0))
-    share = float(found.blocks[0, token // BLOCK] / found.blocks.sum())
+    share = float(block.blocks[0, token // BLOCK] / block.blocks.sum())
     ends = [
-        (rest - float(sums[choice]), _below(logits, found.blocks[0], token)),
-        (float(sums[choice + 1]) - rest, _above(logits, found.blocks[0], token)),
+        (within - float(sums[choice]), _below(logits, block.blocks[0], token)),
+        (float(sums[choice + 1]) - within, _above(logits, block.blocks[0], token)),
     ]
-    known = [(max(0.0, distance * share), other) for distance, other in ends if other is not None]
-    return Race("multinomial", *min(known, default=(None, None)))
+    distances = [(max(0.0, distance * share), other) for distance, other in ends if other is not None]
+    return Race("multinomial", *min(distances, default=(None, None)))
 
 
 def _below(logits: Tensor, blocks: Tensor, token: int) -> int | None:
@@ -314,7 +299,7 @@ class Rerun:
         self.calls, self.logits = pipeline.program(rows), [logits.float()]
         self._pipeline, self._sampler, self._rows = pipeline, sampler, rows
         self.tokens: list[int] = []
-        self._known: dict[tuple[int, ...], list[int]] = {}
+        self._tokens_without: dict[tuple[int, ...], list[int]] = {}
         pipeline.run(self.calls, logits, rows, lambda _, after: self.logits.append(after.clone()))
 
     def draw(self) -> None:
@@ -326,9 +311,9 @@ class Rerun:
 
         Once the logits equal the original ones, the rest of the chain and the draw are not repeated.
         """
-        if numbers not in self._known:
-            self._known[numbers] = self._without(numbers)
-        return self._known[numbers]
+        if numbers not in self._tokens_without:
+            self._tokens_without[numbers] = self._without(numbers)
+        return self._tokens_without[numbers]
 
     def _without(self, numbers: tuple[int, ...]) -> list[int]:
         if not numbers:
@@ -420,11 +405,11 @@ class Snapshot:
     def place(self, token: int, count: int) -> Place:
         """Return rank and probability of a token, and the `count` most likely ids."""
         top = self.weighed(*best(self.values, count))
-        own = float(self.logits[token])
+        logit = float(self.logits[token])
         return Place(
-            p=self.p(own),
-            rank=None if own == -math.inf else self._rank(token, own, top),
-            logit=own,
+            p=self.p(logit),
+            rank=None if logit == -math.inf else self._rank(token, logit, top),
+            logit=logit,
             entropy=self.entropy,
             alive=self.alive,
             top=top,
@@ -437,14 +422,14 @@ class Snapshot:
         pairs = zip(ids.tolist(), map(self.p, values.tolist()), strict=True)
         return tuple((token, p) for token, p in pairs if p > 0)
 
-    def _rank(self, token: int, own: float, top: tuple[Weighed, ...]) -> int:
+    def _rank(self, token: int, logit: float, top: tuple[Weighed, ...]) -> int:
         """Return the rank of a token from 1: ids with a larger logit come first, ties by lowest id."""
-        found = [rank for rank, (other, _) in enumerate(top, start=1) if other == token]
-        if found:
-            return found[0]
+        ranks = [rank for rank, (other, _) in enumerate(top, start=1) if other == token]
+        if ranks:
+            return ranks[0]
         before = int((self.ids < token).sum()) if self.ids is not None else token
-        ties = torch.count_nonzero(self.values[:before] == own)
-        return int(torch.count_nonzero(self.values > own) + ties) + 1
+        ties = torch.count_nonzero(self.values[:before] == logit)
+        return int(torch.count_nonzero(self.values > logit) + ties) + 1
 
 
 def best(values: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -141,22 +141,22 @@ class ForeignStage(Processor[Any]):
             self._hook("fork", target, lambda: self._inner.fork(source, target), None)
 
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
+        def is_status(item: Any) -> bool:
+            return isinstance(item, GrammarStatus)
+
         def call() -> tuple[GrammarStatus, ...]:
-            found = self._inner.preview(slot, tokens)
-            return _checked_tuple(
-                "preview", found, "GrammarStatus", lambda one: isinstance(one, GrammarStatus), len(tokens)
-            )
+            statuses = self._inner.preview(slot, tokens)
+            return _checked_tuple("preview", statuses, "GrammarStatus", is_status, len(tokens))
 
         return self._hook("preview", slot, call, ())
 
     def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
-        def is_pair(one: Any) -> bool:
-            return isinstance(one, tuple) and len(one) == 2 and self._is_id(one[0])
+        def is_pair(item: Any) -> bool:
+            return isinstance(item, tuple) and len(item) == 2 and self._is_id(item[0])
 
         def call() -> tuple[tuple[int, float], ...]:
-            return _checked_tuple(
-                "predicted", self._inner.predicted(slot, noise), "(id, probability)", is_pair
-            )
+            pairs = self._inner.predicted(slot, noise)
+            return _checked_tuple("predicted", pairs, "(id, probability)", is_pair)
 
         return self._hook("predicted", slot, call, ())
 
@@ -167,22 +167,22 @@ class ForeignStage(Processor[Any]):
         return self._hook("completion", slot, call, ())
 
     def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
-        found = self._hook("failure_reason", slot, lambda: self._inner.failure_reason(slot, drafts), "")
-        return str(found or "")
+        reason = self._hook("failure_reason", slot, lambda: self._inner.failure_reason(slot, drafts), "")
+        return str(reason or "")
 
     def prepare(self, rows: Rows) -> Tensor | None:
         """Prepare all rows at once; if that fails, each row alone."""
         try:
-            return _checked_flags(self._inner.prepare(rows), rows)
+            return self._prepared(rows)
         except BaseException as error:
             if _ends_step(error):
                 raise
         flags = torch.zeros_like(rows.drafts, dtype=torch.bool)
         for index, slot in enumerate(rows.host_slots):
             row = rows.select([index])
-            found = self._hook("prepare", slot, lambda row=row: self._prepared(row), None)  # type: ignore[misc]
-            if found is not None:
-                flags[index] = found[0]
+            forced = self._hook("prepare", slot, lambda row=row: self._prepared(row), None)  # type: ignore[misc]
+            if forced is not None:
+                flags[index] = forced[0]
         return flags
 
     def _prepared(self, rows: Rows) -> Tensor | None:
@@ -198,13 +198,13 @@ class ForeignStage(Processor[Any]):
             if _ends_step(error):
                 raise
             together = fault_text("apply", error)
-        found, num_failed = self._apply_alone(logits, rows)
+        out, num_failed = self._apply_alone(logits, rows)
         if not num_failed:
             self._notice(
                 f"The stage {self.name} is wrong: {together}, but gave an answer when it was called again, "
                 "for each row alone. The run goes on with that."
             )
-        return found
+        return out
 
     def _applied(self, logits: Tensor, rows: Rows) -> Tensor:
         edited = checked_logits(self._inner.apply(logits.clone(), rows), logits)
@@ -277,24 +277,24 @@ def fault_text(hook: str, error: BaseException) -> str:
 
 
 def _checked_tuple(
-    hook: str, found: Iterable[Any], what: str, is_good: Callable[[Any], bool], count: int | None = None
+    hook: str, items: Iterable[Any], what: str, is_good: Callable[[Any], bool], count: int | None = None
 ) -> tuple[Any, ...]:
     """Return the result if it is a tuple of valid items, empty or of length `count`; else WrongResult."""
-    good = isinstance(found, tuple) and all(map(is_good, found))
-    if not good or (found and count not in (None, len(tuple(found)))):
+    good = isinstance(items, tuple) and all(map(is_good, items))
+    if not good or (items and count not in (None, len(tuple(items)))):
         size = "" if count is None else f" of {count}"
-        raise WrongResult(f"{hook} returned {found!r:.60}, a tuple{size} of {what} expected")
-    return tuple(found)
+        raise WrongResult(f"{hook} returned {items!r:.60}, a tuple{size} of {what} expected")
+    return tuple(items)
 
 
-def _checked_flags(found: object, rows: Rows) -> Tensor | None:
-    if found is None:
+def _checked_flags(flags: object, rows: Rows) -> Tensor | None:
+    if flags is None:
         return None
     shape = rows.drafts.shape
-    if not isinstance(found, Tensor) or found.dtype != torch.bool or found.shape != shape:
-        seen = f"{_word(found.dtype)} {list(found.shape)}" if isinstance(found, Tensor) else repr(found)
+    if not isinstance(flags, Tensor) or flags.dtype != torch.bool or flags.shape != shape:
+        seen = f"{_word(flags.dtype)} {list(flags.shape)}" if isinstance(flags, Tensor) else repr(flags)
         raise WrongResult(f"prepare returned {seen:.60}, None or bool {list(shape)} expected")
-    return found.to(rows.drafts.device)
+    return flags.to(rows.drafts.device)
 
 
 _EMPTY = "No token is left to choose from"
@@ -307,7 +307,7 @@ def explain_failure(
     """Return why a row failed: run `calls` on its logits [1, V], then ask the stages for recorded faults."""
     where = {"slot": row.host_slots[0], "position": int(row.positions[0])}
     work = logits.to(torch.float32, copy=True)
-    error = _fault(work, stage="model", **where)
+    error = _fault(work, "model", where)
     for call in calls:
         if error is not None:
             break
@@ -322,7 +322,7 @@ def _explained(
 ) -> tuple[Tensor, RowError | None]:
     """Return the logits after one stage, and the error if the row fails there."""
     after = stage.apply(logits, row)
-    error = _fault(after, stage=name, **where)
+    error = _fault(after, name, where)
     if isinstance(error, NonFiniteLogits):
         error = _failure(name, stage, where) or error
     elif error and (reason := stage.failure_reason(row.host_slots[0], row.host_drafts[0])):
@@ -340,20 +340,11 @@ def _failure(name: str, stage: Processor[Any], where: Mapping[str, int]) -> Stag
     return error
 
 
-def _fault(logits: Tensor, *, stage: str, slot: int, position: int) -> RowError | None:
+def _fault(logits: Tensor, stage: str, where: Mapping[str, int]) -> RowError | None:
     top = float(logits.amax())
     if top == -torch.inf:
-        return EmptySupport(
-            f"{_EMPTY}: loosen this stage or one before it.",
-            stage=stage,
-            slot=slot,
-            position=position,
-        )
-    if not top < torch.inf:
-        return NonFiniteLogits(
-            "NaN or +inf among the logits: the stage, or the model's number format, is at fault.",
-            stage=stage,
-            slot=slot,
-            position=position,
-        )
-    return None
+        return EmptySupport(f"{_EMPTY}: loosen this stage or one before it.", stage=stage, **where)
+    if top < torch.inf:
+        return None
+    text = "NaN or +inf among the logits: the stage, or the model's number format, is at fault."
+    return NonFiniteLogits(text, stage=stage, **where)

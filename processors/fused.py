@@ -54,22 +54,24 @@ class Tail:
     def of(cls, stages: Mapping[str, Processor[Any]], rows: Rows) -> Tail | None:
         """Return the tail of these stages on these rows; None if their values cannot be fused."""
         known = {
-            f"{stage}.{field.name}": one.columns.known(field.name, rows)
-            for stage, one in stages.items()
-            for field in one.Params.own_fields()
+            f"{stage}.{field.name}": ones.columns.known(field.name, rows)
+            for stage, ones in stages.items()
+            for field in ones.Params.own_fields()
         }
-        if not all(_LIMITS.get(key, _are_equal)(values) for key, values in known.items()):
+        if not all(
+            _LIMITS[key](values) if key in _LIMITS else len(values) == 1 for key, values in known.items()
+        ):
             return None
         columns = {
             name: stage.columns.exact(stage.Params.main(), rows)[:, None] for name, stage in stages.items()
         }
         heat, min_p = columns.get("temperature"), columns.get("min_p")
-        one = torch.ones(len(rows), 1, dtype=torch.float64)
+        ones = torch.ones(len(rows), 1, dtype=torch.float64)
         return cls(
-            scale=(LOG2_E / (one if heat is None else heat)).float(),
+            scale=(LOG2_E / (ones if heat is None else heat)).float(),
             temperature=None if heat is None else heat.float().numpy(),
             min_p=min_p,
-            least_kept=None if min_p is None else least_kept(torch.zeros_like(one), min_p).numpy(),
+            least_kept=None if min_p is None else least_kept(torch.zeros_like(ones), min_p).numpy(),
             top_k=columns["top_k"].numpy() if "top_k" in columns else None,
             top_p=columns["top_p"].numpy() if "top_p" in columns else None,
             most_k=max(known.get("top_k.k", {0})),
@@ -83,10 +85,11 @@ class Tail:
         return not (self.min_p is None and self.top_k is None and self.top_p is None)
 
     def at(self, index: _Array | slice) -> Tail:
-        """Return the tail of the rows `index` [N]."""
         names = ("scale", "temperature", "min_p", "least_kept", "top_k", "top_p")
         columns = {name: getattr(self, name) for name in names}
-        return replace(self, **{name: one[index] for name, one in columns.items() if one is not None})
+        return replace(
+            self, **{name: column[index] for name, column in columns.items() if column is not None}
+        )
 
     def cooled(self, logits: _Array, peak: _Array) -> _Array:
         """Return (logits - peak) / temperature for logits [A, N], peaks [A, 1]; logits without a temperature.
@@ -148,10 +151,6 @@ class Tail:
         return length
 
 
-def _are_equal(values: frozenset[Any]) -> bool:
-    return len(values) == 1
-
-
 def _is_one(values: frozenset[Any]) -> bool:
     return values == {1}
 
@@ -173,10 +172,8 @@ _NARROW = 2048  # V up to which all logits of a row are used, unless many have t
 _SMALL = 2 * PLAIN_LIMIT  # logits of a step up to which all logits of rows with V <= PLAIN_LIMIT are used
 _TOGETHER = 1 << 15  # logits processed together; larger intermediate results leave the CPU caches
 _LEAD, _BLOCK_LEAD = 1e-9, 1e-4  # margins of the best score over the second; a smaller lead may be rounding
-
 _SPARSE = 4  # noise is drawn for the kept logits alone if fewer than one in 4 is kept
 
-_FusedArray = NDArray[Any]
 _CERTAIN = np.ones((1, 1), dtype=bool)
 _LEAST = np.float32(-math.inf)
 
@@ -184,19 +181,18 @@ _LEAST = np.float32(-math.inf)
 class FusedChoice(NamedTuple):
     """Tokens [A] int64, negative for a failed row as in Sampler, and the indices [N] of uncertain rows."""
 
-    tokens: _FusedArray
-    uncertain: _FusedArray
+    tokens: _Array
+    uncertain: _Array
 
 
 class _Rows(NamedTuple):
     """Logits [A, V] float32 before the fused stages, and seeds and positions [A]."""
 
     logits: Tensor
-    seeds: _FusedArray
-    positions: _FusedArray
+    seeds: _Array
+    positions: _Array
 
-    def at(self, index: _FusedArray | slice) -> _Rows:
-        """Return the rows `index` [N]."""
+    def at(self, index: _Array | slice) -> _Rows:
         return _Rows(self.logits[index], self.seeds[index], self.positions[index])
 
 
@@ -225,7 +221,7 @@ def _are_few(logits: Tensor, tail: Tail) -> bool:
     return not is_sorted or logits.numel() <= _TOGETHER
 
 
-def _at(index: _FusedArray | slice, rows: _Rows, tail: Tail) -> tuple[_Rows, Tail]:
+def _at(index: _Array | slice, rows: _Rows, tail: Tail) -> tuple[_Rows, Tail]:
     return rows.at(index), tail.at(index)
 
 
@@ -257,8 +253,8 @@ def _choose_among(count: int, rows: _Rows, tail: Tail) -> FusedChoice:
     scores = values[:, :longest] + _noise(rows, Stream.TOKEN, ids[:, :longest])
     if len(length) > 1:
         scores[np.arange(longest) >= length] = -math.inf
-    place, is_ahead = _best(scores, _LEAD)
-    return _settled(ids[row[:, 0], place], is_certain & is_ahead, peak)
+    column, is_ahead = _best(scores, _LEAD)
+    return _settled(ids[row[:, 0], column], is_certain & is_ahead, peak)
 
 
 def _choose_in_parts(rows: _Rows, tail: Tail) -> FusedChoice:
@@ -287,11 +283,11 @@ def _choose_among_all(rows: _Rows, tail: Tail) -> FusedChoice:
         scores = _sparse_scores(values, is_kept, rows)
     else:
         scores = _noise(rows, Stream.TOKEN, _ids(values.shape[1])) + np.where(is_kept, values, _LEAST)
-    place, is_ahead = _best(scores, _LEAD)
-    return _settled(place, is_certain & is_ahead, peak)
+    column, is_ahead = _best(scores, _LEAD)
+    return _settled(column, is_certain & is_ahead, peak)
 
 
-def _sparse_scores(values: _FusedArray, is_kept: _FusedArray, rows: _Rows) -> _FusedArray:
+def _sparse_scores(values: _Array, is_kept: _Array, rows: _Rows) -> _Array:
     """Return the values plus noise [A, V] of the few kept ids; -inf for all others."""
     at = is_kept.reshape(-1).nonzero()[0]  # on one dimension `nonzero` takes a fifth of the time of two
     row, ids = np.divmod(at, values.shape[1])
@@ -312,11 +308,11 @@ def _choose_among_many(rows: _Rows, tail: Tail) -> FusedChoice:
         tokens, uncertain = _choose_in_blocks(rows._replace(logits=left), tail)
         return FusedChoice(tokens, uncertain if is_certain.all() else np.arange(1))
     ids = is_kept.nonzero()[1][None]
-    place, is_ahead = _best(values[:, ids[0]] + _noise(rows, Stream.TOKEN, ids), _LEAD)
-    return _settled(ids[0, place], is_certain & is_ahead, peak)
+    column, is_ahead = _best(values[:, ids[0]] + _noise(rows, Stream.TOKEN, ids), _LEAD)
+    return _settled(ids[0, column], is_certain & is_ahead, peak)
 
 
-def _kept(values: _FusedArray, tail: Tail) -> tuple[_FusedArray, _FusedArray]:
+def _kept(values: _Array, tail: Tail) -> tuple[_Array, _Array]:
     """Return which of the values [A, V] are kept, all of them finite, and if the cut is certain [A, 1]."""
     if tail.top_k is None and tail.top_p is None:
         least = np.maximum(tail.least(values.max(1, keepdims=True)), LOWEST)
@@ -324,7 +320,10 @@ def _kept(values: _FusedArray, tail: Tail) -> tuple[_FusedArray, _FusedArray]:
     count = values.shape[1]
     if tail.top_k is not None and tail.ties == "cut":
         count = min(count, tail.most_k + 1)
-    ranked = _ranked(values, count)
+    first = values.shape[1] - count
+    ranked = np.partition(values, first, axis=1)[:, first:] if first else values.copy()
+    ranked.sort(axis=1)  # NaN is the largest
+    ranked = ranked[:, ::-1]
     length, is_certain = tail.length(ranked)
     last = np.maximum(ranked[np.arange(len(ranked))[:, None], length - 1], LOWEST)
     is_kept = values >= last
@@ -333,14 +332,6 @@ def _kept(values: _FusedArray, tail: Tail) -> tuple[_FusedArray, _FusedArray]:
         is_tied = values == last
         is_kept &= ~(is_tied & (is_tied[:, ::-1].cumsum(1)[:, ::-1] <= surplus))
     return is_kept, is_certain
-
-
-def _ranked(values: _FusedArray, count: int) -> _FusedArray:
-    """Return the `count` largest of the values [A, V], descending; NaN is the largest."""
-    first = values.shape[1] - count
-    ranked = np.partition(values, first, axis=1)[:, first:] if first else values.copy()
-    ranked.sort(axis=1)
-    return ranked[:, ::-1]
 
 
 def _choose_in_blocks(rows: _Rows, tail: Tail) -> FusedChoice:
@@ -356,33 +347,33 @@ def _choose_in_blocks(rows: _Rows, tail: Tail) -> FusedChoice:
     scores = tail.cooled(inside, peak) + _noise(rows, Stream.TOKEN, ids)
     if beyond > 0:
         scores[ids >= logits.shape[1]] = -math.inf
-    place, is_first = _best(scores, _LEAD)
-    return _settled(ids[row, place], is_ahead & is_first & _has_many(rows.logits), peak)
+    column, is_first = _best(scores, _LEAD)
+    return _settled(ids[row, column], is_ahead & is_first & _has_many(rows.logits), peak)
 
 
-def _has_many(logits: Tensor) -> _FusedArray:
+def _has_many(logits: Tensor) -> _Array:
     """Return for each row of logits [A, V] whether it surely has more than PLAIN_LIMIT finite ones [A, 1]."""
     if np.count_nonzero(logits.numpy()[:, : 2 * PLAIN_LIMIT].min(1) > -math.inf) == len(logits):
         return _CERTAIN
     return has_more_finite(logits, PLAIN_LIMIT).numpy()[:, None]
 
 
-def _noise(rows: _Rows, stream: Stream, ids: _FusedArray) -> _FusedArray:
+def _noise(rows: _Rows, stream: Stream, ids: _Array) -> _Array:
     return gumbel_array(row_key_array(rows.seeds, rows.positions, stream)[:, None], ids)
 
 
-def _best(scores: _FusedArray, lead: float) -> tuple[_FusedArray, _FusedArray]:
+def _best(scores: _Array, lead: float) -> tuple[_Array, _Array]:
     """Return the column [A] of the best of the scores [A, N], and whether its lead exceeds `lead` [A, 1].
 
     The best scores are overwritten with -inf.
     """
-    place, row = scores.argmax(1), _ids(len(scores))[0]
-    best = scores[row, place]
-    scores[row, place] = -math.inf
-    return place, (best - scores.max(1) > lead)[:, None]
+    column, row = scores.argmax(1), _ids(len(scores))[0]
+    best = scores[row, column]
+    scores[row, column] = -math.inf
+    return column, (best - scores.max(1) > lead)[:, None]
 
 
-def _settled(tokens: _FusedArray, is_certain: _FusedArray, peak: _FusedArray) -> FusedChoice:
+def _settled(tokens: _Array, is_certain: _Array, peak: _Array) -> FusedChoice:
     """Return the choice of these tokens [A]; rows whose peak [A, 1] is not finite get a negative token."""
     is_sound = np.isfinite(peak)
     if np.count_nonzero(is_sound) < len(peak):
@@ -393,7 +384,7 @@ def _settled(tokens: _FusedArray, is_certain: _FusedArray, peak: _FusedArray) ->
 
 
 @lru_cache(64)
-def _ids(count: int) -> _FusedArray:
+def _ids(count: int) -> _Array:
     """Return the ids 0 to count - 1 [1, count]; cached, so read-only."""
     ids = np.arange(count)[None]
     ids.flags.writeable = False

@@ -66,7 +66,6 @@ class _CudaGraph:
     nbytes: int
 
     def replay(self) -> Outputs:
-        """Launch the graph on the current stream."""
         self.graph.replay()
         return self.outputs
 
@@ -93,7 +92,6 @@ class CudaRecorder:
         return self._captured(run)
 
     def renew(self) -> None:
-        """Take another pool, as Recorder.renew."""
         # Dropped graphs may still run, and unmapping their memory (expandable segments) synchronises with the
         # capture stream only.
         torch.cuda.current_stream(self._device).synchronize()
@@ -124,7 +122,7 @@ class Graphs:
     ) -> None:
         self._make, self._most, self._max_bytes = make, most, max_bytes
         self._recorder: Recorder | None = None
-        self._known: OrderedDict[Hashable, Graph | Literal["seen", "failed"]] = OrderedDict()
+        self._entries: OrderedDict[Hashable, Graph | Literal["seen", "failed"]] = OrderedDict()
         self.notices: list[str] = []
         self._fault, self._has_told = "", False  # reason of the first failed capture
         self.num_recorded = 0
@@ -156,18 +154,15 @@ class Graphs:
         """
         if self._make is None:
             return run()
-        known = self._known.get(key)
-        if known is None or known == "failed":  # the first run compiles and allocates, which a capture cannot
-            self._put(key, known or "seen")
+        graph = self._entries.get(key)
+        if graph is None or graph == "failed":  # the first run compiles and allocates, which a capture cannot
+            self._put(key, graph or "seen")
             return self._plain(run)
-        if known == "seen":
-            made = self._record(self._make, key, run)
-            if made is None:
-                return self._plain(run)
-            known = made
-        self._known.move_to_end(key)
+        if graph == "seen" and (graph := self._record(self._make, key, run)) is None:
+            return self._plain(run)
+        self._entries.move_to_end(key)
         self.num_replayed += 1
-        return known.replay()
+        return graph.replay()
 
     def _plain(self, run: Callable[[], Outputs]) -> Outputs:
         """Run eagerly; add the notice of a failed capture once."""
@@ -183,10 +178,10 @@ class Graphs:
         """Drop all graphs and their memory; keys start anew, except those whose capture failed."""
         if self._recorder is not None:
             self._recorder.renew()
-        failed = [key for key, known in self._known.items() if known == "failed"]
-        self._known.clear()
+        failed = [key for key, entry in self._entries.items() if entry == "failed"]
+        self._entries.clear()
         for key in failed:
-            self._known[key] = "failed"
+            self._entries[key] = "failed"
 
     def _record(
         self, make: Callable[[], Recorder], key: Hashable, run: Callable[[], Outputs]
@@ -206,26 +201,22 @@ class Graphs:
             return None
         self.num_recorded += 1
         self._put(key, graph)
-        self._bound()
+        kept = self._kept()
+        nbytes = self.nbytes
+        while len(kept) > 1 and (len(kept) > self._most or nbytes > self._max_bytes):
+            oldest, dropped = kept.pop(0)
+            nbytes -= dropped.nbytes
+            del self._entries[oldest]
         return graph
 
-    def _put(self, key: Hashable, known: Graph | Literal["seen", "failed"]) -> None:
-        self._known[key] = known
-        self._known.move_to_end(key)
-        if len(self._known) > _MOST_KEYS:
-            self._known.popitem(last=False)
-
-    def _bound(self) -> None:
-        """Drop the least recently used graphs until the rest are within the limits; the newest stays."""
-        kept = self._kept()
-        nbytes = sum(graph.nbytes for _, graph in kept)
-        while len(kept) > 1 and (len(kept) > self._most or nbytes > self._max_bytes):
-            key, graph = kept.pop(0)
-            nbytes -= graph.nbytes
-            del self._known[key]
+    def _put(self, key: Hashable, entry: Graph | Literal["seen", "failed"]) -> None:
+        self._entries[key] = entry
+        self._entries.move_to_end(key)
+        if len(self._entries) > _MOST_KEYS:
+            self._entries.popitem(last=False)
 
     def _kept(self) -> list[tuple[Hashable, Graph]]:
-        return [(key, known) for key, known in self._known.items() if not isinstance(known, str)]
+        return [(key, entry) for key, entry in self._entries.items() if not isinstance(entry, str)]
 
 
 _CAPTURING = Lock()  # PyTorch allows one capture at a time in a process
@@ -261,32 +252,32 @@ def _end(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> N
         raise
 
 
-_MOST = 64  # keys whose tensors are kept
+_MAX_INPUTS = 64  # keys whose tensors are kept
 
 
 class StaticInputs:
-    """Copies of given tensors, by key, at addresses that stay the same as long as the key is kept.
+    """Copies of tensors, by key, at addresses that stay the same as long as the key is kept.
 
-    A given tensor that is the same object as at the last call is not copied again, so it must not have been
+    A tensor that is the same object as at the last call is not copied again, so it must not have been
     changed in place.
     """
 
     def __init__(self) -> None:
         self._held: OrderedDict[Hashable, tuple[tuple[Tensor, ...], list[Tensor | None]]] = OrderedDict()
 
-    def hold(self, key: Hashable, given: Sequence[Tensor]) -> tuple[Tensor, ...]:
-        """Return the key's tensors, filled with the given values. Equal keys have equal shapes."""
+    def hold(self, key: Hashable, sources: Sequence[Tensor]) -> tuple[Tensor, ...]:
+        """Return the key's tensors, filled with the values of the sources. Equal keys have equal shapes."""
         if key not in self._held:
-            if len(self._held) >= _MOST:
+            if len(self._held) >= _MAX_INPUTS:
                 self._held.popitem(last=False)
-            tensors = tuple(torch.empty_like(one, memory_format=torch.contiguous_format) for one in given)
+            tensors = tuple(torch.empty_like(t, memory_format=torch.contiguous_format) for t in sources)
             self._held[key] = tensors, [None] * len(tensors)
         self._held.move_to_end(key)
         tensors, last = self._held[key]
-        for place, (held, one) in enumerate(zip(tensors, given, strict=True)):
-            if one is not last[place]:
-                held.copy_(one, non_blocking=True)
-                last[place] = one
+        for i, (held, source) in enumerate(zip(tensors, sources, strict=True)):
+            if source is not last[i]:
+                held.copy_(source, non_blocking=True)
+                last[i] = source
         return tensors
 
 
@@ -305,8 +296,8 @@ def upload_ints(values: Sequence[int], device: torch.device) -> Tensor:
     """Return integers [N] as int64 on `device`, copied asynchronously, in a third of the time of `upload`."""
     if not values:
         return torch.empty(0, dtype=torch.int64, device=device)
-    found = torch.frombuffer(array("q", values), dtype=torch.int64)
-    return found if device.type == "cpu" else found.to(device, non_blocking=True)
+    host = torch.frombuffer(array("q", values), dtype=torch.int64)
+    return host if device.type == "cpu" else host.to(device, non_blocking=True)
 
 
 def upload_into(values: Sequence[int], target: Tensor) -> None:
@@ -335,7 +326,7 @@ def start_download(values: Tensor) -> Callable[[], list[Any]]:
 
     def read() -> list[Any]:
         copied.synchronize()
-        found: list[Any] = host.tolist()
-        return found
+        values: list[Any] = host.tolist()
+        return values
 
     return read

@@ -10,8 +10,6 @@ from torch import Tensor
 
 from processors.graphs import upload, upload_ints
 
-__all__ = ["History", "SlotFacts"]
-
 _MOST_LATE = 4096  # tokens buffered on the host before they are written to the device
 _MOST_FACTS = 16  # sets of slots whose SlotFacts are cached
 
@@ -96,15 +94,14 @@ class History:
 
     def facts(self, slots: tuple[int, ...]) -> SlotFacts:
         """Return the SlotFacts of these slots; cached until a request of theirs changes."""
-        found = self._facts.get(slots)
-        if found is None:
+        if slots not in self._facts:
             if len(self._facts) >= _MOST_FACTS:
                 self._facts.clear()
             index = upload_ints(slots, self.device)
-            none = index.new_empty((len(slots), 0))
-            found = SlotFacts(slots, index, torch.zeros_like(index), self.seeds[index], none)
-            self._facts[slots] = found
-        return found
+            no_drafts = index.new_empty((len(slots), 0))
+            facts = SlotFacts(slots, index, torch.zeros_like(index), self.seeds[index], no_drafts)
+            self._facts[slots] = facts
+        return self._facts[slots]
 
     def admit(self, slot: int, prompt: Sequence[int], *, seed: int = 0) -> None:
         """Reset a slot to a prompt; `seed` is the request's 64-bit seed."""
@@ -118,10 +115,7 @@ class History:
         self._set_length(slot, len(prompt))
 
     def append(
-        self,
-        slots: Sequence[int],
-        tokens: Sequence[Sequence[int]],
-        forced: Sequence[Sequence[bool]] = (),
+        self, slots: Sequence[int], tokens: Sequence[Sequence[int]], forced: Sequence[Sequence[bool]] = ()
     ) -> None:
         """Commit tokens to the slots: one list per slot, each slot at most once.
 
@@ -130,9 +124,8 @@ class History:
         lengths, late = self._host_lengths, self._late
         first = len(late)
         # First, because it may run out of memory; then nothing has changed.
-        self._reserve(
-            0, max([lengths[slot] + len(run) for slot, run in zip(slots, tokens, strict=True)], default=0)
-        )
+        totals = [lengths[slot] + len(run) for slot, run in zip(slots, tokens, strict=True)]
+        self._reserve(0, max(totals, default=0))
         for slot, run in zip(slots, tokens, strict=True):
             start = lengths[slot]
             lengths[slot] = start + len(run)
@@ -162,7 +155,7 @@ class History:
     def _mark(self, late: list[tuple[int, int, Sequence[int]]], forced: Sequence[Sequence[bool]]) -> None:
         """Write which tokens of these entries were forced; an empty list of flags means none."""
         pairs = zip(late, forced, strict=True)
-        flags = [flag for (_, _, run), one in pairs for flag in one or [False] * len(run)]
+        flags = [flag for (_, _, run), marks in pairs for flag in marks or [False] * len(run)]
         if not flags:
             return
         if self.forced is None:
@@ -181,7 +174,6 @@ class History:
         self._set_length(target, self._host_lengths[source])
 
     def release(self, slot: int) -> None:
-        """Empty the slot."""
         self._write()
         self._set_prompt(slot, 0)
         self._set_length(slot, 0)

@@ -6,7 +6,6 @@ declaration.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import hashlib
 import math
 import types
@@ -82,22 +81,13 @@ def convert(value: Any, hint: Any, bounds: Bounds = _ANY, *, finite: bool = True
         converted = _convert(value, hint)
         _check_numbers(converted, bounds, finite)
     except _Mismatch as mismatch:
-        given = _shown(_item(value, mismatch.path))
-        prefix = f"has {given} in it, where there has" if mismatch.path else f"is {given}, but has"
+        for index in mismatch.path:
+            value = (list(value.items()) if isinstance(value, Mapping) else value)[index]
+        is_integer = isinstance(value, int) and not isinstance(value, bool)
+        shown = shown_number(value) if is_integer else shown_value(value)
+        prefix = f"has {shown} in it, where there has" if mismatch.path else f"is {shown}, but has"
         raise ParamError(f"{prefix} to be {mismatch.expected}.", mismatch.path) from None
     return converted
-
-
-def _item(value: Any, path: tuple[int, ...]) -> Any:
-    for index in path:
-        value = (list(value.items()) if isinstance(value, Mapping) else value)[index]
-    return value
-
-
-def _shown(value: Any) -> str:
-    if isinstance(value, int) and not isinstance(value, bool):
-        return shown_number(value)
-    return shown_value(value)
 
 
 def _each(values: Iterable[Any], call: Callable[[Any], Any]) -> Iterator[Any]:
@@ -114,9 +104,7 @@ def _check_numbers(value: Any, bounds: Bounds, finite: bool) -> None:
         for _ in _each(value, lambda item: _check_numbers(item, bounds, finite)):
             pass
     elif isinstance(value, int | float) and not isinstance(value, bool):
-        if isinstance(value, float) and (math.isnan(value) or value == math.inf):
-            raise _Mismatch("a finite number")
-        if isinstance(value, float) and value == -math.inf and finite:
+        if isinstance(value, float) and not math.isfinite(value) and (finite or value != -math.inf):
             raise _Mismatch("a finite number")
         if not bounds.allow(value):
             raise _Mismatch(f"a number {bounds}")
@@ -157,21 +145,20 @@ def _convert_scalar(value: Any, hint: type) -> Any:
 
 
 def _convert_union(value: Any, hints: tuple[Any, ...]) -> Any:
-    found = []
+    mismatches = []
     for hint in hints:
         try:
             return _convert(value, hint)
         except _Mismatch as mismatch:
-            found.append(mismatch)
-    deepest = max(found, key=lambda mismatch: len(mismatch.path))
-    raise deepest if deepest.path else _Mismatch(" or ".join(mismatch.expected for mismatch in found))
+            mismatches.append(mismatch)
+    deepest = max(mismatches, key=lambda mismatch: len(mismatch.path))
+    raise deepest if deepest.path else _Mismatch(" or ".join(mismatch.expected for mismatch in mismatches))
 
 
 def _convert_tuple(value: Any, hints: tuple[Any, ...]) -> tuple[Any, ...]:
     if isinstance(value, Mapping):  # {42: 1.5, " word": -2} becomes pairs; a key of digits is an id
-        value = [
-            (key if (number := whole(str(key))) is None else number, item) for key, item in value.items()
-        ]
+        ids = (whole(str(key)) for key in value)
+        value = [(key if id_ is None else id_, value[key]) for key, id_ in zip(value, ids, strict=True)]
     if not isinstance(value, list | tuple):
         raise _Mismatch("a list")
     if len(hints) == 2 and hints[1] is Ellipsis:
@@ -186,7 +173,7 @@ WHEN = "when"  # the field that every stage has in addition to its own
 WHEN_DOC = "Where in the output the stage acts; null is everywhere."
 
 
-hints_of: Callable[[Any], dict[str, Any]] = functools.cache(get_type_hints)  # types by field, of a class
+hints_of: Callable[[Any], dict[str, Any]] = cache(get_type_hints)  # types by field, of a class
 
 
 def param(
@@ -222,13 +209,12 @@ class Params:
         default=None,
         kw_only=True,
         repr=False,
-        metadata={"doc": WHEN_DOC, "bounds": Bounds(), "hint": "", "finite": True},
+        metadata={"doc": WHEN_DOC, "bounds": _ANY, "hint": "", "finite": True},
     )
 
     def __post_init__(self) -> None:
         for field in self.own_fields():
-            value = _converted(type(self), field, getattr(self, field.name))
-            object.__setattr__(self, field.name, value)
+            object.__setattr__(self, field.name, _converted(type(self), field, getattr(self, field.name)))
         if self.when is not None:
             try:
                 object.__setattr__(self, WHEN, When.of(self.when))
@@ -264,10 +250,10 @@ class Params:
     @classmethod
     def from_mapping(cls, mapping: Mapping[str, Any], *, stage: str = "") -> Self:
         """Build from parsed YAML or JSON. ParamError for an unknown key names the nearest known one."""
-        known = {field.name for field in dataclasses.fields(cls)}
+        names = {field.name for field in dataclasses.fields(cls)}
         for key in mapping:
-            if key not in known:
-                raise ParamError(f"Stage {stage!r} has no parameter {key!r}. {nearest(str(key), known)}")
+            if key not in names:
+                raise ParamError(f"Stage {stage!r} has no parameter {key!r}. {nearest(str(key), names)}")
         try:
             return cls(**mapping)
         except ParamError as error:
@@ -303,16 +289,12 @@ def describe(params: type[Params]) -> dict[str, dict[str, Any]]:
     }
 
 
-def _declared(params: type[Params]) -> tuple[dataclasses.Field[Any], ...]:
-    return tuple(field for field in dataclasses.fields(params) if field.name != WHEN)
-
-
-def _of_defaults(params: type[Params]) -> dict[str, Any]:
-    return {field.name: field.default for field in dataclasses.fields(params)}
-
-
-_own_fields: Callable[[Any], tuple[dataclasses.Field[Any], ...]] = functools.cache(_declared)
-_defaults: Callable[[Any], dict[str, Any]] = functools.cache(_of_defaults)
+_own_fields: Callable[[Any], tuple[dataclasses.Field[Any], ...]] = cache(
+    lambda params: tuple(field for field in dataclasses.fields(params) if field.name != WHEN)
+)
+_defaults: Callable[[Any], dict[str, Any]] = cache(
+    lambda params: {field.name: field.default for field in dataclasses.fields(params)}
+)
 
 
 def _plain(value: Any) -> Any:
@@ -362,6 +344,10 @@ class StageSpec:
     source: str = "built-in"  # shown to users: the plug-in or module that added the stage
     note: Note | None = None
 
+    def with_note(self, formula: str, reference: str, example: str, elsewhere: str) -> StageSpec:
+        """Return the declaration with a note."""
+        return dataclasses.replace(self, note=Note(formula, reference, example, elsewhere))
+
 
 MOST_KEY = 2**64 - 1
 _SALT = b"processors.params"
@@ -381,19 +367,20 @@ class Secret:
 
     def __init__(self, numbers: int | Iterable[int]) -> None:
         try:
-            found = (numbers,) if isinstance(numbers, int) else tuple(numbers)
+            values = (numbers,) if isinstance(numbers, int) else tuple(numbers)
         except TypeError:
-            raise _refused() from None
-        if not found or not all(type(number) is int and 0 <= number <= MOST_KEY for number in found):
-            raise _refused()
-        object.__setattr__(self, "_numbers", found)
+            values = ()
+        if not values or not all(type(number) is int and 0 <= number <= MOST_KEY for number in values):
+            raise ParamError(
+                f"is no key, but has to be a whole number from 0 to {MOST_KEY}, or a list of such."
+            )
+        object.__setattr__(self, "_numbers", values)
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         raise AttributeError("a Secret does not change")
 
     @property
     def numbers(self) -> tuple[int, ...]:
-        """The numbers themselves."""
         return self._numbers
 
     @property
@@ -421,7 +408,3 @@ def fingerprint_of(content: bytes) -> str:
     """Return 32 bits of a slow hash as text. The same content has the same fingerprint everywhere."""
     digest = hashlib.scrypt(content, salt=_SALT, n=_COST, r=8, p=1, dklen=4)
     return f"#{digest.hex()}"
-
-
-def _refused() -> ParamError:
-    return ParamError(f"is no key, but has to be a whole number from 0 to {MOST_KEY}, or a list of such.")

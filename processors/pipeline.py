@@ -1,5 +1,5 @@
 """`Pipeline`: runs each row's chain over the logits of a step, in `_run` only, where the conditions of a
-slot hold for the next token (`Conditions`); and `trace`, which records the effect of each stage and
+slot hold for the next token; and `trace`, which records the effect of each stage and
 costs nothing when off.
 """
 
@@ -40,16 +40,16 @@ class StageCall:
 
     @property
     def key(self) -> Key:
-        """The stage and its turn."""
         return self.stage, self.turn
 
+    def rows(self, count: int) -> Sequence[int]:
+        """Return the indices of the active rows, of `count` rows."""
+        return range(count) if self.places is None else self.places
 
-@dataclass(frozen=True, slots=True)
-class _Program:
-    """The stage calls of a step, and the subset whose stages override `prepare`."""
 
-    calls: tuple[StageCall, ...]
-    preparing: tuple[StageCall, ...]
+Program = tuple[StageCall, ...]  # the calls of a step
+FUSED = ("temperature", "min_p", "top_k", "top_p")  # stages that may be fused with the draw, in default order
+MOST_PLANS = 16  # programs whose plans a chooser keeps
 
 
 class Pipeline:
@@ -66,11 +66,12 @@ class Pipeline:
         self.registry = registry or builtin_registry()
         self._stages: dict[Key, Processor[Any]] = {}
         self._picks: dict[int, Picks] = {}  # by slot
-        self._conditions = Conditions(env.vocabulary)
+        self._conditions: dict[int, _SlotConditions] = {}  # by slot, if any stage has a condition
         self._committing: dict[int, tuple[Processor[Any], ...]] = {}  # by slot, if any overrides `commit`
         self._previewing: dict[int, tuple[Processor[Any], ...]] = {}
         self.withholding: dict[int, Processor[Any]] = {}  # stages that hold tokens back, by slot
-        self._programs: dict[tuple[Any, ...], _Program] = {}
+        # Programs, and the calls in each whose stages override `prepare`.
+        self._programs: dict[tuple[Any, ...], tuple[Program, Program]] = {}
         self._forced_sequential: set[str] = set()
         self.notices: list[str] = []
 
@@ -79,17 +80,18 @@ class Pipeline:
         check_conditions(chain, self.registry)
         picks = Picks(chain, self.registry)
         if picks.whens:
-            self._conditions.admit(slot, picks.whens, request.prompt)
+            rules = _Rules(picks.whens, self.env.vocabulary)
+            self._conditions[slot] = _SlotConditions(rules, rules.first(request.prompt))
         for index, key in enumerate(picks.keys):
             try:
                 self.stage(*key).admit(slot, picks.stages[key][1], request)
             except ProcessorsError:
                 for admitted in picks.keys[:index]:
                     self.stage(*admitted).release(slot)
-                self._conditions.release(slot)
+                self._conditions.pop(slot, None)
                 raise
         if not picks.whens:
-            self._conditions.release(slot)
+            self._conditions.pop(slot, None)
         self._set_picks(slot, picks)
 
     def fork(self, source: int, target: int) -> None:
@@ -98,7 +100,8 @@ class Pipeline:
         for key in picks.keys:
             self.stage(*key).fork(source, target)
         if picks.whens:
-            self._conditions.fork(source, target)
+            conditions = self._conditions[source]
+            self._conditions[target] = _SlotConditions(conditions.rules, conditions.state)
         self._set_picks(target, picks)
 
     def _set_picks(self, slot: int, picks: Picks) -> None:
@@ -106,8 +109,9 @@ class Pipeline:
         self._picks[slot] = picks
         for hooks, name in ((self._committing, "commit"), (self._previewing, "preview")):
             hooks.pop(slot, None)
-            if found := tuple([s for s in stages if getattr(type(s), name) is not getattr(Processor, name)]):
-                hooks[slot] = found
+            base = getattr(Processor, name)
+            if overriding := tuple([stage for stage in stages if getattr(type(stage), name) is not base]):
+                hooks[slot] = overriding
         self.withholding.pop(slot, None)
         for stage in stages:
             if stage.withholds(slot):
@@ -119,7 +123,7 @@ class Pipeline:
         if slot in self._picks:
             for key in self._picks.pop(slot).keys:
                 self.stage(*key).release(slot)
-        self._conditions.release(slot)
+        self._conditions.pop(slot, None)
         for hooks in (self._committing, self._previewing, self.withholding):
             hooks.pop(slot, None)
         self._programs.clear()
@@ -128,13 +132,13 @@ class Pipeline:
         """Advance the slot by tokens that were appended to the output."""
         for stage in self._committing.get(slot, ()):
             stage.commit(slot, tokens)
-        if slot in self._conditions.slots:
-            self._conditions.commit(slot, tokens)
+        if slot in self._conditions:
+            self._conditions[slot].commit(tokens)
 
     @property
     def commits(self) -> bool:
         """Whether any stage or condition has to be told the committed tokens."""
-        return bool(self._committing) or bool(self._conditions.slots)
+        return bool(self._committing) or bool(self._conditions)
 
     @property
     def previews(self) -> bool:
@@ -143,7 +147,7 @@ class Pipeline:
 
     def prepare(self, rows: Rows) -> Rows:
         """Run `prepare` of the stages before the forward pass. Return the rows with forced drafts marked."""
-        for call in self._planned(rows).preparing:
+        for call in self._planned(rows)[1]:
             active = rows if call.places is None else rows.select(call.places)
             forced = self.stage(*call.key).prepare(active)
             if forced is not None:
@@ -153,17 +157,17 @@ class Pipeline:
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         """Return the grammar status after each of these tokens; () for a slot without a grammar."""
         for stage in self._previewing.get(slot, ()):
-            if found := stage.preview(slot, tokens):
-                return found
+            if statuses := stage.preview(slot, tokens):
+                return statuses
         return ()
 
     def predicted(self, slot: int, noise: Noise | None = None) -> tuple[tuple[int, float], ...]:
         """Return the first non-empty `Processor.predicted` among the slot's stages; () if there is none."""
-        return next(filter(None, (one.predicted(slot, noise) for one in self._of_slot(slot))), ())
+        return next(filter(None, (stage.predicted(slot, noise) for stage in self._of_slot(slot))), ())
 
     def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
         """Return the first non-empty `Processor.completion` among the slot's stages; () if there is none."""
-        return next(filter(None, (one.completion(slot, tokens) for one in self._of_slot(slot))), ())
+        return next(filter(None, (stage.completion(slot, tokens) for stage in self._of_slot(slot))), ())
 
     def sequential(self, slot: int) -> str:
         """Return the name of a sequential stage in the slot's chain; "" if there is none.
@@ -185,9 +189,13 @@ class Pipeline:
 
     def left_out(self, slot: int, drafts: tuple[int, ...]) -> tuple[tuple[int, Stage, str], ...]:
         """Return the stages of a slot that conditions switch off after these drafts: see Picks.left_out."""
-        if slot not in self._conditions.slots:
+        if slot not in self._conditions:
             return ()
-        return self._picks[slot].left_out(self._conditions.hold(slot, drafts))
+        return self._picks[slot].left_out(self._conditions[slot].hold(drafts))
+
+    def may_fuse(self, name: str, names: Sequence[str]) -> bool:
+        """Whether a stage is one of the built-in stages `names`."""
+        return name in names and self.registry.is_builtin(name)
 
     def run_stepwise(self, name: str) -> None:
         """Treat this stage as sequential from now on, whatever its class declares."""
@@ -196,11 +204,10 @@ class Pipeline:
     def stage(self, name: str, turn: int = 0) -> Processor[Any]:
         """Return the instance of a stage with this turn, built on first use."""
         if (name, turn) not in self._stages:
-            found = self.registry.load(name)
-            is_ours = self.registry.is_builtin(name)
-            built = found(self.env) if is_ours else ForeignStage(found, self.env, self.notices)
-            built.notices = self.notices
-            self._stages[name, turn] = built
+            cls, is_ours = self.registry.load(name), self.registry.is_builtin(name)
+            stage = cls(self.env) if is_ours else ForeignStage(cls, self.env, self.notices)
+            stage.notices = self.notices
+            self._stages[name, turn] = stage
         return self._stages[name, turn]
 
     def __call__(self, logits: Tensor, rows: Rows, seen: Seen | None = None) -> Tensor:
@@ -216,9 +223,8 @@ class Pipeline:
         work, tops = logits.to(torch.float32, copy=bool(calls)), list[Tensor]()
         for call in calls:
             if call.looks_first:
-                tops.append(
-                    work.amax(dim=-1).clamp_(min=0)
-                )  # amax propagates NaN; a fully masked row is not a fault
+                # amax propagates NaN; a fully masked row is not a fault
+                tops.append(work.amax(dim=-1).clamp_(min=0))
             work = self._run(call, work, rows)
             if seen is not None:
                 seen(call.stage, work)
@@ -239,31 +245,31 @@ class Pipeline:
         """Whether the effect of each stage is recorded, which forbids fusing stages."""
         return "_run" in vars(self)
 
-    def program(self, rows: Rows) -> tuple[StageCall, ...]:
+    def program(self, rows: Rows) -> Program:
         """Return the calls of a step. The object stays the same until a slot or a condition changes."""
-        return self._planned(rows).calls
+        return self._planned(rows)[0]
 
-    def _planned(self, rows: Rows) -> _Program:
-        key = self._state_of(rows) if self._conditions.slots else rows.host_slots
-        found = self._programs.get(key)
-        if found is None:
+    def _planned(self, rows: Rows) -> tuple[Program, Program]:
+        key = self._state_of(rows) if self._conditions else rows.host_slots
+        program = self._programs.get(key)
+        if program is None:
             if len(self._programs) > 64:
                 self._programs.clear()
             calls = self._plan(rows)
-            found = _Program(calls, tuple(call for call in calls if self.stage(*call.key).prepares))
-            self._programs[key] = found
-        return found
+            program = calls, tuple(call for call in calls if self.stage(*call.key).prepares)
+            self._programs[key] = program
+        return program
 
     def _state_of(self, rows: Rows) -> tuple[Any, ...]:
         """Return the slots of the rows, and for each slot with conditions which of them hold."""
         return rows.host_slots, tuple(
             [
-                self._conditions.hold(slot, drafts) if slot in self._conditions.slots else ()
+                self._conditions[slot].hold(drafts) if slot in self._conditions else ()
                 for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True)
             ]
         )
 
-    def _plan(self, rows: Rows) -> tuple[StageCall, ...]:
+    def _plan(self, rows: Rows) -> Program:
         """Plan the calls. Chains in default order share calls; each other order gets calls of its own."""
         default = self.registry.names()
         groups: dict[tuple[str, ...], list[int]] = {}
@@ -272,7 +278,7 @@ class Pipeline:
             picks = self._picks[slot]
             ranks = [default.index(name) for name in picks.order]
             groups.setdefault(default if ranks == sorted(ranks) else picks.order, []).append(index)
-            hold = self._conditions.hold(slot, drafts) if picks.whens else ()
+            hold = self._conditions[slot].hold(drafts) if picks.whens else ()
             turns.append(dict(picks.where(hold)))
         calls, may_have_faults = [], True
         for order, places in groups.items():
@@ -281,11 +287,10 @@ class Pipeline:
                 for index in places:
                     if name in turns[index]:
                         active.setdefault(turns[index][name], []).append(index)
-                for turn, found in sorted(active.items()):
+                for turn, indices in sorted(active.items()):
                     looks = may_have_faults and not self.stage(name, turn).keeps_faults
-                    calls.append(
-                        StageCall(name, None if len(found) == len(rows) else tuple(found), looks, turn)
-                    )
+                    acting = None if len(indices) == len(rows) else tuple(indices)
+                    calls.append(StageCall(name, acting, looks, turn))
                     may_have_faults = (may_have_faults and not looks) or not self.registry.is_builtin(name)
         return tuple(calls)
 
@@ -390,12 +395,14 @@ class _Rules:
 
     def next(self, state: _State, token: int) -> _State:
         """Return the state after one more token."""
-        tags = [watch.next(one, token) for watch, one in zip(self._tags, state.tags, strict=True)]
-        afters = [watch.next(one, token) for watch, one in zip(self._afters, state.afters, strict=True)]
+        tags = [watch.next(watched, token) for watch, watched in zip(self._tags, state.tags, strict=True)]
+        afters = [
+            watch.next(watched, token) for watch, watched in zip(self._afters, state.afters, strict=True)
+        ]
         documents = list[JsonState]()
-        for watch, text, one in zip(self._documents, self._paths, state.documents, strict=True):
+        for watch, text, watched in zip(self._documents, self._paths, state.documents, strict=True):
             begun = afters[self._texts.index(text)]
-            documents.append(watch.next(one, begun.rest) if begun.is_over else one)
+            documents.append(watch.next(watched, begun.rest) if begun.is_over else watched)
         return _State(state.length + 1, tuple(tags), tuple(afters), tuple(documents))
 
     def hold(self, state: _State) -> tuple[bool, ...]:
@@ -413,15 +420,15 @@ class _Rules:
             return not when.after or state.afters[self._texts.index(when.after)].is_over
         begun = state.afters[self._texts.index(when.after)]
         number = list(self._paths).index(when.after)
-        place = self._paths[when.after].index(when.path)
-        return begun.is_over and self._documents[number].holds(state.documents[number], place)
+        path_index = self._paths[when.after].index(when.path)
+        return begun.is_over and self._documents[number].holds(state.documents[number], path_index)
 
     def _is_inside(self, tags: Tags, state: _State) -> bool:
         return state.tags[self._pairs.index(tags)].is_inside
 
 
-class _Slot:
-    """The state of a slot, and cached states after the drafts requested since the last commit."""
+class _SlotConditions:
+    """The conditions of a slot, and cached states after the drafts requested since the last commit."""
 
     def __init__(self, rules: _Rules, state: _State) -> None:
         self.rules = rules
@@ -432,16 +439,16 @@ class _Slot:
         self._after: dict[tuple[int, ...], tuple[_State, tuple[bool, ...]]] = {}
 
     def hold(self, drafts: tuple[int, ...]) -> tuple[bool, ...]:
-        return self._known(drafts)[1]
+        """Return for each condition whether it holds for the token after these drafts."""
+        return self._reached(drafts)[1]
 
     def commit(self, tokens: Sequence[int]) -> None:
         drafts = tuple(tokens[:-1])  # the rows of the step have often computed these states already
-        state = self._known(drafts)[0] if tokens else self.state
+        state = self._reached(drafts)[0] if tokens else self.state
         self.begin(self.rules.next(state, tokens[-1]) if tokens else state)
 
-    def _known(self, drafts: tuple[int, ...]) -> tuple[_State, tuple[bool, ...]]:
-        found = self._after.get(drafts)
-        if found is None:
+    def _reached(self, drafts: tuple[int, ...]) -> tuple[_State, tuple[bool, ...]]:
+        if drafts not in self._after:
             size, state = len(drafts), self.state
             while size and drafts[: size - 1] not in self._after:
                 size -= 1
@@ -449,37 +456,8 @@ class _Slot:
                 state, size = self._after[drafts[: size - 1]][0], size - 1
             for end in range(size, len(drafts)):
                 state = self.rules.next(state, drafts[end])
-            found = self._after[drafts] = state, self.rules.hold(state)
-        return found
-
-
-class Conditions:
-    """The conditions of all slots that have any."""
-
-    def __init__(self, vocabulary: Vocabulary | None) -> None:
-        self._vocabulary = vocabulary
-        self.slots: dict[int, _Slot] = {}  # a plain attribute, as every step checks whether it is empty
-
-    def admit(self, slot: int, whens: Sequence[When], prompt: Sequence[int]) -> None:
-        """Set the conditions of a slot. ChainError for a condition on text without a tokenizer."""
-        rules = _Rules(whens, self._vocabulary)
-        self.slots[slot] = _Slot(rules, rules.first(prompt))
-
-    def hold(self, slot: int, drafts: tuple[int, ...] = ()) -> tuple[bool, ...]:
-        """Return for each condition of the slot whether it holds for the token after these drafts."""
-        return self.slots[slot].hold(drafts)
-
-    def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the slot by tokens that were appended to the output."""
-        self.slots[slot].commit(tokens)
-
-    def fork(self, source: int, target: int) -> None:
-        """Make the target slot an independent copy of the source."""
-        self.slots[target] = _Slot(self.slots[source].rules, self.slots[source].state)
-
-    def release(self, slot: int) -> None:
-        """Drop the slot; no error if it has no conditions."""
-        self.slots.pop(slot, None)
+            self._after[drafts] = state, self.rules.hold(state)
+        return self._after[drafts]
 
 
 class TextSpelling:
@@ -495,12 +473,11 @@ class TextSpelling:
 
     def of(self, token: int) -> bytes:
         """Return the bytes of a token; b"" for an id that the tokenizer lacks."""
-        if found := self._special.get(token):
-            return found
+        if data := self._special.get(token):
+            return data
         return self._bytes[token] if 0 <= token < len(self._bytes) else b""
 
     def ends(self, prompt: Sequence[int], text: bytes) -> bool:
-        """Whether a prompt ends with a text, white space aside."""
         return ends_with(prompt, text, self.of)
 
 

@@ -13,8 +13,6 @@ from processors.errors import ChainError, UnknownStage
 if TYPE_CHECKING:
     from processors.base import Processor
 
-__all__ = ["Registry", "builtin_registry", "twice"]
-
 
 class Registry:
     """An ordered set of stages. Default order: by phase, then by registration."""
@@ -68,7 +66,6 @@ class Registry:
         return max((at for at, name in enumerate(names, 1) if order.index(name) < rank), default=0)
 
     def phase(self, name: str) -> Phase:
-        """Return the phase of a stage."""
         return self.spec(name).phase
 
 
@@ -85,5 +82,4 @@ def twice(name: str, where: str, registry: Registry) -> ChainError:
 
 @functools.cache
 def builtin_registry() -> Registry:
-    """Return the registry of the built-in stages."""
     return Registry(BUILTIN)

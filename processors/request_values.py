@@ -22,7 +22,7 @@ THINKING = ("<think>", "</think>")  # the tags meant by `thinking`
 ANY_KEY = "*"  # the path segment that matches any key or index
 _WORD = "thinking"
 _KEYS = ("from", "to", "inside", "outside", "after", "path")
-_MOST = 2**31 - 1
+_MAX_COUNT = 2**31 - 1
 _LONGEST = 4096  # most characters of a text
 _SHOWN = 80  # characters shown of a wrong value
 
@@ -74,7 +74,7 @@ class When:
         for key in value:
             if key not in _KEYS:
                 raise ParamError(f"has no part {key!r}. {nearest(str(key), _KEYS)}")
-        found = cls(
+        when = cls(
             _number("from", value.get("from", 0)),
             None if value.get("to") is None else _number("to", value["to"]),
             _tags("inside", value.get("inside")),
@@ -82,8 +82,8 @@ class When:
             _text("after", value["after"]) if "after" in value else "",
             value.get("path"),
         )
-        found._check()
-        return found
+        when._check()
+        return when
 
     def _check(self) -> None:
         if self == When():
@@ -107,7 +107,7 @@ class When:
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the parts that are given; the inverse of `of`."""
-        found = {
+        parts = {
             "from": self.begin or None,
             "to": self.end,
             "inside": _shown_tags(self.inside),
@@ -115,7 +115,7 @@ class When:
             "after": self.after or None,
             "path": self.path,
         }
-        return {key: value for key, value in found.items() if value is not None}
+        return {key: value for key, value in parts.items() if value is not None}
 
     def __str__(self) -> str:
         return ", ".join(f"{key} {_in_words(value)}" for key, value in self.to_mapping().items())
@@ -139,7 +139,7 @@ def keys_of(pointer: str) -> tuple[str, ...]:
 
 def _shown(value: Any) -> str:
     """Return a wrong value as messages show it, shortened to one line."""
-    if isinstance(value, int) and abs(value) > _MOST:
+    if isinstance(value, int) and abs(value) > _MAX_COUNT:
         return "a very large number"
     text = shown_value(value)
     return text if len(text) <= _SHOWN else text[:_SHOWN] + "..."
@@ -148,7 +148,7 @@ def _shown(value: Any) -> str:
 def _number(key: str, value: Any) -> int:
     if isinstance(value, float) and value.is_integer():
         value = int(value)
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MOST:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= _MAX_COUNT:
         raise ParamError(f"has {key} {_shown(value)}, but it counts output tokens from 0.")
     return value
 
@@ -191,7 +191,7 @@ class _Container(NamedTuple):
 
     is_object: bool
     hits: tuple[int, ...]
-    place: int
+    position: int
     outer: _Container | None
 
 
@@ -217,7 +217,6 @@ class JsonPaths:
         self._longest = _ESCAPED * max(keys, default=0)
 
     def first(self) -> JsonState:
-        """Return the state before the text."""
         return JsonState("value", (0,) * len(self._segments))
 
     def holds(self, state: JsonState, path: int) -> bool:
@@ -232,13 +231,13 @@ class JsonPaths:
             if mode == "over":
                 return state
             if mode in ("string", "key"):
-                found = _PLAIN.match(data, at)
-                end = found.end() if found else at
+                plain = _PLAIN.match(data, at)
+                end = plain.end() if plain else at
                 state = self._in_string(state, data[at:end], data[end : end + 1])
                 at = end + 1
             elif mode == "scalar":
-                found = _SCALAR.match(data, at)
-                at = found.end() if found else at
+                scalar = _SCALAR.match(data, at)
+                at = scalar.end() if scalar else at
                 if at < len(data):
                     state = self._leave(state)
             else:
@@ -274,10 +273,10 @@ class JsonPaths:
         if mode == "colon" and byte == ord(":"):
             return JsonState("value", self._below(inner.hits, self._decoded(state.key)), inner)
         if mode == "next" and byte == ord(","):
-            inner = inner._replace(place=inner.place + 1)
+            inner = inner._replace(position=inner.position + 1)
             if inner.is_object:
                 return JsonState("member", inner.hits, inner)
-            return JsonState("value", self._below(inner.hits, str(inner.place)), inner)
+            return JsonState("value", self._below(inner.hits, str(inner.position)), inner)
         if mode in ("next", "member") and byte == (ord("}") if inner.is_object else ord("]")):
             return self._leave(state._replace(inner=inner.outer))
         return self._over()
@@ -291,7 +290,7 @@ class JsonPaths:
             return JsonState("member", state.hits, _Container(True, state.hits, 0, inner))
         if byte == ord("["):
             return JsonState("value", self._below(state.hits, "0"), _Container(False, state.hits, 0, inner))
-        if byte == ord("]") and inner is not None and not inner.is_object and not inner.place:
+        if byte == ord("]") and inner is not None and not inner.is_object and not inner.position:
             return self._leave(state._replace(inner=inner.outer))
         if _SCALAR.fullmatch(bytes((byte,))):
             return state._replace(mode="scalar")
@@ -383,24 +382,23 @@ class Marker:
 
     @classmethod
     def of(cls, text: str, vocabulary: Vocabulary) -> Marker:
-        """Build for a vocabulary."""
         ids = vocabulary.encode(text, special=False)
         return cls(text.encode(), tuple(ids) if len(ids) == 1 else (), vocabulary)
 
     def ends(self, prompt: Sequence[int]) -> bool:
         """Whether a prompt ends with the text, white space aside."""
-        known = self.vocabulary.token_bytes
         return ends_with(
-            prompt,
-            self.text,
-            lambda token: self.text if token in self.ids else known[token] if token < len(known) else b"",
+            prompt, self.text, lambda token: self.text if token in self.ids else self._bytes(token)
         )
 
     def step(self, tail: bytes, token: int) -> bytes | None:
         """Return the last bytes of the text after one more token; None if the marker is complete."""
-        known = self.vocabulary.token_bytes
-        text = tail + (known[token] if token < len(known) else b"")
+        text = tail + self._bytes(token)
         return None if token in self.ids or self.text in text else text[1 - len(self.text) or len(text) :]
+
+    def _bytes(self, token: int) -> bytes:
+        token_bytes = self.vocabulary.token_bytes
+        return token_bytes[token] if token < len(token_bytes) else b""
 
 
 def ends_with(prompt: Sequence[int], text: bytes, bytes_of: Callable[[int], bytes]) -> bool:

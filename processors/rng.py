@@ -164,8 +164,8 @@ def last_ids(rows: Rows, width: int, fill: int, *, prompt: bool = False) -> tupl
     ids = tokens[rows.slots[:, None], columns.clamp(0, tokens.shape[1] - 1)]
     num_drafts = rows.drafts.shape[1]
     if num_drafts:
-        places = columns - lengths[:, None]
-        ids = torch.where(places >= 0, rows.drafts.gather(1, places.clamp(0, num_drafts - 1)), ids)
+        offsets = columns - lengths[:, None]
+        ids = torch.where(offsets >= 0, rows.drafts.gather(1, offsets.clamp(0, num_drafts - 1)), ids)
     return ids.masked_fill(columns < first[:, None], fill), total - first
 
 
@@ -179,10 +179,10 @@ def are_repeated(ids: Tensor, count: Tensor, width: int, *, skip: int = 0) -> Te
     if num <= 0:
         return torch.zeros_like(count, dtype=torch.bool)
     position = count[:, None] + torch.arange(-num, 0, device=ids.device)
-    found = position >= skip
-    for place in range(width):
-        found &= ids[:, place : place + num] == ids[:, num + place, None]
-    return found.any(1)
+    is_repeated = position >= skip
+    for offset in range(width):
+        is_repeated &= ids[:, offset : offset + num] == ids[:, num + offset, None]
+    return is_repeated.any(1)
 
 
 NUM_CANDIDATES = 40  # most likely tokens that selfhash tests
@@ -215,11 +215,11 @@ class Green:
         if not candidates:
             return []
         table = self._table
-        own = table[torch.tensor(candidates) % _TABLE] + 1
-        seeds = own * own * signed(self._key)
+        factors = table[torch.tensor(candidates) % _TABLE] + 1
+        seeds = factors * factors * signed(self._key)
         if context:
             left = table[torch.tensor(context) % _TABLE] + 1
-            seeds = torch.minimum(seeds, (left[:, None] * signed(self._key) * own).amin(0))
+            seeds = torch.minimum(seeds, (left[:, None] * signed(self._key) * factors).amin(0))
         greens = map(self._green, seeds.tolist())
         return [bool(green[token]) for green, token in zip(greens, candidates, strict=True)]
 
@@ -239,15 +239,15 @@ class Green:
     def _green(self, seed: int) -> Tensor:
         """Return the green ids of a seed [V] bool."""
         seed %= 2**64 - 1
-        found = self._kept.pop(seed, None)
-        if found is None:
+        green = self._kept.pop(seed, None)
+        if green is None:
             if len(self._kept) >= _KEPT:
                 del self._kept[next(iter(self._kept))]
             order = torch.randperm(self.vocab, generator=self._generator.manual_seed(seed))
-            found = torch.zeros(self.vocab, dtype=torch.bool)
-            found[order[: self.size]] = True
-        self._kept[seed] = found  # the most recently used seed comes last
-        return found
+            green = torch.zeros(self.vocab, dtype=torch.bool)
+            green[order[: self.size]] = True
+        self._kept[seed] = green  # the most recently used seed comes last
+        return green
 
 
 _WORD = 2**32 - 1
@@ -315,7 +315,7 @@ def state_of(key: Tensor, context: Tensor) -> tuple[Tensor, ...]:
     columns: Sequence[Tensor] = (context & _WORD).unbind(1)
     for first in range(0, len(columns), 4):
         block = list(columns[first : first + 4])
-        block += [zero + (_WORD - place) for place in range(len(block), 4)]
+        block += [zero + (_WORD - index) for index in range(len(block), 4)]
         mixed = [word ^ other for word, other in zip(state, block, strict=True)]
         state = philox((mixed[0], mixed[1], mixed[2], mixed[3]), (low ^ first, high))
     return (*state[:3], low ^ state[3], high ^ _TOKEN)
@@ -328,11 +328,11 @@ def uniforms(state: Sequence[Tensor], ids: Tensor) -> Tensor:
     """
     first, second, third, low, high = state
     words = philox((ids >> 2, first, second, third), (low, high))
-    word, place = words[0], ids & 3
+    word, lane = words[0], ids & 3
     for index in range(1, 4):
-        word = torch.where(place == index, words[index], word)
-    found: Tensor = ((word >> (32 - _BITS)) + 1).double() / (2**_BITS + 1)
-    return found.float().double()
+        word = torch.where(lane == index, words[index], word)
+    numbers: Tensor = ((word >> (32 - _BITS)) + 1).double() / (2**_BITS + 1)
+    return numbers.float().double()
 
 
 def gumbel_of(uniform: Tensor) -> Tensor:
@@ -373,7 +373,6 @@ class Tournament:
 
     @cached_property
     def table(self) -> Tensor:
-        """The table of bits [table_size] int64."""
         generator = torch.Generator().manual_seed(self.params.table_seed)
         return torch.randint(0, 2, (self.params.table_size,), generator=generator).to(
             self._device, non_blocking=True

@@ -110,5 +110,5 @@ class RowView:
     kept: KeptLogits | None = None
 
     def __repr__(self) -> str:
-        said = f"token={self.token}, p={self.raw.p:.3g}, rank={self.raw.rank}"
-        return f"RowView({said}, decided_by={self.decided_by})"
+        place = f"token={self.token}, p={self.raw.p:.3g}, rank={self.raw.rank}"
+        return f"RowView({place}, decided_by={self.decided_by})"

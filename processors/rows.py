@@ -12,8 +12,6 @@ from torch import Tensor
 from processors.graphs import upload, upload_ints
 from processors.history import History
 
-__all__ = ["Rows", "Visible"]
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Visible:
@@ -99,7 +97,6 @@ class Rows:
 
     @classmethod
     def _plain(cls, history: History, slots: tuple[int, ...]) -> Rows:
-        """Build one row for each request."""
         facts = history.facts(slots)
         positions = upload_ints(history.positions(slots), history.device)
         return cls(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,10 +19,6 @@ from processors.graphs import upload
 from processors.kernels.operations import few_finite, row_cumsums, row_sums, softmax_parts
 from processors.rng import Stream, few_gumbel, gumbel, row_keys, uniform
 from processors.rows import Rows
-
-if TYPE_CHECKING:
-    pass
-
 
 PLAIN_LIMIT = 4096  # finite logits up to which each id draws its own noise
 BLOCK = 512  # ids per block of the two-level draw
@@ -53,7 +49,6 @@ class Sampler:
         self._last: tuple[tuple[int, ...], tuple[Draw, ...]] = ((), ())  # slots of the last step, their draws
 
     def admit(self, slot: int, draw: Draw) -> None:
-        """Set the draw method of a slot."""
         self._draws[slot], self._last = draw, ((), ())
 
     def fork(self, source: int, target: int) -> None:
@@ -73,13 +68,14 @@ class Sampler:
         else:
             tokens = torch.empty_like(rows.slots)
             for kind in kinds:
-                place = [i for i, draw in enumerate(draws) if draw == kind]
-                at = upload(place, logits.device)
-                tokens[at] = _choose(kind, logits[at], rows.select(place))
-        return _checked(tokens, logits.amax(dim=-1))
+                places = [i for i, draw in enumerate(draws) if draw == kind]
+                at = upload(places, logits.device)
+                tokens[at] = _choose(kind, logits[at], rows.select(places))
+        # amax propagates NaN, so one number per row identifies empty and non-finite rows.
+        top = logits.amax(dim=-1)
+        return torch.where(top < torch.inf, torch.where(top == -torch.inf, EMPTY, tokens), NON_FINITE)
 
     def is_gumbel(self, rows: Rows) -> bool:
-        """Whether all rows draw by Gumbel-max."""
         return set(self.draws(rows)) == {"gumbel"}
 
     def draws(self, rows: Rows) -> tuple[Draw, ...]:
@@ -94,12 +90,6 @@ def _choose(draw: Draw, logits: Tensor, rows: Rows) -> Tensor:
         return greedy(logits)
     method = gumbel_max if draw == "gumbel" else inverse_cdf
     return method(logits, rows.seeds, rows.positions)
-
-
-def _checked(tokens: Tensor, top: Tensor) -> Tensor:
-    # amax propagates NaN, so one number per row identifies empty and non-finite rows.
-    tokens = torch.where(top == -torch.inf, EMPTY, tokens)
-    return torch.where(top < torch.inf, tokens, NON_FINITE)
 
 
 def greedy(logits: Tensor) -> Tensor:
@@ -170,9 +160,9 @@ def _inside(ids: Tensor, logits: Tensor, seeds: Tensor, positions: Tensor) -> Te
 
 def inverse_cdf(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     """Draw from softmax(logits) for each row [R] by inverse CDF: one uniform number, float64 sums."""
-    found = find_block(logits, seeds, positions)
-    choice, _ = invert(found.inside, found.rest)
-    return found.ids.gather(1, choice).squeeze(1)
+    drawn = find_block(logits, seeds, positions)
+    choice, _ = invert(drawn.inside, drawn.rest)
+    return drawn.ids.gather(1, choice).squeeze(1)
 
 
 def find_block(logits: Tensor, seeds: Tensor, positions: Tensor) -> Inverted:
@@ -194,9 +184,9 @@ def invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     """
     sums = row_cumsums(weights)
     target = u * sums[:, -1:]
-    place = torch.arange(weights.shape[1], device=weights.device)
-    last = torch.where(weights > 0, place, 0).amax(dim=-1, keepdim=True)
-    first = torch.where((sums > target) & (weights > 0), place, last).amin(dim=-1, keepdim=True)
+    index = torch.arange(weights.shape[1], device=weights.device)
+    last = torch.where(weights > 0, index, 0).amax(dim=-1, keepdim=True)
+    first = torch.where((sums > target) & (weights > 0), index, last).amin(dim=-1, keepdim=True)
     weight = weights.gather(1, first)
     return first, ((target - sums.gather(1, first) + weight) / weight).clamp(0, 1)
 
@@ -259,13 +249,13 @@ def contrast_layers(logits: Tensor, early: Iterable[tuple[Tensor, Tensor]], cuto
     return torch.where(c < least, -torch.inf, c.sub(u))
 
 
-def _divergence(one: Tensor, other: Tensor) -> Tensor:
+def _divergence(p: Tensor, q: Tensor) -> Tensor:
     """Return the Jensen-Shannon divergence [D, 1] in nats of two rows of log-probabilities [D, V]."""
-    halves = [side.exp() for side in (one, other)]
-    middle = (halves[0] + halves[1]).mul_(0.5).log_()
-    each = zip(halves, (one, other), strict=True)
-    parts = [half.mul_(side - middle).nan_to_num_(0.0) for half, side in each]
-    return row_sums(parts[0] + parts[1]).mul_(0.5)
+    chances = [logs.exp() for logs in (p, q)]
+    middle = (chances[0] + chances[1]).mul_(0.5).log_()
+    pairs = zip(chances, (p, q), strict=True)
+    terms = [chance.mul_(logs - middle).nan_to_num_(0.0) for chance, logs in pairs]
+    return row_sums(terms[0] + terms[1]).mul_(0.5)
 
 
 def directions(states: Tensor) -> Tensor:

@@ -36,7 +36,7 @@ def _checked(logits: Any, *dims: int) -> Tensor:
         raise ParamError(
             f"The logits are a {type(logits).__name__}, not a tensor. torch.as_tensor makes one."
         )
-    shape = " or ".join({1: "[V]", 2: "[R, V]"}[one] for one in dims)
+    shape = " or ".join({1: "[V]", 2: "[R, V]"}[dim] for dim in dims)
     if logits.dim() not in dims or not logits.shape[-1]:
         raise ParamError(f"The logits have the shape {[*logits.shape]}, not {shape} with V above 0.")
     if logits.is_complex() or logits.dtype == torch.bool:
@@ -52,7 +52,6 @@ def _check_range(name: str, value: int, end: int) -> None:
 
 
 def _refuse_stages_without_end(chain: Chain, why: str) -> None:
-    """Raise ChainError for a stage that would have no effect without ids that end a text."""
     if name := next((name for name, _ in chain.active().stages if name in _OF_END), None):
         raise ChainError(f"The stage {name} has no effect: {why}. Leave it out.")
 
@@ -142,11 +141,11 @@ class LogitsProcessor:
         self._num_prompt = 0
 
     def __repr__(self) -> str:
-        said = [repr(self.chain).removeprefix("Chain(").removesuffix(")")]
-        said += [f"eos_ids={list(self._eos_ids)}"] if self._eos_ids else []
-        said += [] if self._pad_id is None else [f"pad_id={self._pad_id}"]
-        said += [f"vocabulary of {self._vocabulary.vocab_size}"] if self._vocabulary is not None else []
-        return f"LogitsProcessor({', '.join(said)})"
+        parts = [repr(self.chain).removeprefix("Chain(").removesuffix(")")]
+        parts += [f"eos_ids={list(self._eos_ids)}"] if self._eos_ids else []
+        parts += [] if self._pad_id is None else [f"pad_id={self._pad_id}"]
+        parts += [f"vocabulary of {self._vocabulary.vocab_size}"] if self._vocabulary is not None else []
+        return f"LogitsProcessor({', '.join(parts)})"
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Return processed logits [B, V] float32. The stages are advanced by the new ids only."""
@@ -163,8 +162,8 @@ class LogitsProcessor:
         self._seen = input_ids.clone()  # beam search changes its tensor in place
         rows = self._pipeline.prepare(Rows.build(self._history, self._slots))
         processed = self._pipeline(scores, rows)
-        most = processed.amax(dim=1)  # NaN if one is NaN
-        failed = (~most.isfinite()).nonzero().flatten().tolist()
+        peaks = processed.amax(dim=1)  # NaN if one is NaN
+        failed = (~peaks.isfinite()).nonzero().flatten().tolist()
         if failed:
             raise self._pipeline.explain_failure(scores, rows, failed[0])
         return processed
@@ -200,13 +199,10 @@ class LogitsProcessor:
         self._pipeline = Pipeline(env, self._registry)
         self._history = History(scores.device, slots=len(ids), length=ids.shape[1] + 64)
         for slot, row in enumerate(self._seen.tolist()):
-            prompt = self._unpadded(row)
+            start = next((index for index, token in enumerate(row) if token != self._pad_id), len(row))
+            prompt = row[start:]
             self._history.admit(slot, prompt)
             self._pipeline.admit(slot, self.chain, Admission(tuple(prompt)))
-
-    def _unpadded(self, prompt: list[int]) -> list[int]:
-        start = next((index for index, token in enumerate(prompt) if token != self._pad_id), len(prompt))
-        return prompt[start:]
 
 
 _NOTHING = Admission()

@@ -49,12 +49,9 @@ from processors.catalog.truncation import (
     TypicalParams,
 )
 from processors.draw_twins import (
-    FEEDBACK_TWINS,
-    GATE_TWINS,
+    DRAW_TWINS,
     HIGHEST,
     LOWEST,
-    THRESHOLDS_TWINS,
-    WATERMARK_TWINS,
     View,
     exempt,
     exp_all,
@@ -73,12 +70,10 @@ def tail(logits: list[float], params: TailParams, view: View) -> list[float]:
 
 
 def allowed(logits: list[float], params: AllowedParams, view: View) -> list[float]:
-    """Mask all ids but the listed ones."""
     return masked(logits, set(range(len(logits))).difference(params.ids or ()))
 
 
 def suppress(logits: list[float], params: SuppressParams, view: View) -> list[float]:
-    """Mask the listed ids."""
     return masked(logits, params.ids)
 
 
@@ -93,9 +88,8 @@ def ban(logits: list[float], params: BanParams, view: View) -> list[float]:
     for token in range(len(logits)):
         added = view.text([token]).lower() if params.ignore_case else view.text([token])
         for text in texts:
-            start = max(
-                0, len(before) - len(text) + 1
-            )  # at most len(text) - 1 bytes of the text come before the token
+            # At most len(text) - 1 bytes of the text come before the token.
+            start = max(0, len(before) - len(text) + 1)
             if text in before[start:] + added:
                 gone.append(token)
     return masked(logits, gone)
@@ -108,7 +102,6 @@ def min_tokens(logits: list[float], params: MinTokensParams, view: View) -> list
 
 
 def ignore_eos(logits: list[float], params: IgnoreEosParams, view: View) -> list[float]:
-    """Mask the end-of-text ids."""
     return masked(logits, view.eos_ids if params.enabled else ())
 
 
@@ -208,8 +201,8 @@ def repetition(logits: list[float], params: RepetitionParams, view: View) -> lis
     recent = scoped(params, view)
     new = list(logits)
     for token in occurrences(params, view):
-        place = max(index for index, other in enumerate(recent) if other == token)
-        is_older, behind = place < len(recent) // 2, len(recent) - place
+        latest = max(index for index, other in enumerate(recent) if other == token)
+        is_older, behind = latest < len(recent) // 2, len(recent) - latest
         penalty = params.penalty
         if is_older and penalty > 1:
             penalty = 1 + (penalty - 1) * params.slope
@@ -252,7 +245,6 @@ def temperature(logits: list[float], params: TemperatureParams, view: View) -> l
 
 
 def top_k(logits: list[float], params: TopKParams, view: View) -> list[float]:
-    """Keep the k most likely tokens."""
     order = ranking(logits)
     count = min(max(params.k, params.keep), len(order))
     if params.ties == "keep":
@@ -279,26 +271,6 @@ def min_p(logits: list[float], params: MinPParams, view: View) -> list[float]:
     order = ranking(logits)
     count = sum(logit >= threshold for logit in logits)
     return masked(logits, order[max(count, params.keep) :])
-
-
-STAGES_TWINS: dict[str, Callable[..., list[float]]] = {
-    "tail": tail,
-    "allowed": allowed,
-    "suppress": suppress,
-    "ban": ban,
-    "min_tokens": min_tokens,
-    "ignore_eos": ignore_eos,
-    "grammar": grammar,
-    "bias": bias,
-    "sequence_bias": sequence_bias,
-    "repetition": repetition,
-    "frequency": frequency,
-    "presence": presence,
-    "temperature": temperature,
-    "min_p": min_p,
-    "top_k": top_k,
-    "top_p": top_p,
-}
 
 
 def dynamic_temperature(logits: list[float], params: DynamicTemperatureParams, view: View) -> list[float]:
@@ -329,7 +301,6 @@ def smoothing(logits: list[float], params: SmoothingParams, view: View) -> list[
 
 
 def _entropy(logits: list[float]) -> float:
-    """Return the entropy in nats."""
     weights = exp_all(logits)
     total = math.fsum(weights)
     return max(0.0, -math.fsum(w / total * math.log(w / total) for w in weights if w / total > 0))
@@ -341,13 +312,6 @@ def _divided(logits: list[float], heat: float, view: View) -> list[float]:
         return temperature(logits, TemperatureParams(heat), view)
     first = logits.index(max(logits))
     return [0.0 if i == first else finite(logit, -math.inf) for i, logit in enumerate(logits)]
-
-
-SCALE_TWINS: dict[str, Callable[..., list[float]]] = {
-    "dynamic_temperature": dynamic_temperature,
-    "edt": edt,
-    "smoothing": smoothing,
-}
 
 
 def top_h(logits: list[float], params: TopHParams, view: View) -> list[float]:
@@ -414,14 +378,6 @@ def tfs(logits: list[float], params: TfsParams, view: View) -> list[float]:
     return masked(logits, order[max(bends + (params.style == "centred"), params.keep) :])
 
 
-RANKED_TWINS: dict[str, Callable[..., list[float]]] = {
-    "top_h": top_h,
-    "min_k": min_k,
-    "typical": typical,
-    "tfs": tfs,
-}
-
-
 def begin_suppress(logits: list[float], params: BeginSuppressParams, view: View) -> list[float]:
     """Mask the listed ids while the output is empty."""
     return masked(logits, () if view.output else params.ids)
@@ -452,8 +408,8 @@ def force(logits: list[float], params: ForceParams, view: View) -> list[float]:
         "id": _first(view.output, lambda n: view.output[n - 1 : n] == (params.after_id,)),
         "text": _first(view.output, lambda n: _has(view.output[:n], params.after, view)),
     }[params.at]
-    place = len(view.output) - begin
-    return _only(logits, ids[place]) if 0 <= place < len(ids) else logits
+    offset = len(view.output) - begin
+    return _only(logits, ids[offset]) if 0 <= offset < len(ids) else logits
 
 
 def reasoning_budget(logits: list[float], params: ReasoningBudgetParams, view: View) -> list[float]:
@@ -511,15 +467,7 @@ def _is_whole(text: bytes) -> bool:
     return True
 
 
-FORCING_TWINS: dict[str, Callable[..., list[float]]] = {
-    "begin_suppress": begin_suppress,
-    "eos_above": eos_above,
-    "force": force,
-    "reasoning_budget": reasoning_budget,
-}
-
-
-_MOST = 1e200
+_MAX_FACTOR = 1e200
 
 
 def length_decay(logits: list[float], params: LengthDecayParams, view: View) -> list[float]:
@@ -550,15 +498,9 @@ def length_boost(logits: list[float], params: LengthBoostParams, view: View) -> 
 
 def _power(base: float, exponent: float) -> float:
     try:
-        return min(math.pow(base, exponent), _MOST)
+        return min(math.pow(base, exponent), _MAX_FACTOR)
     except OverflowError:
-        return _MOST
-
-
-ENDINGS_TWINS: dict[str, Callable[..., list[float]]] = {
-    "length_decay": length_decay,
-    "length_boost": length_boost,
-}
+        return _MAX_FACTOR
 
 
 _Params = NoRepeatNgramParams | DryParams | LzParams
@@ -584,11 +526,11 @@ def _copies(params: _Params, view: View, limit: int) -> Iterator[tuple[int, int,
     end = len(view.prompt) if params.scope == "prompt" else len(text)
     if params.window is not None:
         start = max(start, end - params.window)
-    for place in range(start, end):
+    for column in range(start, end):
         same = 0
-        while same < min(limit, place - start) and text[place - 1 - same] == text[-1 - same]:
+        while same < min(limit, column - start) and text[column - 1 - same] == text[-1 - same]:
             same += 1
-        yield text[place], same, place - start, len(text) - place
+        yield text[column], same, column - start, len(text) - column
 
 
 def no_repeat_ngram(logits: list[float], params: NoRepeatNgramParams, view: View) -> list[float]:
@@ -615,11 +557,11 @@ def dry(logits: list[float], params: DryParams, view: View) -> list[float]:
         if same >= params.allowed and before and token not in spared:
             lengths.setdefault(token, []).append(same)
     longest = max(map(max, lengths.values()), default=0)
-    most = math.floor(88.7228391 / math.log(params.base)) if params.base > 1 else math.inf
+    most_exponent = math.floor(88.7228391 / math.log(params.base)) if params.base > 1 else math.inf
     new = list(logits)
-    for token, found in lengths.items():
-        count = 1 if params.matches == "max" else Counter(found)[longest]
-        penalty = params.multiplier * params.base ** min(max(found) - params.allowed, most)
+    for token, counts in lengths.items():
+        count = 1 if params.matches == "max" else Counter(counts)[longest]
+        penalty = params.multiplier * params.base ** min(max(counts) - params.allowed, most_exponent)
         new[token] = finite(logits[token], logits[token] - penalty * count)
     return new
 
@@ -628,37 +570,24 @@ def lz(logits: list[float], params: LzParams, view: View) -> list[float]:
     """x = x - strength * (log2 V - bits of the cheapest code of the token)."""
     spared = exempt(params.exempt, view)
     limit = _since(view.prompt + view.output, (), spared, view)
-    most = math.log2(len(logits))
+    width_bits = math.log2(len(logits))
     bits: dict[int, float] = {}
     for token, same, _, distance in _copies(params, view, limit):
         size = min(same, params.length) + 1
-        bits[token] = min(bits.get(token, most), (math.log2(distance + 1) + math.log2(size)) / size)
+        bits[token] = min(bits.get(token, width_bits), (math.log2(distance + 1) + math.log2(size)) / size)
     new = list(logits)
     for token, cost in bits.items():
         if token not in spared:
-            new[token] = finite(logits[token], logits[token] - params.strength * (most - cost))
+            new[token] = finite(logits[token], logits[token] - params.strength * (width_bits - cost))
     return new
 
 
-REPEATS_TWINS: dict[str, Callable[..., list[float]]] = {
-    "no_repeat_ngram": no_repeat_ngram,
-    "dry": dry,
-    "lz": lz,
-}
-
-
-Twin = Callable[[list[float], Any, View], list[float]]
-
-_FAMILIES = (
-    STAGES_TWINS,
-    FORCING_TWINS,
-    ENDINGS_TWINS,
-    REPEATS_TWINS,
-    SCALE_TWINS,
-    THRESHOLDS_TWINS,
-    RANKED_TWINS,
-    GATE_TWINS,
-    FEEDBACK_TWINS,
-    WATERMARK_TWINS,
+_TWINS: tuple[Callable[..., list[float]], ...] = (
+    *(tail, allowed, suppress, ban, min_tokens, ignore_eos, grammar, begin_suppress, eos_above),
+    *(force, reasoning_budget, bias, sequence_bias, repetition, frequency, presence),
+    *(length_decay, length_boost, no_repeat_ngram, dry, lz),
+    *(temperature, dynamic_temperature, edt, smoothing),
+    *(min_p, top_k, top_p, top_h, min_k, typical, tfs),
 )
-REFERENCE: dict[str, Twin] = {name: twin for family in _FAMILIES for name, twin in family.items()}
+Twin = Callable[[list[float], Any, View], list[float]]
+REFERENCE: dict[str, Twin] = {twin.__name__: twin for twin in (*_TWINS, *DRAW_TWINS)}

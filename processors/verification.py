@@ -61,7 +61,7 @@ class Verifier:
         tokens, counts = self._verify(first, logits, rows, proposal, sampled_tokens)
         for kind in others:
             other_tokens, other_counts = self._verify(kind, logits, rows, proposal, sampled_tokens)
-            is_kind = upload([one == kind for one in kinds], logits.device)
+            is_kind = upload([own_kind == kind for own_kind in kinds], logits.device)
             tokens = torch.where(is_kind[:, None], other_tokens, tokens)
             counts = torch.where(is_kind, other_counts, counts)
         return tokens, counts
@@ -77,12 +77,7 @@ class Verifier:
         return self._policies.get(rows.host_slots[row], MATCH)
 
     def _verify(
-        self,
-        kind: Verification,
-        logits: Tensor,
-        rows: Rows,
-        proposal: Proposal | None,
-        tokens: Tensor | None,
+        self, kind: Verification, logits: Tensor, rows: Rows, proposal: Proposal | None, tokens: Tensor | None
     ) -> _Result:
         if kind.policy == "rejection":
             return rejection(logits, rows, self._sampler, proposal, tokens)
@@ -150,13 +145,13 @@ def verify(sampled: Tensor, rows: Rows, *, also: Tensor | None = None) -> tuple[
 
 def matched(sampled: Sequence[int], rows: Rows) -> list[list[int]]:
     """Return the tokens that `verify` finds valid, by request, for sampled tokens [R] on the host."""
-    found, start = [], 0
+    tokens, start = [], 0
     for length in rows.counts:
-        own, drafts = sampled[start : start + length], rows.host_drafts[start + length - 1]
-        places = (place for place, draft in enumerate(drafts) if own[place] != draft)
-        found.append([*own[: next(places, length - 1) + 1]])
+        drawn, drafts = sampled[start : start + length], rows.host_drafts[start + length - 1]
+        mismatches = (index for index, draft in enumerate(drafts) if drawn[index] != draft)
+        tokens.append([*drawn[: next(mismatches, length - 1) + 1]])
         start += length
-    return found
+    return tokens
 
 
 def above_threshold(logits: Tensor, drafted: Tensor, threshold: float) -> Tensor:
@@ -229,7 +224,7 @@ def _decided(logits: Tensor, rows: Rows, spans: Spans, proposal: Proposal | None
             chances = token_probability(source, rows.drafted()[at])
     decide = _on_gpu if logits.is_cuda else rejection_torch
     q_row = upload(q_rows, logits.device)
-    found: tuple[Tensor, Tensor] = decide(
+    result: tuple[Tensor, Tensor] = decide(
         logits,
         rows.seeds,
         rows.positions,
@@ -240,7 +235,7 @@ def _decided(logits: Tensor, rows: Rows, spans: Spans, proposal: Proposal | None
         source,
         chances,
     )
-    return found
+    return result
 
 
 def rejection_torch(
@@ -262,7 +257,12 @@ def rejection_torch(
     there the sampler chooses.
     """
     spans = Spans(starts, num_drafts, drafts)
-    step = _Step.of(logits, seeds, positions, spans, q_row, proposal, chances)
+    column = torch.arange(drafts.shape[1], device=logits.device)
+    is_draft = column < num_drafts[:, None]
+    drafted = torch.zeros_like(seeds)
+    drafted[(starts[:, None] + column)[is_draft]] = drafts[is_draft]
+    u = uniform(row_keys(seeds, positions, Stream.ACCEPT), torch.zeros_like(seeds))
+    step = _Step(logits, seeds, positions, drafted, u, q_row, proposal, chances)
     is_large = len(starts) * logits.shape[1] > _LARGE
     accepted, is_replaced = (_verify_in_turn if is_large else _verify_together)(step, spans)
     replacement = torch.full_like(accepted, -1)
@@ -291,25 +291,6 @@ class _Step:
     q_row: Tensor
     proposal: Tensor | None
     chances: Tensor | None
-
-    @classmethod
-    def of(
-        cls,
-        logits: Tensor,
-        seeds: Tensor,
-        positions: Tensor,
-        spans: Spans,
-        q_row: Tensor,
-        proposal: Tensor | None,
-        chances: Tensor | None,
-    ) -> _Step:
-        """Build from the arguments of rejection_torch, drawing the acceptance noise."""
-        column = torch.arange(spans.drafts.shape[1], device=logits.device)
-        is_draft = column < spans.num_drafts[:, None]
-        drafted = torch.zeros_like(seeds)
-        drafted[(spans.starts[:, None] + column)[is_draft]] = spans.drafts[is_draft]
-        u = uniform(row_keys(seeds, positions, Stream.ACCEPT), torch.zeros_like(seeds))
-        return cls(logits, seeds, positions, drafted, u, q_row, proposal, chances)
 
     def verify(self, at: Tensor | None = None) -> tuple[Tensor, Tensor]:
         """Return whether the drafts of rows `at` [N] are accepted, and whether a rejected one is replaced."""
@@ -351,10 +332,10 @@ def _proposal_rows(rows: Rows, proposal: Proposal | None) -> list[int]:
     if proposal is None:
         return [-1] * len(rows)
     drawn, numbers = iter(proposal.drawn), count()
-    found: list[int] = []
+    q_rows: list[int] = []
     for size in rows.counts:
-        found += [next(numbers) if next(drawn) else -1 for _ in range(size - 1)] + [-1]
-    return found
+        q_rows += [next(numbers) if next(drawn) else -1 for _ in range(size - 1)] + [-1]
+    return q_rows
 
 
 def _last_token(logits: Tensor, rows: Rows, sampler: Sampler, at: Tensor, replacement: Tensor) -> Tensor:
@@ -375,15 +356,15 @@ def _replacement(step: _Step, at: Tensor) -> Tensor:
     return torch.cat([_replaced(step, at[part], p, q) for (part, p), (_, q) in pairs])
 
 
-def _replaced(step: _Step, at: Tensor, rest: Tensor, q: Tensor | None = None) -> Tensor:
+def _replaced(step: _Step, at: Tensor, weights: Tensor, q: Tensor | None = None) -> Tensor:
     """As _replacement, given p of these rows as `rest`, which is overwritten, and q."""
     draft, q_row = step.drafted[at, None], step.q_row[at, None]
     if q is not None:
-        rest -= q.mul_(q_row >= 0)
+        weights -= q.mul_(q_row >= 0)
     # A certain draft has q(x) = 1 >= p(x), so max(0, p - q) is 0 at x.
-    rest.scatter_(1, draft, torch.where(q_row >= 0, rest.gather(1, draft), 0)).clamp_(min=0)
-    is_empty = rest.amax(dim=-1, keepdim=True) <= 0
+    weights.scatter_(1, draft, torch.where(q_row >= 0, weights.gather(1, draft), 0)).clamp_(min=0)
+    is_empty = weights.amax(dim=-1, keepdim=True) <= 0
     if bool(is_empty.any()):
-        rest = torch.where(is_empty, step.logits[at].softmax(dim=-1), rest)
+        weights = torch.where(is_empty, step.logits[at].softmax(dim=-1), weights)
     positions = step.positions[at]
-    return draw_by_weight(rest, row_keys(step.seeds[at], positions, Stream.RESIDUAL), positions)
+    return draw_by_weight(weights, row_keys(step.seeds[at], positions, Stream.RESIDUAL), positions)

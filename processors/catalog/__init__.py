@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Literal
 
 from processors.catalog.feedback import FEEDBACK
-from processors.catalog.forcing import ENDINGS, FORCING
+from processors.catalog.forcing import FORCING
 from processors.catalog.masks import (
     BAN_LIMIT,
-    CONSTRAIN,
+    MASKS,
     WHITESPACE_LIMIT,
     AllowedParams,
     BanParams,
@@ -25,8 +25,7 @@ from processors.catalog.masks import (
     TailParams,
 )
 from processors.catalog.penalties import (
-    ADJUST,
-    REPEATS,
+    PENALTIES,
     BiasParams,
     FrequencyParams,
     PenaltyParams,
@@ -34,17 +33,7 @@ from processors.catalog.penalties import (
     RepetitionParams,
     Scope,
 )
-from processors.catalog.truncation import (
-    GATE,
-    RANKED,
-    SCALE,
-    THRESHOLDS,
-    TRUNCATE,
-    MinPParams,
-    TemperatureParams,
-    TopKParams,
-    TopPParams,
-)
+from processors.catalog.truncation import TRUNCATION, MinPParams, TemperatureParams, TopKParams, TopPParams
 from processors.catalog.watermarks import WATERMARKS
 from processors.params import Note, Phase, StageSpec
 
@@ -86,20 +75,6 @@ _ORDER = """
     top_n_sigma top_h min_k min_p top_k top_p typical epsilon eta tfs top_a p_less
     xtc mirostat skew synthid adaptive_p gumbel_mark
 """.split()
-_FAMILIES = (
-    CONSTRAIN,
-    FORCING,
-    ADJUST,
-    ENDINGS,
-    REPEATS,
-    SCALE,
-    TRUNCATE,
-    THRESHOLDS,
-    RANKED,
-    GATE,
-    FEEDBACK,
-    WATERMARKS,
-)
-_SPECS = {spec.name: spec for family in _FAMILIES for spec in family}
+_SPECS = {spec.name: spec for spec in (*MASKS, *FORCING, *PENALTIES, *TRUNCATION, *FEEDBACK, *WATERMARKS)}
 
 BUILTIN: tuple[StageSpec, ...] = tuple(_SPECS[name] for name in _ORDER)

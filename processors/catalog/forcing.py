@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from processors.errors import ParamError
-from processors.params import MOST, Note, Params, Phase, StageSpec, param
+from processors.params import MOST, Params, Phase, StageSpec, param
 
 TEXT_LIMIT = 16384  # bytes of a text that is forced or waited for
 
@@ -41,7 +41,6 @@ class ForceParams(Params):
         _check_texts(self, "text", "after")
 
     def is_off(self) -> bool:
-        """Whether there is nothing to write."""
         return not self.text and not self.ids
 
 
@@ -50,10 +49,7 @@ class ReasoningBudgetParams(Params):
     """End the model's thinking after a number of tokens."""
 
     tokens: int | None = param(
-        None,
-        "Thinking has at most this many tokens, then its end is written.",
-        ge=0,
-        le=MOST,
+        None, "Thinking has at most this many tokens, then its end is written.", ge=0, le=MOST
     )
     start: str = param("<think>", "The text, or special token, with which thinking begins.")
     end: str = param("</think>", "The text, or special token, that ends it.")
@@ -75,35 +71,6 @@ def _check_texts(params: Params, *names: str) -> None:
             raise ParamError(f"{name} is {size} bytes, but the limit is {TEXT_LIMIT}.")
 
 
-FORCING: tuple[StageSpec, ...] = (
-    StageSpec(
-        "force",
-        Phase.CONSTRAIN,
-        ForceParams,
-        "processors.stages.forcing:Force",
-        note=Note(
-            "x[i] = -inf for every i but the next id of the text, from its place on; "
-            "before the end: where an end has the largest x, or max_tokens leaves no more room",
-            "NVIDIA's logits-processor-zoo: TriggerPhrase, ForceLastPhrase.",
-            'force:text="Answer: ",at=end',
-            "transformers forced_bos_token_id and forced_eos_token_id, which revive a masked id",
-        ),
-    ),
-    StageSpec(
-        "reasoning_budget",
-        Phase.CONSTRAIN,
-        ReasoningBudgetParams,
-        "processors.stages.forcing:ReasoningBudget",
-        note=Note(
-            "x[i] = -inf for every i but the next id of message + end, once tokens have come behind start",
-            "llama.cpp's reasoning budget: idle, counting, waiting for a whole character, forcing.",
-            "reasoning_budget=512",
-            "llama.cpp --reasoning-budget, vLLM thinking_token_budget; SGLang writes a newline first",
-        ),
-    ),
-)
-
-
 ENDS_LIMIT = 1024  # bytes of all texts after which a boost acts
 
 
@@ -122,7 +89,6 @@ class LengthDecayParams(Params):
             raise ParamError("decay has the factor 0, but it has to be above 0; 1.0 means off.", (1,))
 
     def is_off(self) -> bool:
-        """Whether there is no decay, or one by the factor 1."""
         return self.decay is None or self.decay[1] == 1
 
 
@@ -147,31 +113,41 @@ class LengthBoostParams(Params):
             raise ParamError(f"after are {size} bytes together, but the limit is {ENDS_LIMIT}.")
 
 
-ENDINGS: tuple[StageSpec, ...] = (
-    StageSpec(
-        "length_decay",
-        Phase.ADJUST,
-        LengthDecayParams,
-        "processors.stages.forcing:LengthDecay",
-        note=Note(
-            "x[i] = x[i] + |x[i]| * (factor^(n - start) - 1) for every end-of-text id i, "
-            "behind n > start output tokens",
-            "transformers' ExponentialDecayLengthPenalty.",
-            "length_decay=[30,1.05]",
-            "transformers exponential_decay_length_penalty, the same",
-        ),
+FORCING = (
+    StageSpec("force", Phase.CONSTRAIN, ForceParams, "processors.stages.forcing:Force").with_note(
+        "x[i] = -inf for every i but the next id of the text, from its place on; "
+        "before the end: where an end has the largest x, or max_tokens leaves no more room",
+        "NVIDIA's logits-processor-zoo: TriggerPhrase, ForceLastPhrase.",
+        'force:text="Answer: ",at=end',
+        "transformers forced_bos_token_id and forced_eos_token_id, which revive a masked id",
     ),
     StageSpec(
-        "length_boost",
-        Phase.ADJUST,
-        LengthBoostParams,
-        "processors.stages.forcing:LengthBoost",
-        note=Note(
-            "x[i] = x[i] + boost * (n / 10)^power for every end-of-text id i after n output tokens",
-            "GenLengthLogitsProcessor of NVIDIA's logits-processor-zoo.",
-            'length_boost:boost=0.1,after=[".","\\n"]',
-            "logits-processor-zoo boost_factor, p; complete_sentences is after, for "
-            "tokens that are a full stop or a new line",
-        ),
+        "reasoning_budget",
+        Phase.CONSTRAIN,
+        ReasoningBudgetParams,
+        "processors.stages.forcing:ReasoningBudget",
+    ).with_note(
+        "x[i] = -inf for every i but the next id of message + end, once tokens have come behind start",
+        "llama.cpp's reasoning budget: idle, counting, waiting for a whole character, forcing.",
+        "reasoning_budget=512",
+        "llama.cpp --reasoning-budget, vLLM thinking_token_budget; SGLang writes a newline first",
+    ),
+    StageSpec(
+        "length_decay", Phase.ADJUST, LengthDecayParams, "processors.stages.forcing:LengthDecay"
+    ).with_note(
+        "x[i] = x[i] + |x[i]| * (factor^(n - start) - 1) for every end-of-text id i, "
+        "behind n > start output tokens",
+        "transformers' ExponentialDecayLengthPenalty.",
+        "length_decay=[30,1.05]",
+        "transformers exponential_decay_length_penalty, the same",
+    ),
+    StageSpec(
+        "length_boost", Phase.ADJUST, LengthBoostParams, "processors.stages.forcing:LengthBoost"
+    ).with_note(
+        "x[i] = x[i] + boost * (n / 10)^power for every end-of-text id i after n output tokens",
+        "GenLengthLogitsProcessor of NVIDIA's logits-processor-zoo.",
+        'length_boost:boost=0.1,after=[".","\\n"]',
+        "logits-processor-zoo boost_factor, p; complete_sentences is after, for "
+        "tokens that are a full stop or a new line",
     ),
 )

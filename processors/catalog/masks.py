@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from processors.errors import ParamError
-from processors.params import MOST, Note, Params, Phase, StageSpec, param
+from processors.params import MOST, Params, Phase, StageSpec, param
 from processors.request_values import WHITESPACE, GrammarKind
 
 BAN_LIMIT = 16384  # bytes of all banned texts; the stage's tables grow with them
@@ -126,116 +126,65 @@ class GrammarParams(Params):
     after: str = param("", "The output is free up to the end of this text; then the grammar begins.")
 
 
-CONSTRAIN: tuple[StageSpec, ...] = (
-    StageSpec(
-        "tail",
-        Phase.CONSTRAIN,
-        TailParams,
-        "processors.stages.masks:Tail",
-        note=Note(
-            "x[i] = -inf for i >= size",
-            "Models pad their vocabulary; the ids behind the tokenizer's last one have no text.",
-            "tail=32000",
-            "set by gencli itself; llama.cpp and vLLM leave such ids to the model",
-        ),
+MASKS = (
+    StageSpec("tail", Phase.CONSTRAIN, TailParams, "processors.stages.masks:Tail").with_note(
+        "x[i] = -inf for i >= size",
+        "Models pad their vocabulary; the ids behind the tokenizer's last one have no text.",
+        "tail=32000",
+        "set by gencli itself; llama.cpp and vLLM leave such ids to the model",
+    ),
+    StageSpec("allowed", Phase.CONSTRAIN, AllowedParams, "processors.stages.masks:Allowed").with_note(
+        "x[i] = -inf for i not in ids",
+        "vLLM's allowed_token_ids.",
+        "allowed=[42,43]",
+        "vLLM allowed_token_ids, transformers prefix_allowed_tokens_fn",
+    ),
+    StageSpec("suppress", Phase.CONSTRAIN, SuppressParams, "processors.stages.masks:Suppress").with_note(
+        "x[i] = -inf for i in ids",
+        "transformers' SuppressTokensLogitsProcessor.",
+        "suppress=[0,1]",
+        "transformers suppress_tokens, llama.cpp --logit-bias ID-inf",
     ),
     StageSpec(
-        "allowed",
-        Phase.CONSTRAIN,
-        AllowedParams,
-        "processors.stages.masks:Allowed",
-        note=Note(
-            "x[i] = -inf for i not in ids",
-            "vLLM's allowed_token_ids.",
-            "allowed=[42,43]",
-            "vLLM allowed_token_ids, transformers prefix_allowed_tokens_fn",
-        ),
+        "begin_suppress", Phase.CONSTRAIN, BeginSuppressParams, "processors.stages.masks:BeginSuppress"
+    ).with_note(
+        "x[i] = -inf for i in ids, at the first output position",
+        "transformers' SuppressTokensAtBeginLogitsProcessor.",
+        "begin_suppress=[220,50257]",
+        "transformers begin_suppress_tokens",
+    ),
+    StageSpec("ban", Phase.CONSTRAIN, BanParams, "processors.stages.masks:Ban").with_note(
+        "x[i] = -inf where output + token i holds a banned text, however it is cut into tokens; "
+        "with rewind for the ids with which one began at this place",
+        "Aho and Corasick 1975, on the bytes of the tokens.",
+        'ban=["fox","once upon"]',
+        "bad_words of transformers and vLLM see whole tokenizations only; rewind is what ExLlamaV2's and "
+        "koboldcpp's banned_strings do",
+    ),
+    StageSpec("min_tokens", Phase.CONSTRAIN, MinTokensParams, "processors.stages.masks:MinTokens").with_note(
+        "x[i] = -inf for every end-of-text and stop id i while fewer than count tokens are there",
+        "transformers' MinNewTokensLengthLogitsProcessor.",
+        "min_tokens=20",
+        "transformers min_new_tokens, vLLM and SGLang min_tokens",
+    ),
+    StageSpec("ignore_eos", Phase.CONSTRAIN, IgnoreEosParams, "processors.stages.masks:IgnoreEos").with_note(
+        "x[i] = -inf for every end-of-text id i",
+        "vLLM's and llama.cpp's ignore_eos; here the id is masked, so none appears in the text.",
+        "ignore_eos=true",
+        "llama.cpp --ignore-eos masks as well; vLLM and SGLang generate the id and go on",
+    ),
+    StageSpec("eos_above", Phase.CONSTRAIN, EosAboveParams, "processors.stages.masks:EosAbove").with_note(
+        "x[i] = -inf for every i that ends no text, where p[e] > p for an end-of-text id e",
+        "transformers' BarkEosPrioritizerLogitsProcessor.",
+        "eos_above=0.2",
+        "transformers min_eos_p",
     ),
     StageSpec(
-        "suppress",
-        Phase.CONSTRAIN,
-        SuppressParams,
-        "processors.stages.masks:Suppress",
-        note=Note(
-            "x[i] = -inf for i in ids",
-            "transformers' SuppressTokensLogitsProcessor.",
-            "suppress=[0,1]",
-            "transformers suppress_tokens, llama.cpp --logit-bias ID-inf",
-        ),
-    ),
-    StageSpec(
-        "begin_suppress",
-        Phase.CONSTRAIN,
-        BeginSuppressParams,
-        "processors.stages.masks:BeginSuppress",
-        note=Note(
-            "x[i] = -inf for i in ids, at the first output position",
-            "transformers' SuppressTokensAtBeginLogitsProcessor.",
-            "begin_suppress=[220,50257]",
-            "transformers begin_suppress_tokens",
-        ),
-    ),
-    StageSpec(
-        "ban",
-        Phase.CONSTRAIN,
-        BanParams,
-        "processors.stages.masks:Ban",
-        note=Note(
-            "x[i] = -inf where output + token i holds a banned text, however it is cut into tokens; "
-            "with rewind for the ids with which one began at this place",
-            "Aho and Corasick 1975, on the bytes of the tokens.",
-            'ban=["fox","once upon"]',
-            "bad_words of transformers and vLLM see whole tokenizations only; rewind is what ExLlamaV2's and "
-            "koboldcpp's banned_strings do",
-        ),
-    ),
-    StageSpec(
-        "min_tokens",
-        Phase.CONSTRAIN,
-        MinTokensParams,
-        "processors.stages.masks:MinTokens",
-        note=Note(
-            "x[i] = -inf for every end-of-text and stop id i while fewer than count tokens are there",
-            "transformers' MinNewTokensLengthLogitsProcessor.",
-            "min_tokens=20",
-            "transformers min_new_tokens, vLLM and SGLang min_tokens",
-        ),
-    ),
-    StageSpec(
-        "ignore_eos",
-        Phase.CONSTRAIN,
-        IgnoreEosParams,
-        "processors.stages.masks:IgnoreEos",
-        note=Note(
-            "x[i] = -inf for every end-of-text id i",
-            "vLLM's and llama.cpp's ignore_eos; here the id is masked, so none appears in the text.",
-            "ignore_eos=true",
-            "llama.cpp --ignore-eos masks as well; vLLM and SGLang generate the id and go on",
-        ),
-    ),
-    StageSpec(
-        "eos_above",
-        Phase.CONSTRAIN,
-        EosAboveParams,
-        "processors.stages.masks:EosAbove",
-        note=Note(
-            "x[i] = -inf for every i that ends no text, where p[e] > p for an end-of-text id e",
-            "transformers' BarkEosPrioritizerLogitsProcessor.",
-            "eos_above=0.2",
-            "transformers min_eos_p",
-        ),
-    ),
-    StageSpec(
-        "grammar",
-        Phase.CONSTRAIN,
-        GrammarParams,
-        "processors.stages.grammar_stage:GrammarStage",
-        note=Note(
-            "x[i] = -inf where output + token i begins no text of the grammar; "
-            "ends of text where it is complete",
-            "Willard and Louf 2023; the masks are xgrammar's and llguidance's.",
-            'grammar:kind=regex,text="[0-9]+"',
-            "vLLM, SGLang, llama.cpp, transformers (by plug-ins); most check or refuse drafts otherwise",
-        ),
+        "grammar", Phase.CONSTRAIN, GrammarParams, "processors.stages.grammar_stage:GrammarStage"
+    ).with_note(
+        "x[i] = -inf where output + token i begins no text of the grammar; ends of text where it is complete",
+        "Willard and Louf 2023; the masks are xgrammar's and llguidance's.",
+        'grammar:kind=regex,text="[0-9]+"',
+        "vLLM, SGLang, llama.cpp, transformers (by plug-ins); most check or refuse drafts otherwise",
     ),
 )

@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from processors.errors import ParamError
-from processors.params import MOST, Note, Params, Phase, StageSpec, param
+from processors.params import MOST, Params, Phase, StageSpec, param
 
 Scope = Literal["prompt", "output", "both"]
 SequenceKey = int | tuple[int, ...] | str  # an id, several, or a text
+
+_SPARED = "Never penalised and never counted: special, stop, eos, newline, ids, texts of one token."
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,12 +49,7 @@ class PenaltyParams(Params):
         None, "Only the last this many tokens of the scope count; null is all.", ge=1, le=MOST,
         hint="null means all tokens; leave the penalty at its default to switch it off.",
     )  # fmt: skip
-    exempt: tuple[int | str, ...] = param(
-        (),
-        "Never penalised and never counted: special, stop, eos, newline, ids, texts of one token.",
-        ge=0,
-        le=MOST,
-    )
+    exempt: tuple[int | str, ...] = param((), _SPARED, ge=0, le=MOST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +60,7 @@ class RepetitionParams(PenaltyParams):
         1.0, "Above 1 makes tokens seen before less likely, below 1 more likely.", gt=0, hint="1.0 means off."
     )
     scope: Scope = param("both", "Which tokens count: prompt, output or both.")
-    exempt: tuple[int | str, ...] = param(
-        ("special",),
-        "Never penalised and never counted: special, stop, eos, newline, ids, texts of one token.",
-        ge=0,
-        le=MOST,
-    )
+    exempt: tuple[int | str, ...] = param(("special",), _SPARED, ge=0, le=MOST)
     slope: float = param(
         1.0, "Share of a penalty above 1 that tokens have which are seen in the older half only.", ge=0
     )
@@ -95,75 +87,7 @@ class PresenceParams(PenaltyParams):
     penalty: float = param(0.0, "Subtracted from a token's logit if it occurred.")
 
 
-ADJUST: tuple[StageSpec, ...] = (
-    StageSpec(
-        "bias",
-        Phase.ADJUST,
-        BiasParams,
-        "processors.stages.penalties:Bias",
-        note=Note(
-            "x[i] = x[i] + bias[i]",
-            "OpenAI's logit_bias.",
-            'bias={"42": 1.5, " the": -2}',
-            "vLLM, SGLang and llama.cpp logit_bias, transformers sequence_bias",
-        ),
-    ),
-    StageSpec(
-        "sequence_bias",
-        Phase.ADJUST,
-        SequenceBiasParams,
-        "processors.stages.penalties:SequenceBias",
-        note=Note(
-            "x[i] = x[i] + bias for each sequence that i completes behind the last tokens",
-            "transformers' SequenceBiasLogitsProcessor.",
-            'sequence_bias={" of the": -2}',
-            "transformers sequence_bias, the same; a sequence of one token is always biased",
-        ),
-    ),
-    StageSpec(
-        "repetition",
-        Phase.ADJUST,
-        RepetitionParams,
-        "processors.stages.penalties:Repetition",
-        note=Note(
-            "x[i] = x[i] / penalty if x[i] > 0 else x[i] * penalty, once for every token i seen",
-            "Keskar et al. 2019, CTRL: A Conditional Transformer Language Model, arXiv 1909.05858.",
-            "repetition:penalty=1.1,window=64",
-            "transformers, vLLM, SGLang, mlx-lm repetition_penalty, llama.cpp --repeat-penalty; "
-            "transformers encoder_repetition_penalty r is penalty=1/r,scope=prompt; slope is koboldcpp's "
-            "rep_pen_slope; token_repetition_range r and token_repetition_decay of ExLlamaV2 are sustain=r+1 "
-            "and decay, those of ExLlamaV3 sustain=r and decay_space=logit",
-        ),
-    ),
-    StageSpec(
-        "frequency",
-        Phase.ADJUST,
-        FrequencyParams,
-        "processors.stages.penalties:Frequency",
-        note=Note(
-            "x[i] = x[i] - penalty * (times that token i was seen)",
-            "OpenAI's frequency_penalty.",
-            "frequency=0.4",
-            "vLLM, SGLang, mlx-lm frequency_penalty; llama.cpp --frequency-penalty",
-        ),
-    ),
-    StageSpec(
-        "presence",
-        Phase.ADJUST,
-        PresenceParams,
-        "processors.stages.penalties:Presence",
-        note=Note(
-            "x[i] = x[i] - penalty for every token i seen",
-            "OpenAI's presence_penalty.",
-            "presence=0.6",
-            "vLLM, SGLang, mlx-lm presence_penalty; llama.cpp --presence-penalty",
-        ),
-    ),
-)
-
-
 BREAKER_LIMIT = 1024  # bytes of all breakers; the text of each token is searched for all of them
-
 
 _SCOPE = "Where the earlier occurrence lies: prompt, output or both."
 _WINDOW = "Only the last this many tokens of the scope count; null is all."
@@ -229,46 +153,67 @@ class LzParams(Params):
     exempt: tuple[int | str, ...] = param(("special",), _EXEMPT, ge=0, le=MOST)
 
 
-REPEATS: tuple[StageSpec, ...] = (
-    StageSpec(
-        "no_repeat_ngram",
-        Phase.CONSTRAIN,
-        NoRepeatNgramParams,
-        "processors.stages.repeats:NoRepeatNgram",
-        note=Note(
-            "x[i] = -inf if the last n - 1 tokens, followed by i, occurred in the scope",
-            "Paulus, Xiong and Socher 2017, A Deep Reinforced Model for Abstractive Summarization, "
-            "arXiv 1705.04304.",
-            "no_repeat_ngram=3",
-            "transformers no_repeat_ngram_size, which has no exempt tokens (exempt=[]); "
-            "encoder_no_repeat_ngram_size is scope=prompt",
-        ),
+PENALTIES = (
+    StageSpec("bias", Phase.ADJUST, BiasParams, "processors.stages.penalties:Bias").with_note(
+        "x[i] = x[i] + bias[i]",
+        "OpenAI's logit_bias.",
+        'bias={"42": 1.5, " the": -2}',
+        "vLLM, SGLang and llama.cpp logit_bias, transformers sequence_bias",
     ),
     StageSpec(
-        "dry",
-        Phase.ADJUST,
-        DryParams,
-        "processors.stages.repeats:Dry",
-        note=Note(
-            "x[i] = x[i] - multiplier * base^(n - allowed), n the most last tokens, at least allowed, "
-            "that occurred before an earlier i; none beyond a breaker",
-            "p-e-w 2024, text-generation-webui pull request 5677; breakers and arithmetic as in llama.cpp.",
-            "dry:multiplier=0.8,window=1024",
-            "llama.cpp --dry-*, with window=64 and exempt=[]; koboldcpp: strict=true; text-generation-webui "
-            "takes one token for a breaker; ExLlamaV2: matches=count,max_ngram=20",
-        ),
+        "sequence_bias", Phase.ADJUST, SequenceBiasParams, "processors.stages.penalties:SequenceBias"
+    ).with_note(
+        "x[i] = x[i] + bias for each sequence that i completes behind the last tokens",
+        "transformers' SequenceBiasLogitsProcessor.",
+        'sequence_bias={" of the": -2}',
+        "transformers sequence_bias, the same; a sequence of one token is always biased",
     ),
     StageSpec(
-        "lz",
-        Phase.ADJUST,
-        LzParams,
-        "processors.stages.repeats:Lz",
-        note=Note(
-            "x[i] = x[i] - strength * (log2 V - min(log2 V, (log2(d + 1) + log2 k) / k)), the least over "
-            "earlier i: d tokens back, k - 1 last tokens before it",
-            "Ginart et al. 2025, LZ Penalty, arXiv 2504.20131.",
-            "lz=0.15",
-            "SGLang pull request 4647 (closed), which skips the first tokens of the window",
-        ),
+        "repetition", Phase.ADJUST, RepetitionParams, "processors.stages.penalties:Repetition"
+    ).with_note(
+        "x[i] = x[i] / penalty if x[i] > 0 else x[i] * penalty, once for every token i seen",
+        "Keskar et al. 2019, CTRL: A Conditional Transformer Language Model, arXiv 1909.05858.",
+        "repetition:penalty=1.1,window=64",
+        "transformers, vLLM, SGLang, mlx-lm repetition_penalty, llama.cpp --repeat-penalty; "
+        "transformers encoder_repetition_penalty r is penalty=1/r,scope=prompt; slope is koboldcpp's "
+        "rep_pen_slope; token_repetition_range r and token_repetition_decay of ExLlamaV2 are sustain=r+1 "
+        "and decay, those of ExLlamaV3 sustain=r and decay_space=logit",
+    ),
+    StageSpec("frequency", Phase.ADJUST, FrequencyParams, "processors.stages.penalties:Frequency").with_note(
+        "x[i] = x[i] - penalty * (times that token i was seen)",
+        "OpenAI's frequency_penalty.",
+        "frequency=0.4",
+        "vLLM, SGLang, mlx-lm frequency_penalty; llama.cpp --frequency-penalty",
+    ),
+    StageSpec("presence", Phase.ADJUST, PresenceParams, "processors.stages.penalties:Presence").with_note(
+        "x[i] = x[i] - penalty for every token i seen",
+        "OpenAI's presence_penalty.",
+        "presence=0.6",
+        "vLLM, SGLang, mlx-lm presence_penalty; llama.cpp --presence-penalty",
+    ),
+    StageSpec(
+        "no_repeat_ngram", Phase.CONSTRAIN, NoRepeatNgramParams, "processors.stages.repeats:NoRepeatNgram"
+    ).with_note(
+        "x[i] = -inf if the last n - 1 tokens, followed by i, occurred in the scope",
+        "Paulus, Xiong and Socher 2017, A Deep Reinforced Model for Abstractive Summarization, "
+        "arXiv 1705.04304.",
+        "no_repeat_ngram=3",
+        "transformers no_repeat_ngram_size, which has no exempt tokens (exempt=[]); "
+        "encoder_no_repeat_ngram_size is scope=prompt",
+    ),
+    StageSpec("dry", Phase.ADJUST, DryParams, "processors.stages.repeats:Dry").with_note(
+        "x[i] = x[i] - multiplier * base^(n - allowed), n the most last tokens, at least allowed, "
+        "that occurred before an earlier i; none beyond a breaker",
+        "p-e-w 2024, text-generation-webui pull request 5677; breakers and arithmetic as in llama.cpp.",
+        "dry:multiplier=0.8,window=1024",
+        "llama.cpp --dry-*, with window=64 and exempt=[]; koboldcpp: strict=true; text-generation-webui "
+        "takes one token for a breaker; ExLlamaV2: matches=count,max_ngram=20",
+    ),
+    StageSpec("lz", Phase.ADJUST, LzParams, "processors.stages.repeats:Lz").with_note(
+        "x[i] = x[i] - strength * (log2 V - min(log2 V, (log2(d + 1) + log2 k) / k)), the least over "
+        "earlier i: d tokens back, k - 1 last tokens before it",
+        "Ginart et al. 2025, LZ Penalty, arXiv 2504.20131.",
+        "lz=0.15",
+        "SGLang pull request 4647 (closed), which skips the first tokens of the window",
     ),
 )

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, Self
 
-from processors.params import MOST, Note, Params, Phase, StageSpec, param
+from processors.params import MOST, Params, Phase, StageSpec, param
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,6 @@ class TopKParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
     def is_off(self) -> bool:
-        """Whether k is 0 or -1, which both mean off."""
         return self.k <= 0
 
 
@@ -51,58 +50,6 @@ class TopPParams(Params):
         "inclusive", "Whether the token that crosses p stays (inclusive) or goes (exclusive)."
     )
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
-
-
-TRUNCATE: tuple[StageSpec, ...] = (
-    StageSpec(
-        "temperature",
-        Phase.SCALE,
-        TemperatureParams,
-        "processors.stages.truncation:Temperature",
-        note=Note(
-            "x = x / temperature; at 0 the most likely token is taken",
-            "Ackley, Hinton and Sejnowski 1985, A Learning Algorithm for Boltzmann Machines.",
-            "temperature=0.7",
-            "everyone; before truncation in vLLM and transformers, after it in llama.cpp and mlx-lm",
-        ),
-    ),
-    StageSpec(
-        "min_p",
-        Phase.TRUNCATE,
-        MinPParams,
-        "processors.stages.truncation:MinP",
-        note=Note(
-            "x[i] = -inf where p[i] < p * max(p)",
-            "Nguyen et al. 2024, Turning Up the Heat: Min-p Sampling, arXiv 2407.01082.",
-            "min_p=0.05",
-            "transformers, vLLM, SGLang, mlx-lm min_p; llama.cpp --min-p",
-        ),
-    ),
-    StageSpec(
-        "top_k",
-        Phase.TRUNCATE,
-        TopKParams,
-        "processors.stages.truncation:TopK",
-        note=Note(
-            "x[i] = -inf where x[i] is not among the k largest",
-            "Fan, Lewis and Dauphin 2018, Hierarchical Neural Story Generation, arXiv 1805.04833.",
-            "top_k:k=40,ties=keep",
-            "everyone; ties stay in transformers and are cut in llama.cpp; in vLLM the back end decides",
-        ),
-    ),
-    StageSpec(
-        "top_p",
-        Phase.TRUNCATE,
-        TopPParams,
-        "processors.stages.truncation:TopP",
-        note=Note(
-            "keep the most likely tokens, in order, until their p sums up to p",
-            "Holtzman et al. 2019, The Curious Case of Neural Text Degeneration, arXiv 1904.09751.",
-            "top_p=0.9",
-            "everyone; the token that crosses p stays, but not in ExLlamaV2",
-        ),
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +90,6 @@ class DynamicTemperatureParams(VaryingParams):
 
     @property
     def is_relative(self) -> bool:
-        """Whether the bounds are relative to the temperature of the chain."""
         return self.range is not None and self.min is None and self.max is None
 
     def around(self, temperature: float) -> Self:
@@ -163,11 +109,9 @@ class EdtParams(VaryingParams):
 
     @property
     def is_relative(self) -> bool:
-        """Whether t0 is taken from the temperature of the chain."""
         return self.t0 is None
 
     def around(self, temperature: float) -> Self:
-        """Return the values with this temperature as t0."""
         return self.replace(t0=temperature)
 
 
@@ -186,51 +130,6 @@ class SmoothingParams(Params):
     )  # fmt: skip
 
 
-SCALE: tuple[StageSpec, ...] = (
-    StageSpec(
-        "dynamic_temperature",
-        Phase.SCALE,
-        DynamicTemperatureParams,
-        "processors.stages.thresholds:DynamicTemperature",
-        note=Note(
-            "x = x / T, T = min + (max - min) * (H(p) / ln n)^exponent, n tokens that are not masked; with "
-            "range the bounds are temperature - range, not below 0, and temperature + range",
-            "kalomaze 2023, dynamic temperature for koboldcpp.",
-            "dynamic_temperature:min=0.5,max=1.5",
-            "llama.cpp dynatemp_range, dynatemp_exponent; text-generation-webui dynatemp_low, dynatemp_high; "
-            "koboldcpp dynatemp_range; ExLlamaV2 min_temp, max_temp, behind its truncation",
-        ),
-    ),
-    StageSpec(
-        "edt",
-        Phase.SCALE,
-        EdtParams,
-        "processors.stages.thresholds:Edt",
-        note=Note(
-            "x = x / T, T = t0 * 0.8^(theta / H(p)), H in nats",
-            "Zhang, Bao and Huang 2024, EDT: Improving Large Language Models' Generation by Entropy-based "
-            "Dynamic Temperature Sampling, arXiv 2403.14541.",
-            "edt=0.1",
-            "no other server; the authors' code",
-        ),
-    ),
-    StageSpec(
-        "smoothing",
-        Phase.SCALE,
-        SmoothingParams,
-        "processors.stages.thresholds:Smoothing",
-        note=Note(
-            "x = M - k * factor * d^2 + s * factor * d^3, M = max(x), d = x - M, k = (3 - curve) / 2, "
-            "s = (curve - 1) / 2",
-            "kalomaze 2024, quadratic sampling for text-generation-webui.",
-            "smoothing=0.3",
-            "text-generation-webui, koboldcpp smoothing_factor, smoothing_curve; Aphrodite; ExLlamaV2 "
-            "without a curve, in place of the temperature",
-        ),
-    ),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class TopNSigmaParams(Params):
     """Keep logits within n standard deviations of the largest one (Tang et al. 2024)."""
@@ -244,7 +143,6 @@ class TopNSigmaParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
     def is_off(self) -> bool:
-        """Whether n is 0 or less, which all mean off."""
         return self.n <= 0
 
 
@@ -290,73 +188,6 @@ class PLessParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
-THRESHOLDS: tuple[StageSpec, ...] = (
-    StageSpec(
-        "top_n_sigma",
-        Phase.TRUNCATE,
-        TopNSigmaParams,
-        "processors.stages.thresholds:TopNSigma",
-        note=Note(
-            "x[i] = -inf where x[i] < max(x) - n * sigma(x)",
-            "Tang et al. 2024, Top-n-sigma: Not All Logits Are You Need, arXiv 2411.07641.",
-            "top_n_sigma=1",
-            "llama.cpp --top-n-sigma, koboldcpp nsigma; Aphrodite and text-generation-webui divide by V - 1",
-        ),
-    ),
-    StageSpec(
-        "epsilon",
-        Phase.TRUNCATE,
-        EpsilonParams,
-        "processors.stages.thresholds:Epsilon",
-        note=Note(
-            "x[i] = -inf where p[i] < min(cutoff, max(p))",
-            "Hewitt, Manning and Liang 2022, Truncation Sampling as Language Model Desmoothing, "
-            "arXiv 2210.15191.",
-            "epsilon=3e-4",
-            "transformers epsilon_cutoff; text-generation-webui and Aphrodite in units of 1e-4",
-        ),
-    ),
-    StageSpec(
-        "eta",
-        Phase.TRUNCATE,
-        EtaParams,
-        "processors.stages.thresholds:Eta",
-        note=Note(
-            "x[i] = -inf where p[i] < min(cutoff, sqrt(cutoff) * exp(-H(p)), max(p))",
-            "Hewitt, Manning and Liang 2022, Truncation Sampling as Language Model Desmoothing, "
-            "arXiv 2210.15191.",
-            "eta=3e-4",
-            "transformers eta_cutoff; text-generation-webui and Aphrodite in units of 1e-4",
-        ),
-    ),
-    StageSpec(
-        "top_a",
-        Phase.TRUNCATE,
-        TopAParams,
-        "processors.stages.thresholds:TopA",
-        note=Note(
-            "x[i] = -inf where p[i] < a * max(p)^2",
-            "BlinkDL 2022, RWKV-LM, top-a sampling.",
-            "top_a=0.2",
-            "text-generation-webui, koboldcpp and ExLlamaV2 top_a",
-        ),
-    ),
-    StageSpec(
-        "p_less",
-        Phase.TRUNCATE,
-        PLessParams,
-        "processors.stages.thresholds:PLess",
-        note=Note(
-            "x[i] = -inf where p[i] < min(S, max(p)), S = (sum p^order)^(1 / (order - 1)); with norm "
-            "(V S - 1) / (V - 1)",
-            "Tan et al. 2025, p-less Sampling, arXiv 2509.23234.",
-            "p_less=2",
-            "proposed for vLLM and llama.cpp as p_less",
-        ),
-    ),
-)
-
-
 @dataclass(frozen=True, slots=True)
 class TopHParams(Params):
     """Keep the most likely tokens up to a share of the entropy (Potraghloo et al. 2025)."""
@@ -391,8 +222,7 @@ class TypicalParams(Params):
         gt=0, le=1,
     )  # fmt: skip
     boundary: Literal["inclusive", "strict", "exclusive"] = param(
-        "inclusive",
-        "Their mass reaches p (inclusive), exceeds it (strict) or stays below it (exclusive).",
+        "inclusive", "Their mass reaches p (inclusive), exceeds it (strict) or stays below it (exclusive)."
     )
     ties: Literal["cut", "keep"] = param(
         "cut", "Tokens as close to the entropy as the last one: cut keeps the lowest ids, keep keeps all."
@@ -411,62 +241,6 @@ class TfsParams(Params):
         "centred", "A bend belongs to the token in its middle (centred) or to the one before it (kobold)."
     )
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
-
-
-RANKED: tuple[StageSpec, ...] = (
-    StageSpec(
-        "top_h",
-        Phase.TRUNCATE,
-        TopHParams,
-        "processors.stages.thresholds:TopH",
-        note=Note(
-            "keep the most likely tokens, in order, while the sum of t = -r ln r is at most h * sum(t); r is "
-            "the softmax of the candidates",
-            "Potraghloo, Azizi, Kundu and Pedram 2025, Top-H Decoding, arXiv 2509.02510.",
-            "top_h=0.4",
-            "transformers top_h, with 100 candidates; the paper's code does not renormalise",
-        ),
-    ),
-    StageSpec(
-        "min_k",
-        Phase.TRUNCATE,
-        MinKParams,
-        "processors.stages.thresholds:MinK",
-        note=Note(
-            "x[i] = -inf where x[i] < l[k], l the sorted logits, R = l[1] - l[V] + 1e-8, "
-            "k = max(argmax((l[j] - l[j+1]) / (j R)), floor(tau / R), 1)",
-            "Ding et al. 2026, Min-k Sampling, arXiv 2604.11012.",
-            "min_k=3",
-            "proposed for vLLM as min_k",
-        ),
-    ),
-    StageSpec(
-        "typical",
-        Phase.TRUNCATE,
-        TypicalParams,
-        "processors.stages.thresholds:Typical",
-        note=Note(
-            "keep the tokens, by rising |-ln p[i] - H(p)|, until their p sums up to p",
-            "Meister, Pimentel, Wiher and Cotterell 2022, Locally Typical Sampling, arXiv 2202.00666.",
-            "typical:p=0.95,ties=keep",
-            "transformers typical_p keeps ties; llama.cpp --typical and koboldcpp are strict; ExLlamaV2 and "
-            "Aphrodite exclusive",
-        ),
-    ),
-    StageSpec(
-        "tfs",
-        Phase.TRUNCATE,
-        TfsParams,
-        "processors.stages.thresholds:Tfs",
-        note=Note(
-            "keep 1 + #{c <= z} of the sorted p, c the running sum of |p[j] - 2 p[j+1] + p[j+2]| divided by "
-            "the whole sum; kobold keeps max(1, #)",
-            "Phénix and Egan 2019, Tail Free Sampling.",
-            "tfs=0.95",
-            "text-generation-webui, ExLlamaV2 and Aphrodite tfs; koboldcpp tfs keeps one fewer",
-        ),
-    ),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -502,18 +276,129 @@ class XtcParams(Params):
         return self.threshold < 0.5 or (self.threshold == 0.5 and self.compare == "ge")
 
 
-GATE: tuple[StageSpec, ...] = (
+TRUNCATION = (
     StageSpec(
-        "xtc",
-        Phase.GATE,
-        XtcParams,
-        "processors.stages.truncation:Xtc",
-        note=Note(
-            "with the given probability x[i] = -inf where p[i] >= threshold, but the least likely of these",
-            "Weidmann 2024, Exclude Top Choices, text-generation-webui PR 6335.",
-            "xtc:probability=0.5,threshold=0.1",
-            "llama.cpp and koboldcpp exempt nothing; text-generation-webui skips the step; mlx-lm "
-            "compares with gt and keeps ties; ExLlamaV2 and V3 are expected and uncount",
-        ),
+        "temperature", Phase.SCALE, TemperatureParams, "processors.stages.truncation:Temperature"
+    ).with_note(
+        "x = x / temperature; at 0 the most likely token is taken",
+        "Ackley, Hinton and Sejnowski 1985, A Learning Algorithm for Boltzmann Machines.",
+        "temperature=0.7",
+        "everyone; before truncation in vLLM and transformers, after it in llama.cpp and mlx-lm",
+    ),
+    StageSpec("min_p", Phase.TRUNCATE, MinPParams, "processors.stages.truncation:MinP").with_note(
+        "x[i] = -inf where p[i] < p * max(p)",
+        "Nguyen et al. 2024, Turning Up the Heat: Min-p Sampling, arXiv 2407.01082.",
+        "min_p=0.05",
+        "transformers, vLLM, SGLang, mlx-lm min_p; llama.cpp --min-p",
+    ),
+    StageSpec("top_k", Phase.TRUNCATE, TopKParams, "processors.stages.truncation:TopK").with_note(
+        "x[i] = -inf where x[i] is not among the k largest",
+        "Fan, Lewis and Dauphin 2018, Hierarchical Neural Story Generation, arXiv 1805.04833.",
+        "top_k:k=40,ties=keep",
+        "everyone; ties stay in transformers and are cut in llama.cpp; in vLLM the back end decides",
+    ),
+    StageSpec("top_p", Phase.TRUNCATE, TopPParams, "processors.stages.truncation:TopP").with_note(
+        "keep the most likely tokens, in order, until their p sums up to p",
+        "Holtzman et al. 2019, The Curious Case of Neural Text Degeneration, arXiv 1904.09751.",
+        "top_p=0.9",
+        "everyone; the token that crosses p stays, but not in ExLlamaV2",
+    ),
+    StageSpec(
+        "dynamic_temperature",
+        Phase.SCALE,
+        DynamicTemperatureParams,
+        "processors.stages.thresholds:DynamicTemperature",
+    ).with_note(
+        "x = x / T, T = min + (max - min) * (H(p) / ln n)^exponent, n tokens that are not masked; with "
+        "range the bounds are temperature - range, not below 0, and temperature + range",
+        "kalomaze 2023, dynamic temperature for koboldcpp.",
+        "dynamic_temperature:min=0.5,max=1.5",
+        "llama.cpp dynatemp_range, dynatemp_exponent; text-generation-webui dynatemp_low, dynatemp_high; "
+        "koboldcpp dynatemp_range; ExLlamaV2 min_temp, max_temp, behind its truncation",
+    ),
+    StageSpec("edt", Phase.SCALE, EdtParams, "processors.stages.thresholds:Edt").with_note(
+        "x = x / T, T = t0 * 0.8^(theta / H(p)), H in nats",
+        "Zhang, Bao and Huang 2024, EDT: Improving Large Language Models' Generation by Entropy-based "
+        "Dynamic Temperature Sampling, arXiv 2403.14541.",
+        "edt=0.1",
+        "no other server; the authors' code",
+    ),
+    StageSpec("smoothing", Phase.SCALE, SmoothingParams, "processors.stages.thresholds:Smoothing").with_note(
+        "x = M - k * factor * d^2 + s * factor * d^3, M = max(x), d = x - M, k = (3 - curve) / 2, "
+        "s = (curve - 1) / 2",
+        "kalomaze 2024, quadratic sampling for text-generation-webui.",
+        "smoothing=0.3",
+        "text-generation-webui, koboldcpp smoothing_factor, smoothing_curve; Aphrodite; ExLlamaV2 "
+        "without a curve, in place of the temperature",
+    ),
+    StageSpec(
+        "top_n_sigma", Phase.TRUNCATE, TopNSigmaParams, "processors.stages.thresholds:TopNSigma"
+    ).with_note(
+        "x[i] = -inf where x[i] < max(x) - n * sigma(x)",
+        "Tang et al. 2024, Top-n-sigma: Not All Logits Are You Need, arXiv 2411.07641.",
+        "top_n_sigma=1",
+        "llama.cpp --top-n-sigma, koboldcpp nsigma; Aphrodite and text-generation-webui divide by V - 1",
+    ),
+    StageSpec("epsilon", Phase.TRUNCATE, EpsilonParams, "processors.stages.thresholds:Epsilon").with_note(
+        "x[i] = -inf where p[i] < min(cutoff, max(p))",
+        "Hewitt, Manning and Liang 2022, Truncation Sampling as Language Model Desmoothing, "
+        "arXiv 2210.15191.",
+        "epsilon=3e-4",
+        "transformers epsilon_cutoff; text-generation-webui and Aphrodite in units of 1e-4",
+    ),
+    StageSpec("eta", Phase.TRUNCATE, EtaParams, "processors.stages.thresholds:Eta").with_note(
+        "x[i] = -inf where p[i] < min(cutoff, sqrt(cutoff) * exp(-H(p)), max(p))",
+        "Hewitt, Manning and Liang 2022, Truncation Sampling as Language Model Desmoothing, "
+        "arXiv 2210.15191.",
+        "eta=3e-4",
+        "transformers eta_cutoff; text-generation-webui and Aphrodite in units of 1e-4",
+    ),
+    StageSpec("top_a", Phase.TRUNCATE, TopAParams, "processors.stages.thresholds:TopA").with_note(
+        "x[i] = -inf where p[i] < a * max(p)^2",
+        "BlinkDL 2022, RWKV-LM, top-a sampling.",
+        "top_a=0.2",
+        "text-generation-webui, koboldcpp and ExLlamaV2 top_a",
+    ),
+    StageSpec("p_less", Phase.TRUNCATE, PLessParams, "processors.stages.thresholds:PLess").with_note(
+        "x[i] = -inf where p[i] < min(S, max(p)), S = (sum p^order)^(1 / (order - 1)); with norm "
+        "(V S - 1) / (V - 1)",
+        "Tan et al. 2025, p-less Sampling, arXiv 2509.23234.",
+        "p_less=2",
+        "proposed for vLLM and llama.cpp as p_less",
+    ),
+    StageSpec("top_h", Phase.TRUNCATE, TopHParams, "processors.stages.thresholds:TopH").with_note(
+        "keep the most likely tokens, in order, while the sum of t = -r ln r is at most h * sum(t); r is "
+        "the softmax of the candidates",
+        "Potraghloo, Azizi, Kundu and Pedram 2025, Top-H Decoding, arXiv 2509.02510.",
+        "top_h=0.4",
+        "transformers top_h, with 100 candidates; the paper's code does not renormalise",
+    ),
+    StageSpec("min_k", Phase.TRUNCATE, MinKParams, "processors.stages.thresholds:MinK").with_note(
+        "x[i] = -inf where x[i] < l[k], l the sorted logits, R = l[1] - l[V] + 1e-8, "
+        "k = max(argmax((l[j] - l[j+1]) / (j R)), floor(tau / R), 1)",
+        "Ding et al. 2026, Min-k Sampling, arXiv 2604.11012.",
+        "min_k=3",
+        "proposed for vLLM as min_k",
+    ),
+    StageSpec("typical", Phase.TRUNCATE, TypicalParams, "processors.stages.thresholds:Typical").with_note(
+        "keep the tokens, by rising |-ln p[i] - H(p)|, until their p sums up to p",
+        "Meister, Pimentel, Wiher and Cotterell 2022, Locally Typical Sampling, arXiv 2202.00666.",
+        "typical:p=0.95,ties=keep",
+        "transformers typical_p keeps ties; llama.cpp --typical and koboldcpp are strict; ExLlamaV2 and "
+        "Aphrodite exclusive",
+    ),
+    StageSpec("tfs", Phase.TRUNCATE, TfsParams, "processors.stages.thresholds:Tfs").with_note(
+        "keep 1 + #{c <= z} of the sorted p, c the running sum of |p[j] - 2 p[j+1] + p[j+2]| divided by "
+        "the whole sum; kobold keeps max(1, #)",
+        "Phénix and Egan 2019, Tail Free Sampling.",
+        "tfs=0.95",
+        "text-generation-webui, ExLlamaV2 and Aphrodite tfs; koboldcpp tfs keeps one fewer",
+    ),
+    StageSpec("xtc", Phase.GATE, XtcParams, "processors.stages.truncation:Xtc").with_note(
+        "with the given probability x[i] = -inf where p[i] >= threshold, but the least likely of these",
+        "Weidmann 2024, Exclude Top Choices, text-generation-webui PR 6335.",
+        "xtc:probability=0.5,threshold=0.1",
+        "llama.cpp and koboldcpp exempt nothing; text-generation-webui skips the step; mlx-lm "
+        "compares with gt and keeps ties; ExLlamaV2 and V3 are expected and uncount",
     ),
 )

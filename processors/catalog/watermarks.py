@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from processors.errors import ParamError
-from processors.params import Note, Params, Phase, Secret, StageSpec, param
+from processors.params import Params, Phase, Secret, StageSpec, param
 
 _INT64 = 2**63 - 1
 _MOST_DEPTH = 60
@@ -89,46 +89,30 @@ def _refuse_keys(key: Secret | None, *, most: int, limit: int | None = None) -> 
         raise ParamError("key has a number of 2**63 or more, but it has to be below.")
 
 
-WATERMARKS: tuple[StageSpec, ...] = (
-    StageSpec(
-        "kgw",
-        Phase.ADJUST,
-        KgwParams,
-        "processors.stages.watermarks:Kgw",
-        note=Note(
-            "x[i] = x[i] + bias where i is green: one of the first ratio * V ids of a permutation that is "
-            "seeded by key and context",
-            "Kirchenbauer et al. 2023, A Watermark for Large Language Models, arXiv 2301.10226; On the "
-            "Reliability of Watermarks for Large Language Models, arXiv 2306.04634.",
-            "kgw:key=15485863,bias=2.5",
-            "transformers WatermarkingConfig (the same green tokens on a CPU; there after truncation)",
-        ),
+WATERMARKS = (
+    StageSpec("kgw", Phase.ADJUST, KgwParams, "processors.stages.watermarks:Kgw").with_note(
+        "x[i] = x[i] + bias where i is green: one of the first ratio * V ids of a permutation that is "
+        "seeded by key and context",
+        "Kirchenbauer et al. 2023, A Watermark for Large Language Models, arXiv 2301.10226; On the "
+        "Reliability of Watermarks for Large Language Models, arXiv 2306.04634.",
+        "kgw:key=15485863,bias=2.5",
+        "transformers WatermarkingConfig (the same green tokens on a CPU; there after truncation)",
+    ),
+    StageSpec("synthid", Phase.GATE, SynthIdParams, "processors.stages.watermarks:SynthId").with_note(
+        "p[i] = p[i] * (1 + g[d, i] - sum_j g[d, j] p[j]) for each depth d; g[d, i] is a bit of the "
+        "table at hash(context, i, key[d])",
+        "Dathathri et al. 2024, Scalable watermarking for identifying large language model outputs, "
+        "Nature 634.",
+        "synthid:key=[654,400,836]",
+        "transformers SynthIDTextWatermarkingConfig (the same bits; there a masked token comes back)",
     ),
     StageSpec(
-        "synthid",
-        Phase.GATE,
-        SynthIdParams,
-        "processors.stages.watermarks:SynthId",
-        note=Note(
-            "p[i] = p[i] * (1 + g[d, i] - sum_j g[d, j] p[j]) for each depth d; g[d, i] is a bit of the "
-            "table at hash(context, i, key[d])",
-            "Dathathri et al. 2024, Scalable watermarking for identifying large language model outputs, "
-            "Nature 634.",
-            "synthid:key=[654,400,836]",
-            "transformers SynthIDTextWatermarkingConfig (the same bits; there a masked token comes back)",
-        ),
-    ),
-    StageSpec(
-        "gumbel_mark",
-        Phase.GATE,
-        GumbelMarkParams,
-        "processors.stages.watermarks:GumbelMark",
-        note=Note(
-            "x[i] = -inf unless i = argmax(x - ln(-ln u)), u[i] = Philox4x32-10(key, context, i)",
-            "Aaronson 2022, Watermarking of Large Language Models; Salmon et al. 2011, Parallel Random "
-            "Numbers: As Easy as 1, 2, 3.",
-            "gumbel_mark:key=42",
-            "vLLM watermarking gumbel and dual_key_gumbel (the same u)",
-        ),
+        "gumbel_mark", Phase.GATE, GumbelMarkParams, "processors.stages.watermarks:GumbelMark"
+    ).with_note(
+        "x[i] = -inf unless i = argmax(x - ln(-ln u)), u[i] = Philox4x32-10(key, context, i)",
+        "Aaronson 2022, Watermarking of Large Language Models; Salmon et al. 2011, Parallel Random "
+        "Numbers: As Easy as 1, 2, 3.",
+        "gumbel_mark:key=42",
+        "vLLM watermarking gumbel and dual_key_gumbel (the same u)",
     ),
 )

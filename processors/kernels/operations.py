@@ -32,8 +32,8 @@ def operation(schema: str, plain: Callable[..., Any], kernel: str) -> Callable[.
     _library.define(schema)
     _library.impl(name, plain, "CPU")
     _library.impl(name, _on_cuda(plain, kernel), "CUDA")
-    found: Callable[..., Any] = getattr(torch.ops.gencli, name).default
-    return found
+    overload: Callable[..., Any] = getattr(torch.ops.gencli, name).default
+    return overload
 
 
 @cache
@@ -67,16 +67,16 @@ def _on_cuda(plain: Callable[..., Any], kernel: str) -> Callable[..., Any]:
     """Return the implementation for CUDA: the kernel on the device of its tensors, or `plain`."""
     launch: Callable[..., Any] | None = None
 
-    def run(*given: Any) -> Any:
+    def run(*arguments: Any) -> Any:
         nonlocal launch
         if launch is None:
             module, _, function = kernel.partition(":")
             launch = plain if why_no_kernels() else getattr(import_module(module), function)
-        device = next(one.device for one in given if isinstance(one, Tensor))
+        device = next(tensor.device for tensor in arguments if isinstance(tensor, Tensor))
         if device.index == torch.cuda.current_device():
-            return launch(*given)
+            return launch(*arguments)
         with torch.cuda.device(device):  # Triton launches on the current device
-            return launch(*given)
+            return launch(*arguments)
 
     return run
 
@@ -91,11 +91,11 @@ def counters(size: int, device: torch.device) -> Tensor:
         # A graph gets its own counters: their zeroing is captured, so it happens at replay, not now.
         return torch.zeros(size, dtype=torch.int32, device=device)
     key = device, torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else 0
-    found = _kept.get(key)
-    if found is None or len(found) < size:
+    counts = _kept.get(key)
+    if counts is None or len(counts) < size:
         room = max(_FEW, 1 << (size - 1).bit_length())
-        found = _kept[key] = torch.zeros(room, dtype=torch.int32, device=device)
-    return found
+        counts = _kept[key] = torch.zeros(room, dtype=torch.int32, device=device)
+    return counts
 
 
 def apply_bitmask(logits: Tensor, masks: Tensor) -> Tensor:
@@ -175,8 +175,8 @@ def softmax_parts(logits: Tensor, at: Tensor | None = None) -> Iterator[tuple[sl
         elif torch.get_num_threads() > 1:
             torch.softmax(logits[at[part]], dim=-1, out=out)
         else:  # row by row, without the copy of logits[at[part]]
-            for place, row in enumerate(at[part].tolist()):
-                torch.softmax(logits[row, None], dim=-1, out=out[place, None])
+            for index, row in enumerate(at[part].tolist()):
+                torch.softmax(logits[row, None], dim=-1, out=out[index, None])
         yield part, out
 
 
@@ -185,25 +185,24 @@ def token_probability(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> 
 
     logits [R, V] float32, ids and at [N] int64; without `at` row n is used for ids[n].
     """
-    found: Tensor = (_token_probability_on_gpu if logits.is_cuda else token_probability_torch)(
+    result: Tensor = (_token_probability_on_gpu if logits.is_cuda else token_probability_torch)(
         logits, ids, at
     )
-    return found
+    return result
 
 
 def token_probability_torch(logits: Tensor, ids: Tensor, at: Tensor | None = None) -> Tensor:
-    """As token_probability, in PyTorch."""
     if at is None:
         return _gathered(logits, ids, None)
-    found = torch.ones(len(ids), dtype=logits.dtype, device=logits.device)
+    result = torch.ones(len(ids), dtype=logits.dtype, device=logits.device)
     named = (at >= 0).nonzero().squeeze(1)
-    found[named] = _gathered(logits, ids[named], at[named])
-    return found
+    result[named] = _gathered(logits, ids[named], at[named])
+    return result
 
 
 def _gathered(logits: Tensor, ids: Tensor, at: Tensor | None) -> Tensor:
-    found = [softmax.gather(1, ids[part, None]) for part, softmax in softmax_parts(logits, at)]
-    return torch.cat(found).squeeze(1)
+    parts = [softmax.gather(1, ids[part, None]) for part, softmax in softmax_parts(logits, at)]
+    return torch.cat(parts).squeeze(1)
 
 
 _token_probability_on_gpu = operation(
@@ -258,8 +257,8 @@ def best_values(logits: Tensor, count: int) -> Tensor:
     # The `count` blocks with the largest maxima contain the `count` largest values.
     blocks, tail = _blocks(logits)
     block = blocks.amax(dim=-1).topk(count, dim=1, sorted=False).indices
-    found = blocks.gather(1, block[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)
-    return torch.cat([found, tail], dim=1).topk(count, dim=1).values
+    values = blocks.gather(1, block[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)
+    return torch.cat([values, tail], dim=1).topk(count, dim=1).values
 
 
 def _sorted_end(logits: Tensor, count: int) -> Tensor:
@@ -352,7 +351,7 @@ def _num_finite(logits: Tensor) -> Tensor:
 def _count(compare: Callable[..., Tensor], logits: Tensor, value: Tensor) -> Tensor:
     """Count per row the logits that compare true with value [R, 1]. A bool sum takes four times as long."""
     pairs = ((logits[part], value[part]) for part in row_parts(logits))
-    return torch.cat([compare(some, one, out=torch.empty_like(some)).sum(1) for some, one in pairs])
+    return torch.cat([compare(some, limit, out=torch.empty_like(some)).sum(1) for some, limit in pairs])
 
 
 def _is_out(logits: Tensor, threshold: Tensor, room: Tensor | None) -> Tensor:
@@ -383,8 +382,8 @@ def _is_dense(row: Tensor, blocks: Tensor) -> bool:
     return len(row) * _DENSE > blocks.shape[0] * blocks.shape[1]
 
 
-def _places(found: Tensor) -> tuple[Tensor, Tensor]:
-    row, column = found.nonzero(as_tuple=True)
+def _places(flags: Tensor) -> tuple[Tensor, Tensor]:
+    row, column = flags.nonzero(as_tuple=True)
     return row, column
 
 
@@ -420,20 +419,20 @@ def largest(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
         return values, ids
     whole = width // _MAXIMUM_BLOCK
     maxima = logits[:, : whole * _MAXIMUM_BLOCK].view(rows, whole, _MAXIMUM_BLOCK).amax(-1)
-    rest = width - whole * _MAXIMUM_BLOCK
-    if rest:
-        maxima = torch.cat([maxima, logits[:, -rest:].amax(1, keepdim=True)], dim=1)
+    num_last = width - whole * _MAXIMUM_BLOCK
+    if num_last:
+        maxima = torch.cat([maxima, logits[:, -num_last:].amax(1, keepdim=True)], dim=1)
     blocks = maxima.topk(count, dim=1, sorted=False).indices
     starts = blocks * _MAXIMUM_BLOCK
-    if rest:  # the partial last block is read from V - BLOCK on, so it overlaps the block before
+    if num_last:  # the partial last block is read from V - BLOCK on, so it overlaps the block before
         starts.clamp_(max=width - _MAXIMUM_BLOCK)
     first = torch.arange(0, rows * width, width)[:, None]
     windows = logits.view(-1).unfold(0, _MAXIMUM_BLOCK, 1)  # [R * V - 63, 64], a view
-    found = windows.index_select(0, (starts + first).view(-1)).view(rows, count, _MAXIMUM_BLOCK)
-    if rest:
-        is_twice = (blocks == whole)[:, :, None] & (torch.arange(_MAXIMUM_BLOCK) < _MAXIMUM_BLOCK - rest)
-        found.masked_fill_(is_twice, -math.inf)
-    values, at = found.view(rows, -1).topk(count, dim=1)
+    searched = windows.index_select(0, (starts + first).view(-1)).view(rows, count, _MAXIMUM_BLOCK)
+    if num_last:
+        is_twice = (blocks == whole)[:, :, None] & (torch.arange(_MAXIMUM_BLOCK) < _MAXIMUM_BLOCK - num_last)
+        searched.masked_fill_(is_twice, -math.inf)
+    values, at = searched.view(rows, -1).topk(count, dim=1)
     return values, starts.gather(1, at // _MAXIMUM_BLOCK).add_(at % _MAXIMUM_BLOCK)
 
 
@@ -483,9 +482,9 @@ def ranked(logits: Tensor) -> tuple[Tensor, Tensor]:
         return _all_torch(logits)
     is_finite = logits > -math.inf
     count = torch.count_nonzero(is_finite, dim=1)
-    most = max(1, int(count.max())) if len(count) else 1
-    if most * _SPARSE < logits.shape[1]:
-        return _few(logits, is_finite, count, most)
+    num_columns = max(1, int(count.max())) if len(count) else 1
+    if num_columns * _SPARSE < logits.shape[1]:
+        return _few(logits, is_finite, count, num_columns)
     try:
         return _all(logits)
     except RuntimeError:  # PyTorch built without NumPy
@@ -510,11 +509,11 @@ def _all(logits: Tensor) -> tuple[Tensor, Tensor]:
     return logits.gather(1, ids), ids
 
 
-def _few(logits: Tensor, is_finite: Tensor, count: Tensor, most: int) -> tuple[Tensor, Tensor]:
+def _few(logits: Tensor, is_finite: Tensor, count: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:
     row, id_ = is_finite.nonzero(as_tuple=True)
-    place = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
-    ids = logits.argmin(1, keepdim=True).expand(-1, most).clone()  # a masked one
-    values = torch.full((len(logits), most), -math.inf)
-    ids[row, place], values[row, place] = id_, logits[row, id_]
+    column = torch.arange(len(row)) - (count.cumsum(0) - count)[row]
+    ids = logits.argmin(1, keepdim=True).expand(-1, num_columns).clone()  # a masked one
+    values = torch.full((len(logits), num_columns), -math.inf)
+    ids[row, column], values[row, column] = id_, logits[row, id_]
     values, order = values.sort(dim=1, descending=True, stable=True)
     return values, ids.gather(1, order)

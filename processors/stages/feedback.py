@@ -9,22 +9,18 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-from typing import TypeVar
 
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Processor, in_slot
+from processors.base import Admission, Env, P, Processor, in_slot
 from processors.catalog import Phase
 from processors.catalog.feedback import AdaptivePParams, MirostatParams, SkewParams
 from processors.graphs import upload_ints
 from processors.kernels.operations import drop_below, ranked, row_cumsums, row_parts, row_sums
-from processors.params import Params
 from processors.rows import Rows
 from processors.stages.shared import LOWEST
 from processors.stages.truncation import best, cut, mass, rounded_up
-
-P = TypeVar("P", bound=Params)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -51,7 +47,7 @@ class _Place:
     def chosen(self, tokens: Sequence[int]) -> tuple[tuple[int, int], ...]:
         """Return pairs (row, token): each row whose drafts were accepted, with the token chosen in it."""
         pairs = zip(tokens, self.drafts, strict=False)
-        same = next((place for place, (token, draft) in enumerate(pairs) if token != draft), len(self.drafts))
+        same = next((index for index, (token, draft) in enumerate(pairs) if token != draft), len(self.drafts))
         return tuple(
             (row, tokens[offset])
             for row, offset in enumerate(self.offsets, self.first)
@@ -103,7 +99,6 @@ class Feedback(Processor[P]):
         """Return the numbers [N] of slots [N] after tokens with ln p [N]; -inf for impossible tokens."""
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         self._work_off()
         numbers = self._numbers[rows.slots]
         if rows.drafts.shape[1]:
@@ -141,20 +136,18 @@ class Feedback(Processor[P]):
         return out, total
 
     def _work_off(self) -> None:
-        """Update the numbers by the committed tokens."""
         groups: dict[int, list[_Committed]] = {}
-        for one in self._committed:
-            groups.setdefault(id(one.applied), []).append(one)
+        for commit in self._committed:
+            groups.setdefault(id(commit.applied), []).append(commit)
         self._committed.clear()
         for group in groups.values():
-            for turn in range(max(len(one.chosen) for one in group)):
-                cells = [(one.slot, *one.chosen[turn]) for one in group if turn < len(one.chosen)]
+            for turn in range(max(len(commit.chosen) for commit in group)):
+                cells = [(commit.slot, *commit.chosen[turn]) for commit in group if turn < len(commit.chosen)]
                 slots, at, tokens = upload_ints([*chain(*cells)], self._numbers.device).view(-1, 3).unbind(1)
-                found = group[0].applied.log_probability(at, tokens)
-                self._numbers[slots] = self.follow(self._numbers[slots], found, slots)
+                log_probability = group[0].applied.log_probability(at, tokens)
+                self._numbers[slots] = self.follow(self._numbers[slots], log_probability, slots)
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
-        """Set the slot's number to its initial value."""
         self._work_off()
         super().admit(slot, params, request)
         self._numbers = in_slot(self._numbers, slot)
@@ -168,7 +161,6 @@ class Feedback(Processor[P]):
             self._committed.append(_Committed(slot, place.applied, place.chosen(tokens)))
 
     def release(self, slot: int) -> None:
-        """Forget the rows of the slot."""
         self._places.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
@@ -193,7 +185,7 @@ def _runs(rows: Rows) -> list[range]:
 
 
 _LN2 = math.log(2)
-_MOST = 100  # largest logits from which version 1 estimates Zipf's exponent
+_NUM_RANKED = 100  # largest logits from which version 1 estimates Zipf's exponent
 
 
 class Mirostat(Feedback[MirostatParams]):
@@ -208,11 +200,9 @@ class Mirostat(Feedback[MirostatParams]):
     Params = MirostatParams
 
     def first(self, params: MirostatParams) -> float:
-        """Return the initial mu, 2 tau."""
         return 2 * params.tau
 
     def note(self, number: float) -> str:
-        """Return the note of a row: mu in bits."""
         return f"mu {number:.2f} bits"
 
     def process(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:
@@ -252,10 +242,10 @@ def _by_surprise(masses: Tensor, peak: Tensor, mu: Tensor) -> tuple[Tensor, Tens
 
 
 def _by_count(logits: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the k-th largest logit, and how many of its ties stay; all [A, 1]."""
-    count = _zipf_count(best(logits, _MOST), mu, logits.shape[1])
-    most = logits.shape[1] if logits.is_cuda else int(count.max())
-    return cut(best(logits, most), count)
+    """Return the k-th largest logit [A, 1], and how many of its ties stay [A, 1]."""
+    count = _zipf_count(best(logits, _NUM_RANKED), mu, logits.shape[1])
+    width = logits.shape[1] if logits.is_cuda else int(count.max())
+    return cut(best(logits, width), count)
 
 
 def _zipf_count(ranked: Tensor, mu: Tensor, width: int) -> Tensor:
@@ -267,8 +257,10 @@ def _zipf_count(ranked: Tensor, mu: Tensor, width: int) -> Tensor:
     is_known = ranked[:, 1:] > -math.inf
     squares = row_sums(is_known * steps.square())
     s = row_sums(torch.where(is_known, gaps, 0.0) * steps) / squares
-    rest = s - 1
-    ratio = torch.where(rest == 0, 1 / math.log(max(width, 2)), rest / -torch.expm1(-rest * math.log(width)))
+    excess = s - 1
+    ratio = torch.where(
+        excess == 0, 1 / math.log(max(width, 2)), excess / -torch.expm1(-excess * math.log(width))
+    )
     size = ((mu * _LN2 + ratio.log()) / s).clamp(max=math.log(width)).exp()
     return size.nan_to_num(nan=1.0).floor().clamp(1, width).long()
 
@@ -287,11 +279,9 @@ class AdaptiveP(Feedback[AdaptivePParams]):
     Params = AdaptivePParams
 
     def first(self, params: AdaptivePParams) -> float:
-        """Return the initial average, `target`."""
         return params.target
 
     def note(self, number: float) -> str:
-        """Return the note of a row: the average probability of the drawn tokens."""
         return f"drawn on average {number:.3f}"
 
     def process(self, logits: Tensor, numbers: Tensor, rows: Rows) -> tuple[Tensor, Tensor]:

@@ -8,12 +8,12 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self, TypeVar, cast
+from typing import Literal, Self, cast
 
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Noise, Processor, Vocabulary
+from processors.base import Admission, Env, Noise, P, Processor, Vocabulary
 from processors.catalog import Phase
 from processors.catalog.forcing import (
     ForceParams,
@@ -24,12 +24,9 @@ from processors.catalog.forcing import (
 from processors.errors import TokenError
 from processors.grammar.forced_tokens import tokens_behind
 from processors.graphs import upload
-from processors.params import Params
 from processors.request_values import Marker
 from processors.rows import Rows
-from processors.stages.shared import IdStage, Lists, checked, edit
-
-P = TypeVar("P", bound=Params)
+from processors.stages.shared import IdStage, Lists, checked, edit, mask_pairs
 
 
 class Script(ABC):
@@ -117,23 +114,19 @@ class ScriptStage(Processor[P]):
         """Return the state before the first output token."""
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
-        """Begin the script of a request."""
         super().admit(slot, params, request)
         self._replays[slot] = ScriptReplay(self.script(params, request))
         ends = {*self.env.eos_ids, *request.stop_ids}
         self._ends[slot] = tuple(sorted(token for token in ends if 0 <= token < self.env.vocab_size))
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the script."""
         self._replays[slot].commit(tokens)
 
     def release(self, slot: int) -> None:
-        """Drop the script."""
         self._replays.pop(slot, None)
         self._ends.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the script."""
         super().fork(source, target)
         self._replays[target] = self._replays[source].fork()
         self._ends[target] = self._ends[source]
@@ -146,16 +139,14 @@ class ScriptStage(Processor[P]):
         """Return logits [A, V]. Rows where the model chooses are unchanged, or have the end ids masked."""
         self._decide(logits, rows)
         only, held = dict[int, int](), dict[int, tuple[int, ...]]()
-        for place, (slot, drafts) in enumerate(zip(rows.host_slots, rows.host_drafts, strict=True)):
+        for row, (slot, drafts) in enumerate(zip(rows.host_slots, rows.host_drafts, strict=True)):
             script = self._replays[slot].after(drafts)
             if ahead := script.ahead:
-                only[place] = ahead[0]
+                only[row] = ahead[0]
             elif script.is_held and self._ends[slot]:
-                held[place] = self._ends[slot]
+                held[row] = self._ends[slot]
         if held:
-            pairs = [(place, token) for place, ends in held.items() for token in ends]
-            at = upload(pairs, logits.device, torch.int64)
-            logits.index_put_((at[:, 0], at[:, 1]), logits.new_full((), -math.inf))  # a number is waited for
+            mask_pairs(logits, [(row, token) for row, ends in held.items() for token in ends])
         if only:
             at = upload([*only.items()], logits.device, torch.int64)
             kept = logits[at[:, 0], at[:, 1]]
@@ -164,7 +155,6 @@ class ScriptStage(Processor[P]):
         return logits
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: the stage's text does not come next."""
         return ["the model chooses here"] * len(rows)
 
     def _decide(self, logits: Tensor, rows: Rows) -> None:
@@ -215,7 +205,6 @@ class _Writing(Script):
         return self.rules.before_end and self.place is None
 
     def begun(self) -> _Writing:
-        """Return the state at the beginning of the text."""
         return replace(self, place=0)
 
     def step(self, token: int) -> _Writing:
@@ -223,8 +212,8 @@ class _Writing(Script):
             return replace(self, place=min(self.place + 1, len(self.rules.ids)))
         count, tail, rules = self.count + 1, b"", self.rules
         if rules.marker is not None:
-            found = rules.marker.step(self.tail, token)
-            is_here, tail = found is None, found or b""
+            tail_or_none = rules.marker.step(self.tail, token)
+            is_here, tail = tail_or_none is None, tail_or_none or b""
         else:
             is_here = token == rules.after_id or count == rules.begin
         return replace(self, place=0 if is_here else None, count=count, tail=tail)
@@ -242,7 +231,6 @@ class Force(ScriptStage[ForceParams]):
     Params = ForceParams
 
     def script(self, params: ForceParams, request: Admission) -> Script:
-        """Return the state before the first output token."""
         ids = checked(params.ids or spelled(params.text, self.env.vocabulary, "force"), self.env, "force")
         marker, begin = None, None
         if params.at == "text":
@@ -268,20 +256,26 @@ class Force(ScriptStage[ForceParams]):
         Copies one flag of each such row from the device to the host.
         """
         seen = [*zip(rows.host_slots, rows.host_drafts, strict=True)]
-        places = [
-            place for place, (slot, _) in enumerate(seen)
+        rows_waiting = [
+            row for row, (slot, _) in enumerate(seen)
             if self._ends[slot] and self._replays[slot].after((), is_plain=True).is_held
         ]  # fmt: skip
-        if not places:
+        if not rows_waiting:
             return
-        width = max(len(self._ends[seen[place][0]]) for place in places)
-        ends = [self._ends[seen[place][0]] for place in places]
-        ids = upload([[*own, *own[-1:] * (width - len(own))] for own in ends], logits.device, torch.int64)
-        some = logits[upload(places, logits.device)]
+        width = max(len(self._ends[seen[row][0]]) for row in rows_waiting)
+        ends = [self._ends[seen[row][0]] for row in rows_waiting]
+        ids = upload(
+            [[*ids_of_slot, *ids_of_slot[-1:] * (width - len(ids_of_slot))] for ids_of_slot in ends],
+            logits.device,
+            torch.int64,
+        )
+        some = logits[upload(rows_waiting, logits.device)]
         best = some.amax(1)
         flags = ((some.gather(1, ids).amax(1) == best) & best.isfinite()).tolist()
-        for place, is_end in sorted(zip(places, flags, strict=True), key=lambda pair: len(seen[pair[0]][1])):
-            slot, drafts = seen[place]
+        for row, is_end in sorted(
+            zip(rows_waiting, flags, strict=True), key=lambda pair: len(seen[pair[0]][1])
+        ):
+            slot, drafts = seen[row]
             plain = cast(_Writing, self._replays[slot].after(drafts, is_plain=True))
             self._replays[slot].decide(drafts, plain.begun() if is_end and plain.is_held else plain)
 
@@ -326,7 +320,6 @@ class _Thinking(Script):
         return self.state == "waiting"
 
     def opened(self) -> _Thinking:
-        """Return the state after a start tag."""
         return _Thinking(self.rules, "counting" if self.rules.tokens else "writing", left=self.rules.tokens)
 
     def step(self, token: int) -> _Thinking:
@@ -339,8 +332,8 @@ class _Thinking(Script):
             return self.opened() if tail is None else replace(self, tail=tail)
         if tail is None:
             return _Thinking(self.rules)
-        known = tag.vocabulary.token_bytes
-        cut = _cut(self.cut + (known[token] if token < len(known) else b""))
+        token_bytes = tag.vocabulary.token_bytes
+        cut = _cut(self.cut + (token_bytes[token] if token < len(token_bytes) else b""))
         left = max(0, self.left - 1)
         state: _State = "counting" if left else "waiting" if cut else "writing"
         return replace(self, state=state, tail=tail, cut=cut, left=left)
@@ -359,7 +352,6 @@ class ReasoningBudget(ScriptStage[ReasoningBudgetParams]):
     Params = ReasoningBudgetParams
 
     def script(self, params: ReasoningBudgetParams, request: Admission) -> Script:
-        """Return the state before the first output token."""
         vocabulary = self.env.vocabulary
         if vocabulary is None:
             raise TokenError("reasoning_budget looks for texts, but there is no tokenizer.")
@@ -382,11 +374,10 @@ def _cut(text: bytes) -> bytes:
     return b""
 
 
-EndingP = TypeVar("EndingP", bound=Params)
-_MOST = 1e200  # largest factor; its product with any float32 logit is finite in float64
+_MAX_FACTOR = 1e200  # largest factor; its product with any float32 logit is finite in float64
 
 
-class _Ending(IdStage[EndingP]):
+class _Ending(IdStage[P]):
     """Base of stages that change the end-of-text logits.
 
     TokenError at admission for an id outside the vocabulary.
@@ -395,12 +386,10 @@ class _Ending(IdStage[EndingP]):
     phase = Phase.ADJUST
     keeps_faults = True
 
-    def listed(self, params: EndingP, request: Admission) -> Iterable[int]:
-        """Return the end-of-text ids."""
+    def listed(self, params: P, request: Admission) -> Iterable[int]:
         return checked(self.env.eos_ids, self.env, self.name)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ids, filled = self.ids.gather(rows)
         old = logits.gather(1, ids).double()
         return edit(logits, ids, old, torch.where(filled, self._moved(old, rows), old))
@@ -421,19 +410,17 @@ class LengthDecay(_Ending[LengthDecayParams]):
         self._decays = Lists(torch.float64, env.device)
 
     def admit(self, slot: int, params: LengthDecayParams, request: Admission) -> None:
-        """Store the start and the factor."""
         super().admit(slot, params, request)
         self._decays.write(slot, params.decay or (0, 1.0))
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the start and the factor."""
         super().fork(source, target)
         self._decays.copy(source, target)
 
     def _moved(self, old: Tensor, rows: Rows) -> Tensor:
         start, factor = self._decays.gather(rows)[0].T[:, :, None]
         steps = (rows.positions[:, None] - start).clamp_(min=0)
-        return old + old.abs() * (torch.pow(factor, steps).clamp_(max=_MOST) - 1)
+        return old + old.abs() * (torch.pow(factor, steps).clamp_(max=_MAX_FACTOR) - 1)
 
 
 class LengthBoost(_Ending[LengthBoostParams]):
@@ -460,37 +447,34 @@ class LengthBoost(_Ending[LengthBoostParams]):
         self._tails[slot] = self._longer(slot, b"", request.prompt if params.after else ())
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the last bytes by the tokens."""
         if self._texts[slot]:
             self._tails[slot] = self._longer(slot, self._tails[slot], tokens)
 
     def release(self, slot: int) -> None:
-        """Drop the slot."""
         self._texts.pop(slot, None)
         self._tails.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy texts and last bytes."""
         super().fork(source, target)
         self._texts[target], self._tails[target] = self._texts[source], self._tails[source]
 
     def _moved(self, old: Tensor, rows: Rows) -> Tensor:
         length = rows.positions[:, None].double() / 10
         power = self.columns.exact("power", rows)[:, None]
-        boost = self.columns.exact("boost", rows)[:, None] * (length**power).clamp_(max=_MOST)
+        boost = self.columns.exact("boost", rows)[:, None] * (length**power).clamp_(max=_MAX_FACTOR)
         texts = self.columns.known("after", rows)
         return old + (boost if texts == {()} else torch.where(self._are_ends(rows, old), boost, 0))
 
     def _are_ends(self, rows: Rows, like: Tensor) -> Tensor:
-        found = [
+        ends = [
             not self._texts[slot] or self._longer(slot, self._tails[slot], drafts).endswith(self._texts[slot])
             for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True)
         ]
-        return upload(found, like.device, torch.bool)[:, None]
+        return upload(ends, like.device, torch.bool)[:, None]
 
     def _longer(self, slot: int, tail: bytes, tokens: Sequence[int]) -> bytes:
         """Return the last bytes of `tail` followed by these tokens."""
         if not tokens or self.env.vocabulary is None:
             return tail
-        known, most = self.env.vocabulary.token_bytes, max(map(len, self._texts[slot]), default=0)
-        return (tail + b"".join(known[token] for token in tokens if token < len(known)))[-most:]
+        token_bytes, length = self.env.vocabulary.token_bytes, max(map(len, self._texts[slot]), default=0)
+        return (tail + b"".join(token_bytes[token] for token in tokens if token < len(token_bytes)))[-length:]

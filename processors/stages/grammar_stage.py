@@ -158,12 +158,10 @@ class GrammarStage(Processor[GrammarParams]):
         return self._narrowers[name]
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the state of the slot."""
         self._masks.pop(slot, None)
         self._states[slot].commit(tuple(tokens))
 
     def release(self, slot: int) -> None:
-        """Drop the state of the slot."""
         for kept in (self._states, self._backend_of, self._masks):
             kept.pop(slot, None)
 
@@ -186,8 +184,8 @@ class GrammarStage(Processor[GrammarParams]):
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         """Return the grammar status after each of the tokens."""
         tokens = tuple(tokens)
-        known = self._masks.get(slot)
-        if known is None or known.drafts[: len(tokens) - 1] != tokens[:-1]:
+        cached = self._masks.get(slot)
+        if cached is None or cached.drafts[: len(tokens) - 1] != tokens[:-1]:
             self._fill_masks({slot: tokens[:-1]})
         flags = self._flags(slot, len(tokens))
         statuses = self._states[slot].preview(tokens)
@@ -232,16 +230,15 @@ class GrammarStage(Processor[GrammarParams]):
         """Return the indices of the rows with a mask, and their masks [N, W] int32 on the host."""
         self._fill_masks(_longest(rows))
         steps = [len(drafts) for drafts in rows.host_drafts]
-        known = [self._masks[slot].masks for slot in rows.host_slots]
+        slot_masks = [self._masks[slot].masks for slot in rows.host_slots]
         decided = [
-            row for row, (masks, step) in enumerate(zip(known, steps, strict=True)) if step < len(masks)
+            row for row, (masks, step) in enumerate(zip(slot_masks, steps, strict=True)) if step < len(masks)
         ]
         if not decided:
             return decided, torch.empty(0, dtype=torch.int32)
-        return decided, torch.stack([known[row][steps[row]] for row in decided])
+        return decided, torch.stack([slot_masks[row][steps[row]] for row in decided])
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: no document is open, or any token may follow."""
         self._fill_masks(_longest(rows))
         sizes = [len(self._masks[slot].masks) for slot in rows.host_slots]
         steps = (len(drafts) for drafts in rows.host_drafts)
@@ -258,8 +255,8 @@ class GrammarStage(Processor[GrammarParams]):
 
     def _flags(self, slot: int, width: int) -> list[bool]:
         """Return which of the first `width` drafts are forced, padded with False."""
-        known = self._masks[slot].forced[:width]
-        return [*known, *[False] * (width - len(known))]
+        forced = self._masks[slot].forced[:width]
+        return [*forced, *[False] * (width - len(forced))]
 
     def _fill_masks(self, longest: dict[int, tuple[int, ...]]) -> None:
         """Fill the masks of these slots and drafts that are not cached, one call for each back end."""
@@ -276,11 +273,11 @@ class GrammarStage(Processor[GrammarParams]):
         asks = list(self._asks(missing))
         complete: dict[int, tuple[bool, ...]] = dict.fromkeys(missing, ())
         for backend in {self._backend_of[slot].name: self._backend_of[slot] for slot in missing}.values():
-            own = [(slot, ask) for slot, ask in asks if self._backend_of[slot] is backend]
-            ends = backend.fill([ask for _, ask in own], masks)
-            complete |= {slot: tuple(flags) for (slot, _), flags in zip(own, ends, strict=True)}
+            of_backend = [(slot, ask) for slot, ask in asks if self._backend_of[slot] is backend]
+            ends = backend.fill([ask for _, ask in of_backend], masks)
+            complete |= {slot: tuple(flags) for (slot, _), flags in zip(of_backend, ends, strict=True)}
         self._keep(missing, masks, complete)
-        if any(one.has_given_up for one in self._narrowers.values()):
+        if any(narrower.has_given_up for narrower in self._narrowers.values()):
             self._tell(_GAVE_UP)
 
     def _asks(self, longest: dict[int, tuple[int, ...]]) -> Iterator[tuple[int, Ask]]:
@@ -302,12 +299,12 @@ class GrammarStage(Processor[GrammarParams]):
             state = self._states[slot]
             free = 0 if state.is_done else min(state.free(drafts), len(drafts) + 1)
             may_end = [False] * free + list(complete[slot])
-            own = masks[row : row + len(may_end)]
-            set_ids(own, sorted(state.rules.ends), torch.tensor(may_end, dtype=torch.bool))
+            slot_masks = masks[row : row + len(may_end)]
+            set_ids(slot_masks, sorted(state.rules.ends), torch.tensor(may_end, dtype=torch.bool))
             if complete[slot]:
-                state.refine(own[free:], drafts[free:], free)
-            forced = (count_allowed(own) == 1).tolist()
-            self._masks[slot] = _SlotMasks(drafts, own, tuple(forced))
+                state.refine(slot_masks[free:], drafts[free:], free)
+            forced = (count_allowed(slot_masks) == 1).tolist()
+            self._masks[slot] = _SlotMasks(drafts, slot_masks, tuple(forced))
             row += len(drafts) + 1
 
 
@@ -320,8 +317,8 @@ def _document(params: GrammarParams) -> Document:
 
 def _longest(rows: Rows) -> dict[int, tuple[int, ...]]:
     """Return for each slot the drafts of its row with the most drafts."""
-    found: dict[int, tuple[int, ...]] = {}
+    longest: dict[int, tuple[int, ...]] = {}
     for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True):
-        if len(drafts) >= len(found.get(slot, ())):
-            found[slot] = drafts
-    return found
+        if len(drafts) >= len(longest.get(slot, ())):
+            longest[slot] = drafts
+    return longest

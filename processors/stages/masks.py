@@ -5,11 +5,10 @@ the output in any tokenization and may take tokens back.
 
 from __future__ import annotations
 
-import bisect
 import copy
 import functools
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -31,7 +30,7 @@ from processors.graphs import upload
 from processors.kernels.operations import row_parts, row_sums
 from processors.request_values import Automaton
 from processors.rows import Rows, Visible
-from processors.stages.shared import LOWEST, IdStage, checked, mask
+from processors.stages.shared import LOWEST, IdStage, checked, mask, mask_pairs
 from processors.stages.truncation import mass
 
 
@@ -59,7 +58,6 @@ class Allowed(IdStage[AllowedParams]):
     Params = AllowedParams
 
     def listed(self, params: AllowedParams, request: Admission) -> Iterable[int]:
-        """Return the allowed ids."""
         return checked(params.ids or (), self.env, "allowed")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
@@ -76,11 +74,9 @@ class Suppress(IdStage[SuppressParams]):
     Params = SuppressParams
 
     def listed(self, params: SuppressParams, request: Admission) -> Iterable[int]:
-        """Return the suppressed ids."""
         return checked(params.ids, self.env, "suppress")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         return mask(logits, *self.ids.gather(rows))
 
 
@@ -95,16 +91,13 @@ class BeginSuppress(IdStage[BeginSuppressParams]):
     Params = BeginSuppressParams
 
     def listed(self, params: BeginSuppressParams, request: Admission) -> Iterable[int]:
-        """Return the suppressed ids."""
         return checked(params.ids, self.env, "begin_suppress")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ids, filled = self.ids.gather(rows)
         return mask(logits, ids, filled & (rows.positions == 0)[:, None])
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: the output has begun."""
         return ["" if position == 0 else "not the first token" for position in rows.positions.tolist()]
 
 
@@ -119,17 +112,14 @@ class MinTokens(IdStage[MinTokensParams]):
     Params = MinTokensParams
 
     def listed(self, params: MinTokensParams, request: Admission) -> Iterable[int]:
-        """Return the end-of-text and stop ids of the request."""
         return checked((*self.env.eos_ids, *request.stop_ids), self.env, "min_tokens")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ids, filled = self.ids.gather(rows)
         early = rows.positions < self.columns.gather("count", rows)
         return mask(logits, ids, filled & early[:, None])
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: the output has enough tokens."""
         counts, positions = self.columns.gather("count", rows).tolist(), rows.positions.tolist()
         pairs = zip(counts, positions, strict=True)
         return [f"{count} tokens are reached" if position >= count else "" for count, position in pairs]
@@ -146,11 +136,9 @@ class IgnoreEos(IdStage[IgnoreEosParams]):
     Params = IgnoreEosParams
 
     def listed(self, params: IgnoreEosParams, request: Admission) -> Iterable[int]:
-        """Return the end-of-text ids; none if the stage is off."""
         return checked(self.env.eos_ids, self.env, "ignore_eos") if params.enabled else ()
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         return mask(logits, *self.ids.gather(rows))
 
 
@@ -165,7 +153,6 @@ class EosAbove(IdStage[EosAboveParams]):
     Params = EosAboveParams
 
     def listed(self, params: EosAboveParams, request: Admission) -> Iterable[int]:
-        """Return the end-of-text ids."""
         return checked(self.env.eos_ids, self.env, "eos_above")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
@@ -176,12 +163,10 @@ class EosAbove(IdStage[EosAboveParams]):
         total = torch.cat([row_sums(mass(logits[part], peak[part])) for part in row_parts(logits)])
         likely = mass(ends.amax(1, keepdim=True), peak) > self.columns.exact("p", rows)[:, None] * total
         decided = filled & likely
-        return logits.masked_fill_(decided, -math.inf).scatter_(
-            1, ids, torch.where(decided, ends, logits.gather(1, ids))
-        )
+        kept = torch.where(decided, ends, logits.gather(1, ids))
+        return logits.masked_fill_(decided, -math.inf).scatter_(1, ids, kept)
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: no end-of-text id is likely enough."""
         return [f"no end of text above {p:g}" for p in self.columns.exact("p", rows).tolist()]
 
 
@@ -217,7 +202,6 @@ class Ban(Processor[BanParams]):
             rewinder.read_prompt(request.prompt)
 
     def release(self, slot: int) -> None:
-        """Drop the reference to the tables."""
         self._of.pop(slot, None)
         self._rewinders.pop(slot, None)
 
@@ -242,7 +226,6 @@ class Ban(Processor[BanParams]):
         return self._rewinders[slot].settle(tokens, is_final=is_final)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the slot's rewinder, if it has one."""
         if rewinder := self._rewinders.get(slot):
             rewinder.read(tokens)
 
@@ -250,24 +233,21 @@ class Ban(Processor[BanParams]):
         """Return logits [A, V]. Makes one pass for each distinct list of texts."""
         places: dict[Banned, list[int]] = {}
         pairs: list[tuple[int, int]] = []
-        for place, slot in enumerate(rows.host_slots):
+        for row, slot in enumerate(rows.host_slots):
             rewinder = self._rewinders.get(slot)
             if rewinder is None or rewinder.is_masking:
-                places.setdefault(self._of[slot], []).append(place)
+                places.setdefault(self._of[slot], []).append(row)
             if rewinder is not None and rewinder.has_bans:
-                pairs += [(place, token) for token in rewinder.banned(len(rows.host_drafts[place]))]
+                pairs += [(row, token) for token in rewinder.banned(len(rows.host_drafts[row]))]
         for banned, index in places.items():
             at = upload(index, logits.device)
             tail = banned.spelling.tail(rows.select(index).visible(), banned.reach)
             banned.mask(logits, at[:, None], tail)
         if pairs:
-            at = upload(pairs, logits.device, torch.int64)
-            # Assigning a Python number would synchronise with the device.
-            logits.index_put_((at[:, 0], at[:, 1]), logits.new_full((), -math.inf))
+            mask_pairs(logits, pairs)
         return logits
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: no token completes a banned text."""
         return ["no token completes a banned text"] * len(rows)
 
     @functools.cached_property
@@ -277,13 +257,13 @@ class Ban(Processor[BanParams]):
         return VocabularyBytes(self.env.vocabulary.token_bytes, self.env.vocab_size, self.env.device)
 
     @functools.cached_property
-    def _folded(self) -> VocabularyBytes:
+    def _lowered(self) -> VocabularyBytes:
         """The tokens' bytes with A to Z in lower case."""
         plain = [data.lower() for data in self._spelling.token_bytes]
         return VocabularyBytes(plain, self.env.vocab_size, self.env.device)
 
     def _built(self, texts: tuple[str, ...], ignore_case: bool) -> Banned:
-        spelling = self._folded if ignore_case else self._spelling
+        spelling = self._lowered if ignore_case else self._spelling
         if ignore_case:
             texts = tuple(dict.fromkeys(form for text in texts for form in _forms(text)))
         return Banned(tuple(text.encode(errors="surrogatepass") for text in texts), spelling)
@@ -346,9 +326,9 @@ class Banned:
         sizes = torch.where(columns < self._counts[state][:, None], self._sizes[at], 0)
         ends = sizes.cumsum(1)
         total = ends[:, -1:]
-        place = torch.arange(self._most_ids, device=state.device).minimum(total - 1).clamp_(min=0)
-        span = torch.searchsorted(ends, place, right=True).clamp_(max=self._most_spans - 1)
-        where = self._starts[at].gather(1, span) + place - (ends - sizes).gather(1, span)
+        index = torch.arange(self._most_ids, device=state.device).minimum(total - 1).clamp_(min=0)
+        span = torch.searchsorted(ends, index, right=True).clamp_(max=self._most_spans - 1)
+        where = self._starts[at].gather(1, span) + index - (ends - sizes).gather(1, span)
         return self._order[where], total > 0
 
 
@@ -357,16 +337,16 @@ def _spans(automaton: Automaton, texts: tuple[bytes, ...], spelling: VocabularyB
 
     The texts in progress in a state include those in progress in its fallback.
     """
-    own: dict[int, set[_Span]] = {}
+    begun: dict[int, set[_Span]] = {}
     for text, path in zip(texts, automaton.paths, strict=True):
         for size in range(max(1, len(text) - spelling.longest), len(text)):
             low, high = spelling.starting_with(text[size:])
             if low < high:
-                own.setdefault(path[size - 1], set()).add((low, high))
+                begun.setdefault(path[size - 1], set()).add((low, high))
     spans: list[list[_Span]] = [[]] * len(automaton.states)
     for state in automaton.states:
         inherited = spans[automaton.fallback[state]]
-        spans[state] = _merged(own[state].union(inherited)) if state in own else inherited
+        spans[state] = _merged(begun[state].union(inherited)) if state in begun else inherited
     return spans
 
 
@@ -407,7 +387,6 @@ class Rewinder:
 
     @property
     def has_bans(self) -> bool:
-        """Whether any id is banned at a position."""
         return bool(self._bans)
 
     def banned(self, drafts: int) -> set[int]:
@@ -421,7 +400,6 @@ class Rewinder:
         return other
 
     def read(self, tokens: Sequence[int]) -> None:
-        """Advance by certain tokens."""
         for token in tokens:
             self._state = self._step(self._state, token)[0]
         if self._held[: len(tokens)] == tuple(tokens):
@@ -471,13 +449,13 @@ class Rewinder:
         self._held = tuple(tokens)
         return Settled(certain, len(tokens) - certain, is_whole)
 
-    def _back(self, tokens: Sequence[int], certain: int, place: int) -> Settled:
+    def _back(self, tokens: Sequence[int], certain: int, index: int) -> Settled:
         """Cut the output back to before the token at `place`, and ban that id at its position."""
-        position = self._count + place
-        self._bans.setdefault(position, set()).add(tokens[place])
+        position = self._count + index
+        self._bans.setdefault(position, set()).add(tokens[index])
         self._bans = {at: ids for at, ids in self._bans.items() if at <= position}
         self._misses += 1
-        return self._keep(tokens[:place], certain, is_whole=False)
+        return self._keep(tokens[:index], certain, is_whole=False)
 
     def _forget_behind(self, tokens: Sequence[int]) -> None:
         """Drop the bans after a held token that came out differently, as rounding differs between batches."""
@@ -490,10 +468,10 @@ class Rewinder:
         table, ending = self._automaton.table, self._automaton.ending
         length, end = 0, 0
         data = self._token_bytes[token] if token < len(self._token_bytes) else b""
-        for place, byte in enumerate(data, start=1):
+        for offset, byte in enumerate(data, start=1):
             state = table[state][byte]
             if ending[state] and not length:
-                length, end = ending[state], place
+                length, end = ending[state], offset
         return state, length, end
 
 
@@ -527,16 +505,15 @@ class VocabularyBytes:
     def starting_with(self, prefix: bytes) -> tuple[int, int]:
         """Return the range in `order` of the tokens that start with these bytes."""
         size = len(prefix)
-        low = bisect.bisect_left(self._sorted, prefix)
-        return low, bisect.bisect_right(self._sorted, prefix, lo=low, key=lambda data: data[:size])
+        low = bisect_left(self._sorted, prefix)
+        return low, bisect_right(self._sorted, prefix, lo=low, key=lambda data: data[:size])
 
     def tail(self, seen: Visible, size: int) -> Tensor:
         """Return the last `size` bytes before each row [R, size], latest first; NO_BYTE before the start."""
         ids = torch.nn.functional.pad(seen.ids, (1, 0)).flip(1)  # one extra column, so that W > 0
         counted = torch.nn.functional.pad(seen.valid, (1, 0)).flip(1)
-        ends = torch.where(counted, self._lengths[ids], 0).cumsum(
-            1
-        )  # bytes from the start of each token to the end
+        # Bytes from the start of each token to the end.
+        ends = torch.where(counted, self._lengths[ids], 0).cumsum(1)
         places = torch.arange(size, device=ids.device).expand(len(ids), -1).contiguous()
         at = torch.searchsorted(ends, places, right=True)  # index of the token that contains the byte
         within = at < ids.shape[1]

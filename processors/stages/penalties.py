@@ -63,7 +63,6 @@ class Penalty(IdStage[PenaltyParams]):
         return exempt_ids(params.exempt, self.env, request, self.name)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ids, counts = self._in_scope(logits.shape[1], rows)
         if not ids.shape[1]:
             return logits
@@ -78,19 +77,22 @@ class Penalty(IdStage[PenaltyParams]):
     def notes(self, rows: Rows, tokens: Sequence[int]) -> list[str]:
         """Return for each row how often its token of `tokens` occurs in the scope, and at which positions."""
         seen, asked = self._seen(rows), upload_ints(tokens, rows.slots.device)[:, None]
-        found = (seen.valid & (seen.ids == asked)).tolist()
+        is_asked = (seen.valid & (seen.ids == asked)).tolist()
         prompts = rows.history.prompt_lengths[rows.slots].tolist()
-        columns = ([column for column, is_here in enumerate(row) if is_here] for row in found)
+        columns = ([column for column, is_here in enumerate(row) if is_here] for row in is_asked)
         return [places(some, prompt) if some else "" for some, prompt in zip(columns, prompts, strict=True)]
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: no token is in scope, or all tokens in scope are exempt or masked."""
         some = self._seen(rows).valid.any(1).tolist()
         return ["the tokens seen are exempt or masked" if any_seen else "no token seen" for any_seen in some]
 
-    def _seen(self, rows: Rows) -> Visible:
+    def _reach(self, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the scope and the window of each row, as `Rows.scoped` takes them."""
         scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
-        return rows.scoped(scope != 1, scope != 0, self.columns.gather("window", rows))
+        return scope != 1, scope != 0, self.columns.gather("window", rows)
+
+    def _seen(self, rows: Rows) -> Visible:
+        return rows.scoped(*self._reach(rows))
 
     def _in_scope(self, width: int, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the ids in scope [A, W], and their counts [A, W], or if there are any, [A, 1] or [1]."""
@@ -118,8 +120,8 @@ def _found(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
     if not seen.ids.shape[1]:
         return seen.ids, seen.valid
     is_valid = seen.valid & (seen.ids < width)
-    has_any, place = is_valid.max(1, keepdim=True)
-    return torch.where(is_valid, seen.ids, seen.ids.gather(1, place).clamp_(max=width - 1)), has_any
+    has_any, first = is_valid.max(1, keepdim=True)
+    return torch.where(is_valid, seen.ids, seen.ids.gather(1, first).clamp_(max=width - 1)), has_any
 
 
 def _counted(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
@@ -128,8 +130,8 @@ def _counted(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
     ids = torch.nn.functional.pad(ids, (0, 1), value=width).sort(1).values
     counts = torch.searchsorted(ids, ids, right=True) - torch.searchsorted(ids, ids)
     counts = torch.where(ids < width, counts, 0)
-    place = torch.where(ids < width, torch.arange(ids.shape[1], device=ids.device), 0)
-    ids, counts = ids.gather(1, place), counts.gather(1, place)
+    column = torch.where(ids < width, torch.arange(ids.shape[1], device=ids.device), 0)
+    ids, counts = ids.gather(1, column), counts.gather(1, column)
     return ids.clamp_(max=width - 1), counts
 
 
@@ -157,16 +159,13 @@ class Repetition(Penalty):
     Params = RepetitionParams
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
-        known = self.columns.known
-        if known("slope", rows) == {1.0} and known("sustain", rows) == {None}:
+        values = self.columns.known
+        if values("slope", rows) == {1.0} and values("sustain", rows) == {None}:
             return super().apply(logits, rows)
-        scope = self.columns.gather("scope", rows)  # prompt 0, output 1, both 2
-        reach = scope != 1, scope != 0, self.columns.gather("window", rows)
-        ids, column = _latest(rows.scoped(*reach), logits.shape[1])
+        ids, column = _latest(self._seen(rows), logits.shape[1])
         if not ids.shape[1]:
             return logits
-        start, end = (bound[:, None] for bound in rows.bounds(*reach))
+        start, end = (bound[:, None] for bound in rows.bounds(*self._reach(rows)))
         old = logits.gather(1, ids).double()
         new = self._faded(old, end - 1 - column, (end - start) // 2 > column - start, rows)
         spared = column < 0
@@ -175,7 +174,6 @@ class Repetition(Penalty):
         return edit(logits, ids, old, torch.where(spared, old, new))
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """Return the penalised logits."""
         return torch.where(old > 0, old / penalty, old * penalty)
 
     def _faded(self, old: Tensor, distance: Tensor, is_older: Tensor, rows: Rows) -> Tensor:
@@ -205,7 +203,6 @@ class Frequency(Penalty):
     needs_counts = True
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """Return the penalised logits, linear in the count."""
         return old - penalty * counts
 
 
@@ -216,7 +213,6 @@ class Presence(Penalty):
     Params = PresenceParams
 
     def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
-        """Return the penalised logits."""
         return old - penalty
 
 
@@ -237,7 +233,6 @@ class Bias(Processor[BiasParams]):
         self.values = Lists(torch.float64, env.device)
 
     def admit(self, slot: int, params: BiasParams, request: Admission) -> None:
-        """Resolve the keys to ids, and store ids and biases."""
         super().admit(slot, params, request)
         values: dict[int, float] = {}
         for key, value in params.bias:
@@ -249,21 +244,16 @@ class Bias(Processor[BiasParams]):
         self.values.write(slot, list(values.values()))
 
     def fork(self, source: int, target: int) -> None:
-        """Copy ids and values."""
         super().fork(source, target)
         self.ids.copy(source, target)
         self.values.copy(source, target)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ids, _ = self.ids.gather(rows)
         bias, _ = self.values.gather(rows)  # both are padded with their last entry, so they agree
         old = logits.gather(1, ids).double()
         banned = torch.where(bias == -math.inf, bias, old)
         return edit(logits, ids, banned, old + bias)
-
-
-_Biases = tuple[tuple[SequenceKey, float], ...]
 
 
 class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
@@ -279,8 +269,13 @@ class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
     Params = SequenceBiasParams
 
     def tables(self, params: SequenceBiasParams) -> Sequences:
-        """Return the tables of the sequences."""
-        return self._built(params.biases)
+        biases: dict[tuple[int, ...], float] = {}
+        for key, value in params.biases:
+            tokens = self._tokens(key)
+            if tokens in biases:
+                raise TokenError(f"sequence_bias names {key!r} twice, as tokens {list(tokens)}. Leave one.")
+            biases[tokens] = value
+        return Sequences(biases, self.env.device)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Makes one pass for each distinct list of sequences."""
@@ -293,15 +288,6 @@ class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
             new = (old + added).clamp_(LOWEST, HIGHEST).masked_fill_(added == -math.inf, -math.inf)
             logits[at, ids] = torch.where(old.isinf(), old, new).float()
         return logits
-
-    def _built(self, biases: _Biases) -> Sequences:
-        found: dict[tuple[int, ...], float] = {}
-        for key, value in biases:
-            tokens = self._tokens(key)
-            if tokens in found:
-                raise TokenError(f"sequence_bias names {key!r} twice, as tokens {list(tokens)}. Leave one.")
-            found[tokens] = value
-        return Sequences(found, self.env.device)
 
     def _tokens(self, key: SequenceKey) -> tuple[int, ...]:
         """Return the ids of a key: an id, several ids, or a text. TokenError if a text has none."""

@@ -63,17 +63,14 @@ class _Repeats(Processor[P]):
         self._cuts.admit(slot, request.prompt, exempt=exempt, what=self.name, **self._breakers(params))
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Advance the slot by committed tokens."""
         self._suffixes.commit(slot, tokens)
         self._cuts.commit(slot, tokens)
 
     def release(self, slot: int) -> None:
-        """Drop the slot."""
         self._suffixes.release(slot)
         self._cuts.release(slot)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the slot's state."""
         super().fork(source, target)
         self._suffixes.copy(source, target)
         self._cuts.copy(source, target)
@@ -113,7 +110,6 @@ class _Repeats(Processor[P]):
         return text if penalty == math.inf else f"{text}: -{penalty:.3g}"
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: no repetition."""
         return ["no tail repeats"] * len(rows)
 
     @abstractmethod
@@ -186,8 +182,8 @@ class Dry(_Repeats[DryParams]):
         if True in self.columns.known("strict", rows):
             is_strict = self.columns.gather("strict", rows)[:, None]
             has_penalty &= ~is_strict | (copies.limit > allowed)
-        most = (_LOG_OF_MOST / base.log()).floor()
-        penalty = base ** torch.minimum((lengths - allowed).double(), most)
+        most_exponent = (_LOG_OF_MOST / base.log()).floor()
+        penalty = base ** torch.minimum((lengths - allowed).double(), most_exponent)
         penalty *= self.columns.exact("multiplier", rows)[:, None]
         if "count" in self.columns.known("matches", rows):
             is_counted = self.columns.gather("matches", rows)[:, None] == 1  # max 0, count 1
@@ -287,35 +283,32 @@ class Cuts:
         self._rules[slot], self._places[slot] = rule, self._begun(rule, prompt)
 
     def commit(self, slot: int, tokens: Iterable[int]) -> None:
-        """Advance the slot by committed tokens."""
-        rule, place = self._rules[slot], self._places[slot]
+        rule, state = self._rules[slot], self._places[slot]
         for token in tokens:
-            place = self._next(rule, place, token)
-        self._places[slot] = place
+            state = self._next(rule, state, token)
+        self._places[slot] = state
 
     def release(self, slot: int) -> None:
-        """Drop the slot."""
         self._rules.pop(slot, None)
         self._places.pop(slot, None)
 
     def copy(self, source: int, target: int) -> None:
-        """Copy one slot to another."""
         self._rules[target], self._places[target] = self._rules[source], self._places[source]
 
     def num_since(self, rows: Rows) -> Tensor:
         """Return for each row the number of tokens that it sees after the latest cut [R]."""
-        found: list[int] = []
-        place, before = _Place(b"", 0), (-1, tuple[int, ...]())
+        counts: list[int] = []
+        state, before = _Place(b"", 0), (-1, tuple[int, ...]())
         for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True):
             if not drafts or before != (slot, drafts[:-1]):  # else the row sees one draft more
-                place = self._places[slot]
+                state = self._places[slot]
                 for token in drafts[:-1]:
-                    place = self._next(self._rules[slot], place, token)
+                    state = self._next(self._rules[slot], state, token)
             if drafts:
-                place = self._next(self._rules[slot], place, drafts[-1])
+                state = self._next(self._rules[slot], state, drafts[-1])
             before = slot, drafts
-            found.append(place.num_since)
-        return upload_ints(found, rows.history.device)
+            counts.append(state.num_since)
+        return upload_ints(counts, rows.history.device)
 
     def is_spared(self, ids: Tensor, rows: Rows) -> Tensor:
         """Return which of the ids [R, W] are spared; every id is below V."""
@@ -352,16 +345,16 @@ class Cuts:
             since = min(since, _num_behind(parts, len(text) - max(ends)))
         return _Place(text[max(0, len(text) - rule.reach) :], since)
 
-    def _next(self, rule: _Rule, place: _Place, token: int) -> _Place:
+    def _next(self, rule: _Rule, state: _Place, token: int) -> _Place:
         """Return the state after one more token."""
         if not rule.breakers:
-            return _Place(b"", 0 if token in rule.cutting else place.num_since + 1)
-        tail, added = place.tail, self._spelled(token)
+            return _Place(b"", 0 if token in rule.cutting else state.num_since + 1)
+        tail, added = state.tail, self._spelled(token)
         text = tail + added
         cuts = token in rule.cutting or any(
             text.find(breaker, max(0, len(tail) - len(breaker) + 1)) >= 0 for breaker in rule.breakers
         )
-        return _Place(text[max(0, len(text) - rule.reach) :], 0 if cuts else place.num_since + 1)
+        return _Place(text[max(0, len(text) - rule.reach) :], 0 if cuts else state.num_since + 1)
 
     def _spelled(self, token: int) -> bytes:
         return self._bytes[token] if 0 <= token < len(self._bytes) else b""
@@ -394,7 +387,6 @@ class Suffixes:
         self._texts: dict[int, list[int]] = {}  # texts whose lengths were not requested yet
 
     def admit(self, slot: int, prompt: Sequence[int]) -> None:
-        """Begin with the prompt of a request."""
         self.release(slot)
         self._texts[slot] = list(prompt)
 
@@ -404,12 +396,10 @@ class Suffixes:
             self._texts[slot] += tokens
 
     def release(self, slot: int) -> None:
-        """Drop the slot."""
         self._known.pop(slot, None)
         self._texts.pop(slot, None)
 
     def copy(self, source: int, target: int) -> None:
-        """Copy one slot to another."""
         self.release(target)
         if source in self._texts:
             self._texts[target] = list(self._texts[source])
@@ -426,10 +416,10 @@ class Suffixes:
         """
         slots = sorted(set(rows.host_slots))
         self._follow(rows.history, slots, ids.shape[1])
-        known = self._lengths[:, : ids.shape[1]]
+        lengths = self._lengths[:, : ids.shape[1]]
         if not rows.drafts.shape[1]:
-            return known.index_select(0, rows.slots)
-        return _with_drafts(known, rows, slots, ids)
+            return lengths.index_select(0, rows.slots)
+        return _with_drafts(lengths, rows, slots, ids)
 
     def _follow(self, history: History, slots: Sequence[int], width: int) -> None:
         """Extend the lengths of these slots by the tokens committed since the last call."""
@@ -440,16 +430,16 @@ class Suffixes:
                 text = self._texts.pop(slot, None)
                 if text is None or len(text) > size:
                     text = history.tokens[slot, :size].tolist()
-                found = upload(suffix_lengths(text), history.device, torch.int32)
-                self._lengths[slot, : len(text)], self._known[slot] = found, len(text)
+                lengths = upload(suffix_lengths(text), history.device, torch.int32)
+                self._lengths[slot, : len(text)], self._known[slot] = lengths, len(text)
         while late := [slot for slot in slots if self._known[slot] < history.length(slot)]:
-            known = [self._known[slot] for slot in late]
-            index, most = upload_ints(late, history.device), max(known) + 1
-            ids = history.tokens[:, :most].index_select(0, index)
-            old = self._lengths[:, :most].index_select(0, index)
-            last = ids.gather(1, upload_ints(known, history.device)[:, None])
-            self._lengths[:, :most].index_copy_(0, index, _extended(old, ids, last))
-            self._known.update((slot, size + 1) for slot, size in zip(late, known, strict=True))
+            sizes = [self._known[slot] for slot in late]
+            index, width_needed = upload_ints(late, history.device), max(sizes) + 1
+            ids = history.tokens[:, :width_needed].index_select(0, index)
+            old = self._lengths[:, :width_needed].index_select(0, index)
+            last = ids.gather(1, upload_ints(sizes, history.device)[:, None])
+            self._lengths[:, :width_needed].index_copy_(0, index, _extended(old, ids, last))
+            self._known.update((slot, size + 1) for slot, size in zip(late, sizes, strict=True))
 
     def _reserve(self, slots: int, width: int) -> None:
         """Grow by doubling to at least this many slots and columns."""
@@ -460,7 +450,7 @@ class Suffixes:
                 self._lengths = torch.nn.functional.pad(self._lengths, (0, max(width, 2 * have) - have))
 
 
-def _with_drafts(known: Tensor, rows: Rows, slots: Sequence[int], ids: Tensor) -> Tensor:
+def _with_drafts(lengths: Tensor, rows: Rows, slots: Sequence[int], ids: Tensor) -> Tensor:
     """Return the lengths by row [R, W]: those of the slots [S, W], extended by the drafts that the row sees.
 
     Consecutive rows of a request differ by one draft, so each is extended from the row before.
@@ -470,15 +460,15 @@ def _with_drafts(known: Tensor, rows: Rows, slots: Sequence[int], ids: Tensor) -
     place_of = {slot: place for place, slot in enumerate(slots)}
     index = upload_ints(slots, ids.device)
     ids = ids.index_select(0, upload_ints([some_row[slot] for slot in slots], ids.device))
-    state, first = known.index_select(0, index), rows.history.lengths[index, None]
-    found = state.new_zeros(len(rows), ids.shape[1])
+    state, first = lengths.index_select(0, index), rows.history.lengths[index, None]
+    by_row = state.new_zeros(len(rows), ids.shape[1])
     for offset in range(max(offsets) + 1):
         at = [row for row, count in enumerate(offsets) if count == offset]
         where = upload_ints([place_of[rows.host_slots[row]] for row in at], ids.device)
-        found.index_copy_(0, upload_ints(at, ids.device), state.index_select(0, where))
+        by_row.index_copy_(0, upload_ints(at, ids.device), state.index_select(0, where))
         if offset < max(offsets):
             state = _extended(state, ids, ids.gather(1, first + offset))
-    return found
+    return by_row
 
 
 def _extended(lengths: Tensor, ids: Tensor, last: Tensor) -> Tensor:
@@ -494,12 +484,12 @@ def suffix_lengths(tokens: Sequence[int]) -> list[int]:
     """
     text = tokens[::-1]
     size, left, right = len(text), 0, 0
-    found = [0] * size
+    lengths = [0] * size
     for start in range(1, size):
-        same = min(right - start, found[start - left]) if start < right else 0
+        same = min(right - start, lengths[start - left]) if start < right else 0
         while start + same < size and text[same] == text[start + same]:
             same += 1
         if start + same > right:
             left, right = start, start + same
-        found[start] = same
-    return [0, *found[:0:-1]][:size]
+        lengths[start] = same
+    return [0, *lengths[:0:-1]][:size]

@@ -14,9 +14,9 @@ from typing import Generic, TypeVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Processor, Vocabulary, in_slot
+from processors.base import Admission, Env, P, Processor, Vocabulary, in_slot
 from processors.errors import TokenError
-from processors.params import Params
+from processors.graphs import upload
 from processors.rows import Rows
 
 HIGHEST = torch.finfo(torch.float32).max
@@ -68,8 +68,8 @@ def exempt_ids(keys: Iterable[int | str], env: Env, request: Admission, what: st
 
 @lru_cache(maxsize=4)
 def _newlines(env: Env) -> tuple[int, ...]:
-    known = env.vocabulary.token_bytes if env.vocabulary else ()
-    return tuple(token for token, data in enumerate(known) if b"\n" in data)
+    token_bytes = env.vocabulary.token_bytes if env.vocabulary else ()
+    return tuple(token for token, data in enumerate(token_bytes) if b"\n" in data)
 
 
 def edit(logits: Tensor, ids: Tensor, old: Tensor, new: Tensor) -> Tensor:
@@ -80,9 +80,6 @@ def edit(logits: Tensor, ids: Tensor, old: Tensor, new: Tensor) -> Tensor:
     """
     new = torch.where(old.isinf(), old, new.clamp(LOWEST, HIGHEST))
     return logits.scatter_(1, ids, new.float())
-
-
-P = TypeVar("P", bound=Params)
 
 
 class Lists:
@@ -99,19 +96,17 @@ class Lists:
         self._numbers: dict[int, Tensor] = {}
 
     def write(self, slot: int, numbers: Sequence[float]) -> None:
-        """Replace the slot's list."""
         self._reserve(slot, len(numbers))
         padded = torch.zeros(self._values.shape[1], dtype=self._values.dtype)
-        own = self._numbers[slot] = torch.tensor(numbers, dtype=padded.dtype)
+        values = self._numbers[slot] = torch.tensor(numbers, dtype=padded.dtype)
         if numbers:
-            padded[: len(numbers)] = own
+            padded[: len(numbers)] = values
             padded[len(numbers) :] = numbers[-1]
         self._values[slot].copy_(padded, non_blocking=True)
         self._filled[slot].fill_(bool(numbers))
         self._sizes[slot] = len(numbers)
 
     def copy(self, source: int, target: int) -> None:
-        """Copy the list of one slot to another."""
         self._reserve(target, 1)
         self._values[target] = self._values[source]
         self._filled[target] = self._filled[source]
@@ -151,12 +146,10 @@ class IdStage(Processor[P]):
         """Return the ids of a request. TokenError for an id outside the vocabulary."""
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
-        """Store the ids of the request."""
         super().admit(slot, params, request)
         self.ids.write(slot, sorted(set(self.listed(params, request))))
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the ids."""
         super().fork(source, target)
         self.ids.copy(source, target)
 
@@ -166,45 +159,49 @@ def mask(logits: Tensor, ids: Tensor, where: Tensor) -> Tensor:
     return logits.scatter_(1, ids, logits.gather(1, ids).masked_fill_(where, -math.inf))
 
 
-TableP = TypeVar("TableP", bound=Params)
 T = TypeVar("T")
 
 
-class TableStage(Processor[TableP], Generic[TableP, T]):
+def mask_pairs(logits: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
+    """Mask pairs (row, id) of the logits [A, V] in place."""
+    at = upload(pairs, logits.device, torch.int64)
+    # Assigning a Python number would synchronise with the device.
+    logits.index_put_((at[:, 0], at[:, 1]), logits.new_full((), -math.inf))
+
+
+class TableStage(Processor[P], Generic[P, T]):
     """A stage with immutable tables, which slots with equal parameters share."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._of: dict[int, T] = {}
-        self._known: Callable[[TableP], T] = functools.lru_cache(maxsize=16)(self.tables)
+        self._built: Callable[[P], T] = functools.lru_cache(maxsize=16)(self.tables)
 
     @abstractmethod
-    def tables(self, params: TableP) -> T:
+    def tables(self, params: P) -> T:
         """Build the tables for these parameters. Raises ProcessorsError for invalid ones."""
 
-    def admit(self, slot: int, params: TableP, request: Admission) -> None:
+    def admit(self, slot: int, params: P, request: Admission) -> None:
         """Build the tables, or reuse those of an earlier request."""
         super().admit(slot, params, request)
-        self._of[slot] = self._known(params)
+        self._of[slot] = self._built(params)
 
     def release(self, slot: int) -> None:
-        """Drop the reference to the tables."""
         self._of.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Share the tables."""
         super().fork(source, target)
         self._of[target] = self._of[source]
 
     def places(self, rows: Rows) -> dict[T, list[int]]:
         """Return the distinct tables of the rows, each with the indices of its rows."""
-        found: dict[T, list[int]] = {}
-        for place, slot in enumerate(rows.host_slots):
-            found.setdefault(self._of[slot], []).append(place)
-        return found
+        rows_of: dict[T, list[int]] = {}
+        for row, slot in enumerate(rows.host_slots):
+            rows_of.setdefault(self._of[slot], []).append(row)
+        return rows_of
 
 
-_MOST_PLACES = 4
+_SHOWN_POSITIONS = 4
 _LONGEST = 40  # characters of a text, and tokens
 
 
@@ -216,8 +213,8 @@ def quoted(ids: Sequence[int], vocabulary: Vocabulary | None) -> str:
     last = ids[-_LONGEST:]
     if vocabulary is None:
         return "ids " + " ".join(map(str, last))
-    known = vocabulary.token_bytes
-    data = b"".join(known[token] for token in last if 0 <= token < len(known))
+    token_bytes = vocabulary.token_bytes
+    data = b"".join(token_bytes[token] for token in last if 0 <= token < len(token_bytes))
     text = data.decode("utf-8", "replace")
     is_whole = len(ids) <= _LONGEST and len(text) <= _LONGEST
     return f'"{text}"' if is_whole else f'"...{text[-_LONGEST:]}"'
@@ -229,7 +226,7 @@ def places(columns: Sequence[int], prompt: int) -> str:
     `columns` index prompt and output together; `prompt` is the prompt's length. Of many positions only the
     last are listed.
     """
-    shown = columns[-_MOST_PLACES:]
+    shown = columns[-_SHOWN_POSITIONS:]
     begun = [str(column) for column in shown if column < prompt]
     later = [str(column - prompt) for column in shown if column >= prompt]
     parts = [f"{' '.join(at)} of the {where}" for at, where in ((begun, "prompt"), (later, "output")) if at]

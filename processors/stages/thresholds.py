@@ -13,7 +13,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Processor
+from processors.base import Admission, P, Processor
 from processors.catalog import Phase
 from processors.catalog.truncation import (
     DynamicTemperatureParams,
@@ -38,7 +38,6 @@ from processors.kernels.operations import (
     row_sums,
     stable_order,
 )
-from processors.params import Params
 from processors.rows import Rows
 from processors.stages.shared import HIGHEST, LOWEST
 from processors.stages.truncation import (
@@ -54,7 +53,6 @@ from processors.stages.truncation import (
     total_mass,
 )
 
-P = TypeVar("P", bound=Params)
 _FAR = -800.0  # exp of it is negligible beside 1 in float64
 
 
@@ -65,7 +63,6 @@ class _Threshold(Processor[P]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
         threshold = torch.minimum(peak + self._below_peak(logits, peak, rows), peak)
         return keep_above(logits, rounded_up(threshold), self.columns, rows)
@@ -142,8 +139,8 @@ def _by_parts(sums: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> 
     return torch.cat([sums(logits[part], *(column[part] for column in columns)) for part in parts])
 
 
-def _columns(found: Tensor) -> list[Tensor]:
-    return [found[:, place : place + 1] for place in range(found.shape[1])]
+def _columns(table: Tensor) -> list[Tensor]:
+    return [table[:, column : column + 1] for column in range(table.shape[1])]
 
 
 def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
@@ -216,7 +213,6 @@ class MinK(Processor[MinKParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         ranked = enough_best(logits)
         least = of_row(_least, logits, ranked).double()
         (threshold,) = settled(_cliff, logits, ranked, least, self.columns.exact("tau", rows)[:, None])
@@ -236,7 +232,6 @@ class Typical(Processor[TypicalParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
         ranked = enough_best(logits)
         sums = of_row(total_and_entropy, logits, ranked, peak)
@@ -259,7 +254,6 @@ class Tfs(Processor[TfsParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         if logits.shape[1] < 3:
             return logits
         z = self.columns.exact("z", rows)[:, None]
@@ -283,10 +277,10 @@ def _cliff(ranked: Tensor, least: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
     least and tau [A, 1]. Logits not in `ranked` [A, N] lie between its last value and `least`, which bounds
     their steepest fall.
     """
-    values, place = ranked.double(), _places(ranked) + 1
+    values, rank = ranked.double(), _places(ranked) + 1
     extent = values[:, :1] - least + _STEEP
     after = torch.nn.functional.pad(values[:, 1:], (0, 1), value=-math.inf)
-    falls = torch.where(after > -math.inf, (values - after) / (place * extent), -1.0)
+    falls = torch.where(after > -math.inf, (values - after) / (rank * extent), -1.0)
     steepest, at = falls.max(1, keepdim=True)
     size = ranked.shape[1]
     share = (tau / extent).nan_to_num(0.0).clamp(max=size + 1).long()
@@ -297,13 +291,7 @@ def _cliff(ranked: Tensor, least: Tensor, tau: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _closest(
-    ranked: Tensor,
-    peak: Tensor,
-    mean: Tensor,
-    bound: Tensor,
-    boundary: Tensor,
-    ties: Tensor,
-    keep: Tensor,
+    ranked: Tensor, peak: Tensor, mean: Tensor, bound: Tensor, boundary: Tensor, ties: Tensor, keep: Tensor
 ) -> tuple[Tensor, ...]:
     """Return whether the interval lies within `ranked` [A, N]; its lowest logit, room, highest logit, room.
 
@@ -346,11 +334,11 @@ def _bent(ranked: Tensor, z: Tensor, is_kobold: Tensor, keep: Tensor) -> tuple[T
     total = sums[:, -1:]
     behind = masses[:, -2:].sum(1, keepdim=True)
     count = (sums <= z * total).sum(1, keepdim=True)
-    most = (sums <= z * (total + behind)).sum(1, keepdim=True)
+    most_count = (sums <= z * (total + behind)).sum(1, keepdim=True)
     is_bent = total > 0
     kept = torch.where(is_kobold, count, count + 1).maximum(keep)
     kept = torch.where(is_bent, kept, ranked.shape[1])
-    is_certain = is_bent & (count == most) & (kept <= ranked.shape[1])
+    is_certain = is_bent & (count == most_count) & (kept <= ranked.shape[1])
     return is_certain | (ranked[:, -1:] == -math.inf), *cut(ranked, kept)
 
 
@@ -365,7 +353,6 @@ class _Varying(Processor[VaryingP]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
         parts = row_parts(logits)
         found = torch.cat([_entropy_and_count(logits[part], peak[part].double()) for part in parts])
@@ -433,7 +420,6 @@ class Smoothing(Processor[SmoothingParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
         factor, curve = (self.columns.exact(name, rows)[:, None] for name in ("factor", "curve"))
         square, cube = (3 - curve) / 2, (curve - 1) / 2

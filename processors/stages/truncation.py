@@ -40,7 +40,6 @@ class Temperature(Processor[TemperatureParams]):
     keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        """Return logits [A, V]."""
         # The lower bound of T is the smallest normal float32. A smaller T would matter only for logits that
         # differ by less than the float32 spacing near 1.
         temperature = self.columns.exact("temperature", rows).clamp(torch.finfo(torch.float32).tiny, HIGHEST)
@@ -87,7 +86,6 @@ class TopK(Processor[TopKParams]):
         return drop_below(logits, threshold, torch.where(keep_ties, logits.shape[1], room))
 
     def idle(self, rows: Rows) -> list[str]:
-        """Return the reason: at most k tokens are left."""
         return [f"{count} tokens or fewer are left" for count in self.columns.gather("k", rows).tolist()]
 
 
@@ -133,10 +131,10 @@ class MinP(Processor[MinPParams]):
 
 def keep_above(logits: Tensor, threshold: Tensor, columns: Columns, rows: Rows) -> Tensor:
     """Mask logits [A, V] below the threshold [A, 1], except the `keep` largest (a field of `columns`)."""
-    most = max(columns.known("keep", rows))
-    if most == 1:
+    largest_keep = max(columns.known("keep", rows))
+    if largest_keep == 1:
         return drop_below(logits, threshold)
-    last, room = cut(best(logits, most), columns.gather("keep", rows)[:, None])
+    last, room = cut(best(logits, largest_keep), columns.gather("keep", rows)[:, None])
     room = torch.where(last < threshold, room, logits.shape[1])
     return drop_below(logits, torch.minimum(threshold, last), room)
 
@@ -191,7 +189,6 @@ class _Options(NamedTuple):
     has_exempt: Tensor
 
     def at(self, index: Tensor | slice) -> _Options:
-        """Return the options of some rows."""
         return _Options(*(column[index] for column in self))
 
 
@@ -338,13 +335,13 @@ def of_row(sums: Callable[..., Tensor], logits: Tensor, ranked: Tensor, *columns
     """
     if logits.device.type != "cpu":
         return sums(logits, *columns)
-    found = sums(ranked, *columns)
+    results = sums(ranked, *columns)
     if ranked.shape[1] < logits.shape[1]:
         at = (ranked[:, -1] > -math.inf).nonzero().squeeze(1)
         for part in row_parts(logits, len(at)):
             some = at[part]
-            found[some] = sums(logits[some], *(column[some] for column in columns))
-    return found
+            results[some] = sums(logits[some], *(column[some] for column in columns))
+    return results
 
 
 def settled(
@@ -355,7 +352,7 @@ def settled(
     The first result says whether the other results are certain. Uncertain rows are decided again with more of
     their largest values, in the end with all.
     """
-    is_certain, *found = decide(ranked, *columns)
+    is_certain, *results = decide(ranked, *columns)
     width = logits.shape[1]
     if ranked.shape[1] < width:
         at = is_certain.logical_not().squeeze(1).nonzero().squeeze(1)
@@ -364,9 +361,9 @@ def settled(
             some = at[part]
             few, theirs = logits[some], [column[some] for column in columns]
             more = settled(decide, few, best(few, count), *theirs)
-            for have, new in zip(found, more, strict=True):
+            for have, new in zip(results, more, strict=True):
                 have[some] = new
-    return tuple(found)
+    return tuple(results)
 
 
 def cut(ranked: Tensor, count: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,12 +1,10 @@
-"""The watermarks: `kgw` (a bias for green tokens, Kirchenbauer et al.
-
-2023), `synthid` (tournaments of pseudorandom bits, SynthID-Text), and `gumbel_mark` (of Aaronson, as in
-vLLM: noise from the key chooses the token).
+"""The watermarks: `kgw` (a bias for green tokens, Kirchenbauer et al. 2023), `synthid` (tournaments of
+pseudorandom bits, SynthID-Text), and `gumbel_mark` (of Aaronson, as in vLLM: noise from the key chooses the
+token).
 """
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Sequence
 
@@ -44,7 +42,7 @@ from processors.stages.truncation import mass
 _MOST_VOCAB = 2**18  # ids beside a smaller model; each context permutes the whole vocabulary
 
 
-class Kgw(Processor[KgwParams]):
+class Kgw(TableStage[KgwParams, Green]):
     """Add the bias to the logits of green tokens; with selfhash to those among the 40 most likely ones.
 
     The prompt is part of the context. A row whose context is shorter than `width` is not changed. Each
@@ -59,51 +57,44 @@ class Kgw(Processor[KgwParams]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._green: dict[int, Green] = {}
         self._last: dict[int, tuple[int, ...]] = {}  # last ids on the host, for reads without synchronisation
-        self._built = functools.lru_cache(maxsize=16)(self._build)
 
     def admit(self, slot: int, params: KgwParams, request: Admission) -> None:
         """Take the last ids of the prompt as context."""
         super().admit(slot, params, request)
-        self._green[slot] = self._built(params)
         self._last[slot] = request.prompt[-params.width :]
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Append the tokens to the context."""
-        self._last[slot] = (*self._last[slot], *tokens)[-self._green[slot].params.width :]
+        self._last[slot] = (*self._last[slot], *tokens)[-self._of[slot].params.width :]
 
     def release(self, slot: int) -> None:
-        """Drop the context."""
-        self._green.pop(slot, None)
+        super().release(slot)
         self._last.pop(slot, None)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the context; the green tokens are shared."""
         super().fork(source, target)
-        self._green[target], self._last[target] = self._green[source], self._last[source]
+        self._last[target] = self._last[source]
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. The mask of green ids of each row is made on the host."""
         width = logits.shape[1]
-        contexts = [
-            (*self._last[slot], *drafts)
-            for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True)
-        ]
         tops = self._tops(logits, rows)
         masks = torch.zeros(len(rows), width, dtype=torch.bool)
-        for place, (slot, context) in enumerate(zip(rows.host_slots, contexts, strict=True)):
-            green = self._green[slot]
+        for row, (slot, drafts) in enumerate(zip(rows.host_slots, rows.host_drafts, strict=True)):
+            context = (*self._last[slot], *drafts)
+            green = self._of[slot]
             if len(context) < green.params.width:
                 continue
             if not green.is_self:
-                most = min(width, green.vocab)
-                masks[place, :most] = green.after(context[-1])[:most]
+                count = min(width, green.vocab)
+                masks[row, :count] = green.after(context[-1])[:count]
                 continue
             before = context[len(context) - green.params.width + 1 :]
-            candidates = [token for token in tops[place] if token < green.vocab]
+            candidates = [token for token in tops[row] if token < green.vocab]
             are_green = green.among(before, candidates)
-            masks[place, [token for token, one in zip(candidates, are_green, strict=True) if one]] = True
+            masks[row, [token for token, is_green in zip(candidates, are_green, strict=True) if is_green]] = (
+                True
+            )
         bias = self.columns.gather("bias", rows)[:, None]
         masks = masks.to(logits.device, non_blocking=True)
         return torch.where(masks, logits + bias, logits)  # -inf stays -inf
@@ -114,14 +105,15 @@ class Kgw(Processor[KgwParams]):
             return []
         count = min(NUM_CANDIDATES, logits.shape[1])
         last = logits.topk(count, dim=1).values[:, -1:]
-        found = []
+        tops = []
         for row, bound in zip(logits, last, strict=True):
             above = (row > bound).nonzero().flatten()
             ties = (row == bound).nonzero().flatten()[: count - len(above)]
-            found.append([*above.tolist(), *ties.tolist()])
-        return found
+            tops.append([*above.tolist(), *ties.tolist()])
+        return tops
 
-    def _build(self, params: KgwParams) -> Green:
+    def tables(self, params: KgwParams) -> Green:
+        """Return the green tokens of the key."""
         width = self.env.vocab_size
         green = Green(params, params.vocab or width)
         if green.size < 1:
@@ -152,7 +144,6 @@ class SynthId(TableStage[SynthIdParams, Tournament]):
     keeps_faults = True
 
     def tables(self, params: SynthIdParams) -> Tournament:
-        """Return the table of the keys."""
         return Tournament(params, self.env.device)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
@@ -254,8 +245,8 @@ def _factors(masses: Tensor, bits: Tensor, depth: int) -> Tensor:
     The masses [A, N] of each row sum to 1.
     """
     logs = torch.zeros_like(masses)
-    for place in range(depth):
-        wins = (bits >> place & 1).bool()
+    for position in range(depth):
+        wins = (bits >> position & 1).bool()
         lost = row_sums(masses.masked_fill(wins, 0)).clamp_(min=_LEAST)
         # 1 + g - mean, written with the losers' mass instead of 1 - mean: exact if nearly all tokens win.
         factor = torch.where(wins, 1 + lost, lost)
@@ -284,9 +275,9 @@ class GumbelMark(Processor[GumbelMarkParams]):
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Makes one pass for each distinct width and scope."""
         groups: dict[tuple[int, str, int | None], list[int]] = {}
-        for place, slot in enumerate(rows.host_slots):
+        for row, slot in enumerate(rows.host_slots):
             params = self._params(slot)
-            groups.setdefault((params.width, params.deduplicate, params.history), []).append(place)
+            groups.setdefault((params.width, params.deduplicate, params.history), []).append(row)
         keys = self._keys(rows)
         if len(groups) == 1:
             return _decided(logits, *self._contexts(rows), keys)
@@ -359,8 +350,8 @@ def _winners(logits: Tensor, peak: Tensor, state: Sequence[Tensor]) -> Tensor:
     row, ids, scores = (torch.cat(pair) for pair in parts)
     best.scatter_reduce_(0, row, scores, "amax")
     beyond = logits.shape[1]
-    found = torch.where(scores == best[row], ids, beyond)
-    return ids.new_full((len(logits),), beyond).scatter_reduce_(0, row, found, "amin")[:, None]
+    winners = torch.where(scores == best[row], ids, beyond)
+    return ids.new_full((len(logits),), beyond).scatter_reduce_(0, row, winners, "amin")[:, None]
 
 
 def _scored(logits: Tensor, mask: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:

@@ -47,7 +47,6 @@ class Text:
 
     @property
     def admission(self) -> Admission:
-        """The Admission of the request."""
         return Admission(self.prompt, self.stop_ids)
 
     def view(self, env: Env, num_drafts: int) -> View:
@@ -115,17 +114,14 @@ class Bench:
         self.commit(slot, text.output)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
-        """Commit tokens of the request."""
         self.history.append([slot], [tokens])
         self.stage.commit(slot, tokens)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy a slot."""
         self.history.fork(source, target, seed=SEED)
         self.stage.fork(source, target)
 
     def release(self, slot: int) -> None:
-        """Empty a slot."""
         self.history.release(slot)
         self.stage.release(slot)
 

@@ -62,39 +62,15 @@ from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdPa
 from processors.errors import ParamError
 from processors.params import Params, Secret, describe
 
-ADJUST_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
-    BiasParams: (BiasParams(((5, 2.5), (" the", -math.inf), (283, -1e300))), BiasParams((("cat", -100.0),))),
-    SequenceBiasParams: (
-        SequenceBiasParams(((" the cat", 2.5), ((7, 9), -math.inf), ((0, 2, 7, 7, 7, 1, 0, 5), 3.0))),
-        SequenceBiasParams((("the", -1e300), ("ab", 2.0), ((12, 12, 30), -1.0), ((12, 30), 0.5), (30, 1e30))),
-    ),
-    RepetitionParams: (
-        RepetitionParams(1.3),
-        RepetitionParams(0.5, scope="output", exempt=()),
-        RepetitionParams(1e30, scope="prompt", window=4, exempt=("stop", " the", 9)),
-        RepetitionParams(1.7, slope=0.4, window=7),
-        RepetitionParams(3.0, sustain=2, decay=4, exempt=("stop",)),
-        RepetitionParams(0.5, sustain=1, decay=3, decay_space="logit", slope=0.1, scope="output", exempt=()),
-        RepetitionParams(1e30, sustain=3, scope="prompt"),
-    ),
-    FrequencyParams: (
-        FrequencyParams(0.4),
-        FrequencyParams(-1.5, scope="both", exempt=("special", "stop")),
-        FrequencyParams(1e300, scope="prompt", window=2),
-    ),
-    PresenceParams: (
-        PresenceParams(0.7),
-        PresenceParams(-2.0, scope="both", window=3),
-        PresenceParams(0.1, scope="prompt", exempt=("stop", 5)),
-    ),
-}
+
+def _choice(*texts: str, **options: Any) -> GrammarParams:
+    return GrammarParams(json.dumps(texts), kind="choice", backend="trie", **options)
 
 
-def _choice(*texts: str, **rest: Any) -> GrammarParams:
-    return GrammarParams(json.dumps(texts), kind="choice", backend="trie", **rest)
+_KEY = Secret(15485863)
+_KEYS = Secret((654, 400, 836, 123, 340, 443, 597, 160, 57, 29, 590, 639))
 
-
-CONSTRAIN_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
+EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
     TailParams: (TailParams(284), TailParams(40), TailParams(10_000)),
     AllowedParams: (AllowedParams((5,)), AllowedParams((9, 3, 200, 9)), AllowedParams(tuple(range(284)))),
     SuppressParams: (SuppressParams((0,)), SuppressParams((7, 5, 7))),
@@ -119,44 +95,6 @@ CONSTRAIN_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
         _choice("b", "ba", after="</"),
         _choice("the cat sat. the cat", "the cat sat on", canonical=False),
     ),
-}
-
-
-ENDINGS_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
-    LengthDecayParams: (
-        LengthDecayParams((0, 1.1)),
-        LengthDecayParams((2, 1e9)),
-        LengthDecayParams((1, 0.5)),
-    ),
-    LengthBoostParams: (
-        LengthBoostParams(1.5),
-        LengthBoostParams(-1e90, power=0.5),
-        LengthBoostParams(2.0, power=0, after=("the", "ca", "a", "\n")),
-    ),
-}
-
-
-FEEDBACK_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
-    MirostatParams: (
-        MirostatParams(2, tau=1.5, eta=1.0),
-        MirostatParams(1, tau=1.5, eta=1.0),
-        MirostatParams(2),
-        MirostatParams(1, tau=0.5, eta=3.0),
-        MirostatParams(2, tau=0.0),
-        MirostatParams(2, tau=1000.0, eta=1000.0),
-        MirostatParams(1, tau=1000.0, eta=1000.0),
-    ),
-    SkewParams: tuple(SkewParams(s) for s in (0.7, -0.7, 10.0, -10.0, 1e-12)),
-    AdaptivePParams: (
-        AdaptivePParams(0.3),
-        AdaptivePParams(0.5, decay=0.0),
-        AdaptivePParams(1.0, decay=0.99),
-        AdaptivePParams(1e-300, decay=0.5),
-    ),
-}
-
-
-FORCING_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
     ForceParams: (
         ForceParams(" the cat sat"),
         ForceParams(ids=(7, 7, 200)),
@@ -174,44 +112,40 @@ FORCING_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
         ReasoningBudgetParams(2, start="é\n", end="aba", message="😀"),
         ReasoningBudgetParams(10_000),
     ),
-}
-
-
-GATE_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
-    XtcParams: (
-        XtcParams(1.0, 0.01),
-        XtcParams(0.5, 1e-300),
-        XtcParams(1.0, 0.02, exempt=(), ties="keep", compare="gt"),
-        XtcParams(1.0, 0.004, exempt=("special", "stop", 12, "e"), on_exempt="uncount"),
-        XtcParams(1.0, 0.004, exempt=("newline", 20, 21, 22), on_exempt="skip"),
-        XtcParams(1.0, 0.01, mode="expected"),
-        XtcParams(0.3, 0.01, mode="expected", exempt=(12, 13)),
-        XtcParams(1.0, 0.001, keep=40),
-        XtcParams(1e-300, 0.6),
+    BiasParams: (BiasParams(((5, 2.5), (" the", -math.inf), (283, -1e300))), BiasParams((("cat", -100.0),))),
+    SequenceBiasParams: (
+        SequenceBiasParams(((" the cat", 2.5), ((7, 9), -math.inf), ((0, 2, 7, 7, 7, 1, 0, 5), 3.0))),
+        SequenceBiasParams((("the", -1e300), ("ab", 2.0), ((12, 12, 30), -1.0), ((12, 30), 0.5), (30, 1e30))),
     ),
-}
-
-
-RANKED_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
-    TopHParams: (
-        *(TopHParams(h) for h in (1e-300, 0.4, 0.9, 1.0)),
-        TopHParams(0.6, candidates=5),
-        TopHParams(0.6, candidates=5, renormalise=False),
-        TopHParams(0.1, candidates=2, keep=9),
+    RepetitionParams: (
+        RepetitionParams(1.3),
+        RepetitionParams(0.5, scope="output", exempt=()),
+        RepetitionParams(1e30, scope="prompt", window=4, exempt=("stop", " the", 9)),
+        RepetitionParams(1.7, slope=0.4, window=7),
+        RepetitionParams(3.0, sustain=2, decay=4, exempt=("stop",)),
+        RepetitionParams(0.5, sustain=1, decay=3, decay_space="logit", slope=0.1, scope="output", exempt=()),
+        RepetitionParams(1e30, sustain=3, scope="prompt"),
     ),
-    MinKParams: (*(MinKParams(tau) for tau in (0.0, 3.0, 60.0, 1e300)), MinKParams(0.0, keep=9)),
-    TypicalParams: (
-        *(TypicalParams(p) for p in (1e-300, 0.2, 0.95, 0.9999)),
-        TypicalParams(0.5, boundary="strict"),
-        TypicalParams(0.5, boundary="exclusive"),
-        TypicalParams(0.3, ties="keep"),
-        TypicalParams(0.1, keep=9),
+    FrequencyParams: (
+        FrequencyParams(0.4),
+        FrequencyParams(-1.5, scope="both", exempt=("special", "stop")),
+        FrequencyParams(1e300, scope="prompt", window=2),
     ),
-    TfsParams: (*(TfsParams(z) for z in (0.0, 0.3, 0.95)), TfsParams(0.9, "kobold"), TfsParams(0.1, keep=9)),
-}
-
-
-REPEATS_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
+    PresenceParams: (
+        PresenceParams(0.7),
+        PresenceParams(-2.0, scope="both", window=3),
+        PresenceParams(0.1, scope="prompt", exempt=("stop", 5)),
+    ),
+    LengthDecayParams: (
+        LengthDecayParams((0, 1.1)),
+        LengthDecayParams((2, 1e9)),
+        LengthDecayParams((1, 0.5)),
+    ),
+    LengthBoostParams: (
+        LengthBoostParams(1.5),
+        LengthBoostParams(-1e90, power=0.5),
+        LengthBoostParams(2.0, power=0, after=("the", "ca", "a", "\n")),
+    ),
     NoRepeatNgramParams: (
         NoRepeatNgramParams(1),
         NoRepeatNgramParams(2, exempt=()),
@@ -231,10 +165,6 @@ REPEATS_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
         LzParams(1.0, length=1, scope="both", exempt=()),
         LzParams(1e300, length=3, window=4, scope="prompt", exempt=("stop", 9)),
     ),
-}
-
-
-SCALE_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
     DynamicTemperatureParams: (
         DynamicTemperatureParams(0.5, 1.5),
         DynamicTemperatureParams(0.0, 2.0, 3.0),
@@ -251,10 +181,18 @@ SCALE_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
         SmoothingParams(1e-300),
         SmoothingParams(1e300, curve=1.5),
     ),
-}
-
-
-THRESHOLDS_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
+    TemperatureParams: tuple(TemperatureParams(t) for t in (0.1, 0.7, 2.5, 1e-44, 1e30)),
+    MinPParams: (*(MinPParams(p) for p in (1e-300, 0.05, 0.5, 1.0)), MinPParams(0.9, keep=9)),
+    TopKParams: (
+        *(TopKParams(k) for k in (1, 5, 40, 10_000)),
+        TopKParams(5, ties="keep"),
+        TopKParams(2, keep=7),
+    ),
+    TopPParams: (
+        *(TopPParams(p) for p in (0.0, 0.3, 0.9, 0.9999)),
+        TopPParams(0.5, boundary="exclusive"),
+        TopPParams(0.0, keep=6),
+    ),
     TopNSigmaParams: (
         *(TopNSigmaParams(n) for n in (1e-3, 0.7, 1.0, 3.0, 1e30)),
         TopNSigmaParams(1.0, std="sample"),
@@ -271,29 +209,48 @@ THRESHOLDS_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
         PLessParams(2.0, norm=True),
         PLessParams(2.0, keep=9),
     ),
-}
-
-
-TRUNCATE_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
-    TemperatureParams: tuple(TemperatureParams(t) for t in (0.1, 0.7, 2.5, 1e-44, 1e30)),
-    MinPParams: (*(MinPParams(p) for p in (1e-300, 0.05, 0.5, 1.0)), MinPParams(0.9, keep=9)),
-    TopKParams: (
-        *(TopKParams(k) for k in (1, 5, 40, 10_000)),
-        TopKParams(5, ties="keep"),
-        TopKParams(2, keep=7),
+    TopHParams: (
+        *(TopHParams(h) for h in (1e-300, 0.4, 0.9, 1.0)),
+        TopHParams(0.6, candidates=5),
+        TopHParams(0.6, candidates=5, renormalise=False),
+        TopHParams(0.1, candidates=2, keep=9),
     ),
-    TopPParams: (
-        *(TopPParams(p) for p in (0.0, 0.3, 0.9, 0.9999)),
-        TopPParams(0.5, boundary="exclusive"),
-        TopPParams(0.0, keep=6),
+    MinKParams: (*(MinKParams(tau) for tau in (0.0, 3.0, 60.0, 1e300)), MinKParams(0.0, keep=9)),
+    TypicalParams: (
+        *(TypicalParams(p) for p in (1e-300, 0.2, 0.95, 0.9999)),
+        TypicalParams(0.5, boundary="strict"),
+        TypicalParams(0.5, boundary="exclusive"),
+        TypicalParams(0.3, ties="keep"),
+        TypicalParams(0.1, keep=9),
     ),
-}
-
-
-_KEY = Secret(15485863)
-_KEYS = Secret((654, 400, 836, 123, 340, 443, 597, 160, 57, 29, 590, 639))
-
-WATERMARK_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
+    TfsParams: (*(TfsParams(z) for z in (0.0, 0.3, 0.95)), TfsParams(0.9, "kobold"), TfsParams(0.1, keep=9)),
+    XtcParams: (
+        XtcParams(1.0, 0.01),
+        XtcParams(0.5, 1e-300),
+        XtcParams(1.0, 0.02, exempt=(), ties="keep", compare="gt"),
+        XtcParams(1.0, 0.004, exempt=("special", "stop", 12, "e"), on_exempt="uncount"),
+        XtcParams(1.0, 0.004, exempt=("newline", 20, 21, 22), on_exempt="skip"),
+        XtcParams(1.0, 0.01, mode="expected"),
+        XtcParams(0.3, 0.01, mode="expected", exempt=(12, 13)),
+        XtcParams(1.0, 0.001, keep=40),
+        XtcParams(1e-300, 0.6),
+    ),
+    MirostatParams: (
+        MirostatParams(2, tau=1.5, eta=1.0),
+        MirostatParams(1, tau=1.5, eta=1.0),
+        MirostatParams(2),
+        MirostatParams(1, tau=0.5, eta=3.0),
+        MirostatParams(2, tau=0.0),
+        MirostatParams(2, tau=1000.0, eta=1000.0),
+        MirostatParams(1, tau=1000.0, eta=1000.0),
+    ),
+    SkewParams: tuple(SkewParams(s) for s in (0.7, -0.7, 10.0, -10.0, 1e-12)),
+    AdaptivePParams: (
+        AdaptivePParams(0.3),
+        AdaptivePParams(0.5, decay=0.0),
+        AdaptivePParams(1.0, decay=0.99),
+        AdaptivePParams(1e-300, decay=0.5),
+    ),
     KgwParams: (
         KgwParams(_KEY),
         KgwParams(Secret(2**63 - 1), ratio=0.5, bias=-3.0, width=3, vocab=200),
@@ -314,25 +271,6 @@ WATERMARK_EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
 }
 
 
-_FAMILIES = (
-    CONSTRAIN_EXAMPLES,
-    FORCING_EXAMPLES,
-    ADJUST_EXAMPLES,
-    ENDINGS_EXAMPLES,
-    REPEATS_EXAMPLES,
-    SCALE_EXAMPLES,
-    TRUNCATE_EXAMPLES,
-    THRESHOLDS_EXAMPLES,
-    RANKED_EXAMPLES,
-    GATE_EXAMPLES,
-    FEEDBACK_EXAMPLES,
-    WATERMARK_EXAMPLES,
-)
-EXAMPLES: dict[type[Params], tuple[Params, ...]] = {
-    params: found for family in _FAMILIES for params, found in family.items()
-}
-
-
 def examples(params: type[Params]) -> tuple[Params, ...]:
     """Return parameters that switch a stage on: from the table, else guesses that vary one field at a time.
 
@@ -349,10 +287,10 @@ def examples(params: type[Params]) -> tuple[Params, ...]:
         if name not in main
         for value in values
     ]
-    found = tuple(dict.fromkeys([*on, *filter(None, others)]))
-    if not found:
+    guessed = tuple(dict.fromkeys([*on, *filter(None, others)]))
+    if not guessed:
         raise ParamError(f"No example of {params.__name__} could be guessed. Pass params=[...].")
-    return found
+    return guessed
 
 
 def _built(params: type[Params], values: dict[str, Any]) -> Params | None:
@@ -406,12 +344,10 @@ class ToyVocabulary:
 
     @property
     def vocab_size(self) -> int:
-        """Number of ids."""
         return len(self._token_bytes)
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """Ids of special tokens."""
         return frozenset(range(len(_SPECIAL)))
 
     @property

@@ -36,7 +36,7 @@ def compare(chains, logits, drafts=()):
     plan = choose._plans.of(rows)
     assert not plan.head or any("slope" in chain for chain in chains)
     if plan.edits and not plan.head:
-        found = patched(logits, patch_logits(logits, *plan.edits.given(rows)))
+        found = patched(logits, patch_logits(logits, *plan.edits.inputs(rows)))
         same = pipeline.run(plan.before, logits, rows)
         sound = same.amax(1) < torch.inf  # of failed rows only the fault counts
         assert torch.equal(found[sound], same[sound])

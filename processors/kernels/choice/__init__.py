@@ -6,8 +6,6 @@ from __future__ import annotations
 
 from enum import IntEnum
 
-__all__ = ["NUM_EDITS", "Edit", "Listed", "Turn"]
-
 
 class Edit(IntEnum):
     """Columns of edits [R, E] float64. A penalty of 0 is off; scopes are those of PenaltyParams by index."""

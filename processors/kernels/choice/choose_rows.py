@@ -87,7 +87,7 @@ def _set_bounds(facts: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) 
     top = torch.where(temperature > 0, 0, peak)
     tops = cooled(facts[:, Fact.TOP], peak, temperature)
     mass = ((tops - top).exp() * facts[:, Fact.SUM]).sum(1, keepdim=True)
-    min_p, k, p = (controls[:, one, None] for one in (Control.MIN_P, Control.TOP_K, Control.TOP_P))
+    min_p, k, p = (controls[:, field, None] for field in (Control.MIN_P, Control.TOP_K, Control.TOP_P))
     is_k_first = (k > 0) & (controls[:, Control.IS_K_LATE, None] == 0)
     is_min_first = (min_p > 0) & (controls[:, Control.IS_MIN_LATE, None] == 0)
     is_mass_listed = is_k_first & (p < 1)
@@ -101,9 +101,9 @@ def _set_bounds(facts: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) 
     kth = value_of(kth.maximum(key_of(torch.full_like(top, -torch.inf))))
     from_k = torch.where((k > 0) & (k <= tops.shape[1]), kth, -torch.inf)
     # All logits below from_p together have less than 1 - p of the mass, so top-p drops them.
-    known = torch.where(is_k_first | is_min_first, 1, mass.double() * 0.999)
+    kept_mass = torch.where(is_k_first | is_min_first, 1, mass.double() * 0.999)
     count = marks[:, Mark.COUNT, None].clamp(min=1)
-    from_p = (top.double() + ((1 - p) * 0.5 * known / count).log()).float()
+    from_p = (top.double() + ((1 - p) * 0.5 * kept_mass / count).log()).float()
     from_p = torch.where((p < 1) & ~is_mass_listed, from_p, -torch.inf)
     begin = torch.maximum(from_min_p, torch.maximum(from_k, from_p))
     marks[:, Mark.FROM] = first_order(begin)[:, 0]
@@ -146,8 +146,8 @@ def find_window_torch(
     is_open = tokens == OPEN
     bins = lists[:, 1].view(len(lists), 2, NUM_BINS)
     _fill(logits, controls, levels, marks, bins, is_open)
-    found = _window(bins, controls, levels, marks)
-    for mark, values in found.items():
+    window = _window(bins, controls, levels, marks)
+    for mark, values in window.items():
         marks[:, mark] = torch.where(is_open, values[:, 0], marks[:, mark])
 
 
@@ -160,9 +160,9 @@ def _fill(
     orders = order(values, torch.arange(logits.shape[1], device=logits.device))
     is_candidate = is_open[:, None] & (values > -torch.inf) & (orders >= marks[:, Mark.FROM, None])
     weighs = is_candidate & ((controls[:, Control.TOP_P] < 1) & ~is_mass_listed(controls))[:, None]
-    place = bin_of(values, levels, temperature)
-    bins[:, 0].scatter_add_(1, place, is_candidate.long())
-    bins[:, 1].scatter_add_(1, place, torch.where(weighs, masses(values, levels, temperature), 0))
+    bin_ = bin_of(values, levels, temperature)
+    bins[:, 0].scatter_add_(1, bin_, is_candidate.long())
+    bins[:, 1].scatter_add_(1, bin_, torch.where(weighs, masses(values, levels, temperature), 0))
 
 
 def _window(bins: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> dict[Mark, Tensor]:
@@ -194,9 +194,9 @@ def _window(bins: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -> di
     }
 
 
-def _first(found: Tensor) -> Tensor:
+def _first(flags: Tensor) -> Tensor:
     """Return the index [R, 1] of the first True of each row; the last index if there is none."""
-    return torch.where(found.any(1), found.int().argmax(1), found.shape[1] - 1)[:, None]
+    return torch.where(flags.any(1), flags.int().argmax(1), flags.shape[1] - 1)[:, None]
 
 
 find_window = operation(
@@ -217,15 +217,17 @@ def cut_torch(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor) -
     orders = orders_of(logits, controls, levels).sort(1, descending=True).values
     temperature = heat(controls, Control.HEAT_CUT)
     finite = (logits > -torch.inf).sum(1, keepdim=True)
-    place = torch.arange(logits.shape[1], device=logits.device)
-    weights = torch.where(place < finite, masses(value_of(orders >> 32), levels, temperature), 0)
-    min_p, k, p = (controls[:, one, None] for one in (Control.MIN_P, Control.TOP_K, Control.TOP_P))
+    rank = torch.arange(logits.shape[1], device=logits.device)
+    weights = torch.where(rank < finite, masses(value_of(orders >> 32), levels, temperature), 0)
+    min_p, k, p = (controls[:, field, None] for field in (Control.MIN_P, Control.TOP_K, Control.TOP_P))
     above = torch.where(min_p > 0, (orders >= marks[:, Mark.MIN_P_LEAST, None]).sum(1, keepdim=True), finite)
     last = orders.gather(1, (k.long() - 1).clamp(0, logits.shape[1] - 1))
     tied = ((orders >> 32) >= (last >> 32)).sum(1, keepdim=True).minimum(finite)
-    most = torch.where(controls[:, Control.KEEP_TIES, None] > 0, tied.maximum(k.long()), k.long())
-    first = torch.where(k > 0, most.minimum(finite), finite)
-    is_min_late, is_k_late = (controls[:, one, None] > 0 for one in (Control.IS_MIN_LATE, Control.IS_K_LATE))
+    most_k = torch.where(controls[:, Control.KEEP_TIES, None] > 0, tied.maximum(k.long()), k.long())
+    first = torch.where(k > 0, most_k.minimum(finite), finite)
+    is_min_late, is_k_late = (
+        controls[:, field, None] > 0 for field in (Control.IS_MIN_LATE, Control.IS_K_LATE)
+    )
     early = torch.where(is_min_late, finite, above).minimum(torch.where(is_k_late, finite, first))
     sums = weights.cumsum(1)
     below = (sums < goal_of(sums.gather(1, (early - 1).clamp(min=0)), controls)).sum(1, keepdim=True)
@@ -267,9 +269,9 @@ def draw_listed_torch(
     marks[:, Mark.COLLECTED] = torch.where(
         is_decided, count, torch.where(is_open, 0, marks[:, Mark.COLLECTED])
     )
-    row, found = (is_here & is_decided[:, None]).nonzero(as_tuple=True)
-    place = torch.arange(len(row), device=row.device) - (marks[:, Mark.COLLECTED].cumsum(0) - count)[row]
-    lists[row, 0, place] = orders_of(logits, controls, levels)[row, found]
+    row, ids = (is_here & is_decided[:, None]).nonzero(as_tuple=True)
+    column = torch.arange(len(row), device=row.device) - (marks[:, Mark.COLLECTED].cumsum(0) - count)[row]
+    lists[row, 0, column] = orders_of(logits, controls, levels)[row, ids]
     lists[:, 1] = torch.where((is_open & ~is_decided)[:, None], 0, lists[:, 1])  # histogram bins
     least, left = cut_torch(logits, controls, levels, marks)
     is_new = is_decided & is_cut
@@ -297,8 +299,8 @@ def _candidates(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor,
     if not is_window:
         is_listed = (marks[:, Mark.IS_CUT] > 0) | (marks[:, Mark.COUNT] <= PLAIN_LIMIT)
         return is_here & is_listed[:, None]
-    place = bin_of(value_of(orders >> 32), levels, heat(controls, Control.HEAT_CUT))
-    is_here &= (place >= marks[:, Mark.FIRST_BIN, None]) & (place <= marks[:, Mark.LAST_BIN, None])
+    bin_ = bin_of(value_of(orders >> 32), levels, heat(controls, Control.HEAT_CUT))
+    is_here &= (bin_ >= marks[:, Mark.FIRST_BIN, None]) & (bin_ <= marks[:, Mark.LAST_BIN, None])
     return is_here & (marks[:, Mark.IN_BINS, None] <= CAPACITY)
 
 
@@ -359,11 +361,11 @@ def invert_ids_torch(
     logits = patched(logits, patches)
     is_mine = (controls[:, Control.INVERSE] > 0) & (marks[:, Mark.FAULT] == 0)
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
-    block, rest = invert(weights.double(), uniform(keys, torch.zeros_like(keys)))
+    block, within = invert(weights.double(), uniform(keys, torch.zeros_like(keys)))
     inside = _left(logits, controls, levels, marks).double()[
         torch.arange(len(logits), device=logits.device), block[:, 0]
     ]
-    choice, _ = invert((inside - inside.amax(1, keepdim=True)).exp(), rest)
+    choice, _ = invert((inside - inside.amax(1, keepdim=True)).exp(), within)
     tokens.copy_(torch.where(is_mine, (block * BLOCK + choice)[:, 0], tokens))
 
 

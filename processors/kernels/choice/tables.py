@@ -186,9 +186,9 @@ def masses(values: Tensor, levels: Tensor, temperature: Tensor) -> Tensor:
     for term in reversed(SERIES[:3]):
         series = term - (t * series >> 32)
     power = powers(values.device)[exponent >> _LEFT & (2**POWERS - 1)]
-    found = power - ((power >> 32) * (t * series >> 32) >> TO_PRODUCT)
+    product_of_powers = power - ((power >> 32) * (t * series >> 32) >> TO_PRODUCT)
     unit = levels[:, Level.UNIT, None].long()
-    result: Tensor = found >> ((exponent >> FRACTION) + POWER_BITS - unit).clamp(max=63)
+    result: Tensor = product_of_powers >> ((exponent >> FRACTION) + POWER_BITS - unit).clamp(max=63)
     return result
 
 
@@ -245,23 +245,25 @@ def patch_logits_torch(
     if masks is not None:
         is_allowed &= _flags(masks, width)
     is_edited = torch.zeros_like(is_allowed)
-    found = torch.zeros(rows, num_values(width, lists, tokens, drafts), device=logits.device)
+    edited = torch.zeros(rows, num_values(width, lists, tokens, drafts), device=logits.device)
     if lists is not None:
-        named = (one for one in (tokens, lengths, prompts, slots, drafts, offsets) if one is not None)
-        history, ends, begins, own, late, more = named
-        for row, slot in enumerate(own.tolist()):
+        named = (
+            tensor for tensor in (tokens, lengths, prompts, slots, drafts, offsets) if tensor is not None
+        )
+        history, ends, begins, row_slots, late, more = named
+        for row, slot in enumerate(row_slots.tolist()):
             prompt, entries = int(begins[slot]), lists[row] >= 0
             seen = torch.cat([history[slot, : int(ends[slot])], late[row, : int(more[row])]])
             added = None if values is None else values[row][entries]
             new, mine = _edited(logits[row], edits[row], lists[row][entries], added, seen, prompt)
             is_edited[row] = mine
-            found[row, : int(mine.sum())] = new[mine].float()
+            edited[row, : int(mine.sum())] = new[mine].float()
             is_allowed[row, _masked(edits[row], lists[row][entries], len(seen) - prompt)] = False
     words = _words(is_edited)
     counts = is_edited.sum(1, keepdim=True, dtype=torch.int32)
     sums = pad(is_edited, (0, -width % 32)).view(rows, -1, 32).sum(2).cumsum(1)
     before = pad(sums, (1, 0))[:, :-1].int()
-    return torch.cat([_words(is_allowed), words, before, counts, found.view(torch.int32)], 1)
+    return torch.cat([_words(is_allowed), words, before, counts, edited.view(torch.int32)], 1)
 
 
 def patched(logits: Tensor, patches: Tensor | None) -> Tensor:
@@ -273,8 +275,8 @@ def patched(logits: Tensor, patches: Tensor | None) -> Tensor:
     values = patches[:, 3 * words + 1 :].contiguous().view(torch.float32)
     new = logits.float()
     if values.shape[1]:
-        place = (is_edited.cumsum(1) - 1).clamp(0, values.shape[1] - 1)
-        new = torch.where(is_edited, values.gather(1, place), new)
+        column = (is_edited.cumsum(1) - 1).clamp(0, values.shape[1] - 1)
+        new = torch.where(is_edited, values.gather(1, column), new)
     return torch.where((new < torch.inf) & ~is_allowed, -torch.inf, new)
 
 
@@ -318,7 +320,11 @@ def _edited(
             field = (Edit.REPETITION, Edit.FREQUENCY, Edit.PRESENCE)[number]
             counts = _counts(edits[field : field + 3], seen, prompt, len(old))
             counts[ids[(bits & (1 << number)) > 0]] = 0
-            touched, changed = counts > 0, _penalised(int(turn), new, counts, float(edits[field]))
+            touched, penalty = counts > 0, float(edits[field])
+            if turn == Turn.REPETITION:
+                changed = torch.where(new > 0, new / max(penalty, 1e-300), new * penalty)
+            else:
+                changed = new - penalty * (counts.double() if turn == Turn.FREQUENCY else 1)
         else:
             continue
         is_edited |= touched
@@ -332,15 +338,9 @@ def _counts(values: Tensor, seen: Tensor, prompt: int, width: int) -> Tensor:
     penalty, scope, window = values.tolist()
     end = prompt if scope == 0 else len(seen)
     start = max(prompt if scope == 1 else 0, end - window)
-    found = seen[int(start) : end]
-    counts = found[found < width].bincount(minlength=width)
+    scoped = seen[int(start) : end]
+    counts = scoped[scoped < width].bincount(minlength=width)
     return counts if penalty else torch.zeros_like(counts)
-
-
-def _penalised(turn: int, x: Tensor, counts: Tensor, penalty: float) -> Tensor:
-    if turn == Turn.REPETITION:
-        return torch.where(x > 0, x / max(penalty, 1e-300), x * penalty)
-    return x - penalty * (counts.double() if turn == Turn.FREQUENCY else 1)
 
 
 patch_logits = operation(
