@@ -136,7 +136,7 @@ class Request:
     the chain would choose, to compute their log-probabilities (see gencli.engine.step_outputs). Stops do not
     end such an output; `max_tokens` is only passed to the stages as the limit. `prefix`: ids with which each
     output begins; the rest is drawn as if they had been drawn. `trace`: number of ids in the lists of each
-    token's explanation (processors.explain_rows); None: no explanations. `keep_logits`: with `trace`, the number
+    token's explanation (explain_rows); None: no explanations. `keep_logits`: with `trace`, the number
     of largest logits that each explanation keeps. `dola`: parameters of DoLa, for a request without guidance.
     `priority`: waiting requests with a lower value begin first. `salt`: keys and values are shared with
     requests of the same salt only. Neither changes a text. `marker`: for those who read the output: it is
