@@ -251,7 +251,7 @@ def search_notices(settings: Settings) -> Iterator[str]:
 
 
 def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
-    said, width, search = settings.name, settings["beams"], _search(settings, "beams", _DETAILS)
+    name, width, search = settings.name, settings["beams"], _search(settings, "beams", _DETAILS)
     if drawing := [*_drawing(settings, assembly)]:
         raise UsageError(
             f"With {search} the most likely text is searched and none is drawn: {_listed(drawing)} would "
@@ -260,28 +260,28 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
         )
     if settings["trace"] is not None:
         raise UsageError(
-            f"{said('trace')} and {search} do not go together: a search draws no token.", hint=_LEAVE_OUT
+            f"{name('trace')} and {search} do not go together: a search draws no token.", hint=_LEAVE_OUT
         )
     if settings["draft"] != NO_DRAFTER:
-        drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
+        drafting = _listed([name(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
             f"A draft ({drafting}) guesses at one text, with {search} there are {width} at once.",
             hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
         )
-    if companions := [said(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
+    if companions := [name(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
         raise UsageError(
             f"{_listed(companions)} and {search} do not go together: beams are not guided.", hint=_LEAVE_OUT
         )
     if settings["best_of"]:
-        raise UsageError(f"{said('best_of')} draws texts, with {search} one is searched.", hint=_LEAVE_OUT)
+        raise UsageError(f"{name('best_of')} draws texts, with {search} one is searched.", hint=_LEAVE_OUT)
     if settings["n"] > width:
         raise UsageError(
-            f"{said('n')} is {settings['n']}, but with {search} there are {width} texts at the most."
+            f"{name('n')} is {settings['n']}, but with {search} there are {width} texts at the most."
         )
     if settings.is_given("max_batch") and width > settings["max_batch"]:
         raise UsageError(
-            f"{said('max_batch')} is {settings['max_batch']}, with {search} there are {width} texts at once.",
-            hint=f"Raise {said('max_batch')} to {width}, or take fewer beams.",
+            f"{name('max_batch')} is {settings['max_batch']}, with {search} there are {width} texts at once.",
+            hint=f"Raise {name('max_batch')} to {width}, or take fewer beams.",
         )
 
 
@@ -313,7 +313,7 @@ def _is_drawing(name: str, registry: Registry) -> bool:
 
 
 def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
-    said, wanted = settings.name, settings.with_value("best_of")
+    name, wanted = settings.name, settings.with_value("best_of")
     if greedy := greedy_cause(settings, assembly):
         raise UsageError(
             f"{wanted} with {greedy} would choose among equal texts.",
@@ -321,14 +321,14 @@ def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
         )
     if settings["retries"]:
         raise UsageError(
-            f"{said('retries')} samples again, {wanted} draws all samples at once.", hint=_LEAVE_OUT
+            f"{name('retries')} samples again, {wanted} draws all samples at once.", hint=_LEAVE_OUT
         )
     if settings["n"] > settings["best_of"]:
-        raise UsageError(f"{said('n')} is {settings['n']}, more texts than {wanted} draws.")
+        raise UsageError(f"{name('n')} is {settings['n']}, more texts than {wanted} draws.")
 
 
 def _refuse_beside_contrastive(settings: Settings) -> None:
-    said, wanted = settings.name, _search(settings, "contrastive_alpha", ("contrastive_k",))
+    name, wanted = settings.name, _search(settings, "contrastive_alpha", ("contrastive_k",))
     for key, details in (("beams", _DETAILS), ("best_of", ())):
         if settings[key]:
             other = _search(settings, key, details)
@@ -343,23 +343,23 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
     is_asked = settings.is_given("sampler") and settings.rank("sampler") >= settings.rank("contrastive_alpha")
     if is_asked and settings["sampler"] != "greedy":
         raise UsageError(
-            f"With {wanted} nothing is drawn: {said('sampler')} would have no effect.", hint=_LEAVE_OUT
+            f"With {wanted} nothing is drawn: {name('sampler')} would have no effect.", hint=_LEAVE_OUT
         )
     if settings["draft"] != NO_DRAFTER:
-        drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
+        drafting = _listed([name(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
             f"A draft ({drafting}) guesses at the next tokens, but with {wanted} the model compares several "
             "for each.",
             hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
         )
     keys = [key for key in (*GUIDES, *CONTRASTS, "dola", "trace") if settings.is_given(key)]
-    if beside := [said(key) for key in keys if settings[key] is not None]:
+    if beside := [name(key) for key in keys if settings[key] is not None]:
         raise UsageError(f"{_listed(beside)}, and {wanted}, do not go together.", hint=_LEAVE_OUT)
     count = settings["contrastive_k"]
     if settings.is_given("max_batch") and count > settings["max_batch"]:
         raise UsageError(
             f"{settings.with_value('max_batch')} is too few: {count} tokens run side by side with {wanted}.",
-            hint=f"Raise {said('max_batch')} to {count}, or take fewer with `contrastive_k`.",
+            hint=f"Raise {name('max_batch')} to {count}, or take fewer with `contrastive_k`.",
         )
 
 

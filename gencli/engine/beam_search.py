@@ -412,24 +412,24 @@ class BeamSearches:
             (first, *_) = candidates.faulty or (0,)
             return [], self._pipeline.explain_failure(logits, rows, ranked.rows[first])
         former = [beam.slot for beam in search.members]
-        made = list[ChildBranch]()
+        extended = list[ChildBranch]()
         try:
-            children = search.advance(candidates, lambda beam, token: self._extend(beam, token, made))
+            children = search.advance(candidates, lambda beam, token: self._extend(beam, token, extended))
         except GencliError as error:  # a stop pattern that takes too long
             return [], error
-        if inspect is not None and search.request.logprobs is not None and made:
-            note(made, dict(zip(former, ranked.rows, strict=True)), inspect)
+        if inspect is not None and search.request.logprobs is not None and extended:
+            note(extended, dict(zip(former, ranked.rows, strict=True)), inspect)
         if search.is_over:
             return [], None
         self._branches.assign(search, former, children)
         return [(child.branch, child.taken) for child in children], None
 
-    def _extend(self, parent: Beam, token: int, made: list[ChildBranch]) -> ChildBranch:
-        """Return a copy of the beam extended by a token, and ended if the token ends it; add it to `made`."""
+    def _extend(self, parent: Beam, token: int, extended: list[ChildBranch]) -> ChildBranch:
+        """Return a copy of the beam with one more token, ended if that ends the text; add it to `extended`."""
         child = self._branches.extend(parent, token)
         beam = child.branch
         if beam.cut:
             is_open = beam.request.finish_open and beam.document == "open"
             beam.end_cut(self._pipeline.completion(parent.slot, child.taken.ids) if is_open else ())
-        made.append(child)
+        extended.append(child)
         return child

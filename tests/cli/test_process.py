@@ -19,5 +19,5 @@ def ended(process):
 
 
 def test_interrupted_stands_on_a_line_of_its_own_on_a_terminal():
-    code = "print(1, end=str(), flush=True); from gencli.cli.terminal import render; render.say_interrupted()"
+    code = "print(1, end=str(), flush=True); from gencli.cli import render; render.say_interrupted()"
     assert on_a_terminal([sys.executable, "-c", code], {"NO_COLOR": "1"}) == b"1\r\nInterrupted.\r\n"

@@ -165,9 +165,9 @@ def _prompts(arguments: Sequence[str], path: str | None, side: Side) -> tuple[st
 
 def _say(voice: Stderr, *named: tuple[str, Iterable[str]]) -> None:
     """Write the notices of the sides; common notices once, others with the side's name."""
-    texts = {name: list(dict.fromkeys(found)) for name, found in named}
-    for name, found in texts.items():
-        for text in found:
+    texts = {name: list(dict.fromkeys(sentences)) for name, sentences in named}
+    for name, sentences in texts.items():
+        for text in sentences:
             count = sum(text in other for other in texts.values())
             if count == 1 or name == next(iter(texts)):
                 voice.notice(text if count > 1 else f"{name}: {text}")
@@ -268,11 +268,11 @@ def run_sweep(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         raise UsageError(f"These are {count} texts, at most {_MOST_TEXTS} are drawn.", hint="Vary less.")
     job, settings = begin(job, settings, source, run_given, voice)
     jobs = Jobs(settings, _layer)
-    made = [jobs.job(one) for one in grid]  # faults are reported before anything is loaded
-    for text in dict.fromkeys(text for one in made for text in one.assembly.notices):
+    cell_jobs = [*map(jobs.job, grid)]  # faults are reported before anything is loaded
+    for text in dict.fromkeys(text for cell_job in cell_jobs for text in cell_job.assembly.notices):
         voice.notice(text)
     set_wait(settings["wait"], os.environ)  # before torch is imported
-    found, total = [], len(grid)
+    results, total = [], len(grid)
     with (
         Sink(settings["output"]) as sink,
         interrupts() as handler,
@@ -285,17 +285,17 @@ def run_sweep(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
             handler.on_first = engine.interrupt
 
         for cell in run_cells(
-            grid, made, source.texts, jobs, settings, voice, first=values["first"], on_engine=take
+            grid, cell_jobs, source.texts, jobs, settings, voice, first=values["first"], on_engine=take
         ):
-            found.append(cell)
-        sink.write(_shown(axes, found, source.texts, values, settings["model"], job.seed))
+            results.append(cell)
+        sink.write(_shown(axes, results, source.texts, values, settings["model"], job.seed))
     if values["png"] is not None:
-        write_png(axes, found, values["show"], values["png"])
+        write_png(axes, results, values["show"], values["png"])
     if values["html"] is not None:
         with Sink(values["html"]) as page:
-            page.write(grid_page(axes, found, " ".join(source.texts)[:_MOST_TITLE]))
-    samples = [sample for cell in found for sample in cell.samples]
-    voice.say(f"{len(found)} of {total} cells, seed {job.seed}")
+            page.write(grid_page(axes, results, " ".join(source.texts)[:_MOST_TITLE]))
+    samples = [sample for cell in results for sample in cell.samples]
+    voice.say(f"{len(results)} of {total} cells, seed {job.seed}")
     if any(sample.reason == "interrupted" for sample in samples):
         return 130
     failed = [sample.error for sample in samples if sample.error]
@@ -327,19 +327,19 @@ def _layer(values: Mapping[str, Any], registry: Registry) -> Layer:
 
 def _shown(
     axes: Sequence[Axis],
-    found: Sequence[Any],
+    results: Sequence[Any],
     prompts: Sequence[str],
     values: Mapping[str, Any],
     model: str,
     seed: int,
 ) -> str:
     if values["format"] == "csv":
-        return csv_lines(axes, found)
+        return csv_lines(axes, results)
     if values["format"] == "text":
         if values["show"]:
-            return heat_table(axes, found, values["show"])
-        return cell_table(axes, found) + cell_texts(found)
-    record = sweep_record(axes, found, prompts, {"model": model, "seed": seed, "first": values["first"]})
+            return heat_table(axes, results, values["show"])
+        return cell_table(axes, results) + cell_texts(results)
+    record = sweep_record(axes, results, prompts, {"model": model, "seed": seed, "first": values["first"]})
     if values["format"] == "jsonl":
         return "".join(record_text(cell, "jsonl") for cell in record["cells"])
     return record_text(record, values["format"])
