@@ -425,7 +425,7 @@ class BeamSearches:
         return [(child.branch, child.taken) for child in children], None
 
     def _extend(self, parent: Beam, token: int, extended: list[ChildBranch]) -> ChildBranch:
-        """Return a copy of the beam with one more token, ended if that ends the text; add it to `extended`."""
+        """Return a copy of the beam with one more token, ended if that ends it; add it to `extended`."""
         child = self._branches.extend(parent, token)
         beam = child.branch
         if beam.cut:

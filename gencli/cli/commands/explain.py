@@ -215,11 +215,7 @@ def _records(text: TracedText, records: Sequence[Record], values: Mapping[str, A
             raise UsageError(f"--at is {at}, but the text has {len(records)} tokens, from 0 on.")
         return records[at : at + 1]
     if (stage := values["decided_by"]) is not None:
-        stages = list(
-            dict.fromkeys(
-                stage_record["name"] for record in text.records for stage_record in record["stages"]
-            )
-        )
+        stages = list(dict.fromkeys(ran["name"] for record in text.records for ran in record["stages"]))
         if stage not in stages:
             raise UsageError(f"The chain of the text has no stage {stage!r}.", hint=nearest(stage, stages))
         return [record for record in records if stage in record["decided_by"]]
