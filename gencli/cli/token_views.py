@@ -248,7 +248,7 @@ def whole_text(records: Sequence[Record]) -> str:
     return "\n".join((tally.head() + text, legend("probability"), tally.table(), tally.surprising()))
 
 
-_MOST_STAGES = 1000  # limit of stages in a trace
+_MAX_STAGES = 1000  # limit of stages in a trace
 _SHOWN = 3  # surprising tokens shown
 
 
@@ -284,8 +284,8 @@ class Tally:
         self._by_stage += bool(record["decided_by"])
         self._alone += record["final"]["alive"] == 1
         self._add_stages(record)
-        if len(self._stages) > _MOST_STAGES:
-            raise GenerationError(f"The trace has more than {_MOST_STAGES:,} stages.")
+        if len(self._stages) > _MAX_STAGES:
+            raise GenerationError(f"The trace has more than {_MAX_STAGES:,} stages.")
 
     def _add_stages(self, record: Record) -> None:
         before = record["raw"]["entropy"] or 0.0

@@ -145,8 +145,8 @@ def is_chosen(key: tuple[str, int], request: str | None, sample: int | None) -> 
     return request in (None, key[0]) and sample in (None, key[1] + 1)
 
 
-_MOST_TEXTS = 100_000
-_MOST_HELD = 1 << 20  # tokens of texts that wait for an earlier one
+_MAX_TEXTS = 100_000
+_MAX_HELD = 1 << 20  # tokens of texts that wait for an earlier one
 
 
 def show_live(lines: Iterable[str], sink: Sink, request: str | None = None, sample: int | None = None) -> int:
@@ -173,8 +173,8 @@ def _follow(lines: Iterable[str], texts: _LiveTexts, request: str | None, sample
             begun.add(key)
             of_run = line.get("texts")  # number of texts of the run; older traces lack it
             total = max(of_run if isinstance(of_run, int) else 0, len(begun))
-            if len(begun) > _MOST_TEXTS:
-                raise GenerationError(f"The trace has more than {_MOST_TEXTS:,} texts.")
+            if len(begun) > _MAX_TEXTS:
+                raise GenerationError(f"The trace has more than {_MAX_TEXTS:,} texts.")
         ended += kind == "end"
         if is_chosen(key, request, sample):
             texts.has_labels = total > 1
@@ -233,9 +233,9 @@ class _LiveTexts:
             text.add(line)
             self._num_held += 1
         self._show()
-        if self._num_held > _MOST_HELD:
+        if self._num_held > _MAX_HELD:
             raise GenerationError(
-                f"More than {_MOST_HELD:,} tokens of texts wait for an earlier one.",
+                f"More than {_MAX_HELD:,} tokens of texts wait for an earlier one.",
                 hint="Choose one with --run and --sample.",
             )
 

@@ -341,7 +341,7 @@ class Scheduler:
         pairs = [(sequence, drafts.get(sequence.slot, ())) for sequence in sampled]
         feeds = [decode_feed(sequence, run) for sequence, run in pairs[: len(decoding)]]
         feeds += [span_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans]
-        sequences = (*decoding, *(sequence for sequence, _ in spans))
+        sequences = (*decoding, *(sequence for sequence, _ in spans)) if spans else tuple(decoding)
         num_scored = sum(feed.num_scored for feed in feeds[len(decoding) :]) if spans else 0
         return Step(StepPlan(tuple(feeds), num_scored), sequences, pairs, forks)
 

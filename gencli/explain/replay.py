@@ -27,7 +27,7 @@ from processors.row_view import RowView
 from processors.standalone import ChainRun
 
 _ENDED: tuple[Document, ...] = ("broken", "over")  # states of a document after which no token may follow
-_MOST_STAGES = 256  # limit of stages in a trace's chain
+_MAX_STAGES = 256  # limit of stages in a trace's chain
 _SAME = 1e-6  # difference of probabilities due to rounding
 
 
@@ -101,9 +101,9 @@ def chain_of(head: Mapping[str, Any], registry: Registry | None = None) -> tuple
     stages, draw = head.get("chain"), head.get("draw")
     if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
         raise GenerationError("The trace does not say which chain its text has.")
-    if len(stages) > _MOST_STAGES:
+    if len(stages) > _MAX_STAGES:
         raise GenerationError(
-            f"The chain of the trace has {len(stages)} stages, at most {_MOST_STAGES} are read."
+            f"The chain of the trace has {len(stages)} stages, at most {_MAX_STAGES} are read."
         )
     if draw not in get_args(Draw):
         raise GenerationError(

@@ -40,7 +40,7 @@ from processors.errors import ProcessorsError
 from processors.params import Bounds
 from processors.registry import Registry
 
-_MOST_PROMPTS = 10_000
+_MAX_PROMPTS = 10_000
 
 _OWN: tuple[Option, ...] = (
     Option(("--a",), str, "The chain that makes the text: a whole chain, as in 'temperature=0.8 | top_k=40'; "
@@ -156,8 +156,8 @@ def _prompts(arguments: Sequence[str], path: str | None, side: Side) -> tuple[st
             why = record.failure.message if record.failure else "It has no text in the column prompt."
             raise UsageError(f"{record.place}: {why}")
         prompts.append(str(text))
-        if len(prompts) > _MOST_PROMPTS:
-            raise UsageError(f"{path} has more than {_MOST_PROMPTS} prompts.", hint="Take a part of them.")
+        if len(prompts) > _MAX_PROMPTS:
+            raise UsageError(f"{path} has more than {_MAX_PROMPTS} prompts.", hint="Take a part of them.")
     if not prompts:
         raise UsageError(f"{path} has no prompt.")
     return tuple(prompts)
@@ -205,8 +205,8 @@ def _on_trace(
         return compare_on_trace(own["trace"], b, own, sink=sink, voice=voice, has_model=tokenizer is not None)
 
 
-_MOST_TEXTS = 100_000
-_MOST_TITLE = 120  # characters of a title
+_MAX_TEXTS = 100_000
+_MAX_TITLE = 120  # characters of a title
 _SWEEP_OPTIONS: tuple[Option, ...] = (
     Option(("--vary",), str, "An option and its values: temperature=0.2:1.4:0.2 (from, to, step) or "
            "min_p=0,0.05,0.1.", "Draw", many=True, metavar="KEY=VALUES"),
@@ -264,8 +264,8 @@ def run_sweep(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     job = make_job(settings)
     source = read_prompts(arguments, settings["file"], wanted_template(settings))
     voice = Stderr(is_quiet=settings["quiet"])
-    if (count := len(grid) * len(source.texts) * job.n) > _MOST_TEXTS:
-        raise UsageError(f"These are {count} texts, at most {_MOST_TEXTS} are drawn.", hint="Vary less.")
+    if (count := len(grid) * len(source.texts) * job.n) > _MAX_TEXTS:
+        raise UsageError(f"These are {count} texts, at most {_MAX_TEXTS} are drawn.", hint="Vary less.")
     job, settings = begin(job, settings, source, run_given, voice)
     jobs = Jobs(settings, _layer)
     cell_jobs = [*map(jobs.job, grid)]  # faults are reported before anything is loaded
@@ -293,7 +293,7 @@ def run_sweep(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         write_png(axes, results, values["show"], values["png"])
     if values["html"] is not None:
         with Sink(values["html"]) as page:
-            page.write(grid_page(axes, results, " ".join(source.texts)[:_MOST_TITLE]))
+            page.write(grid_page(axes, results, " ".join(source.texts)[:_MAX_TITLE]))
     samples = [sample for cell in results for sample in cell.samples]
     voice.say(f"{len(results)} of {total} cells, seed {job.seed}")
     if any(sample.reason == "interrupted" for sample in samples):
