@@ -171,8 +171,8 @@ def _unknown(word: str) -> UsageError:
     from processors.errors import did_you_mean
 
     kind = "option" if word.startswith("-") else "command"
-    known = [*COMMANDS, "--help", "--version", "--install-completion", "--show-completion"]
-    close = did_you_mean([repr(name) for name in meant_command(word, known, COMMAND_NAMES)])
+    names = [*COMMANDS, "--help", "--version", "--install-completion", "--show-completion"]
+    close = did_you_mean([repr(name) for name in meant_command(word, names, COMMAND_NAMES)])
     fallback = (
         f"A prompt needs the command run: gencli run {word!r}" if kind == "command" else "See gencli --help."
     )

@@ -5,42 +5,38 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gencli.explain.chain_comparison import ComparedPlace, Comparison, Summary, TextOf, summarize
+from gencli.explain.chain_comparison import Comparison, Summary, TextOf, summarize
 from gencli.explain.page import CompareRow, Side, compare_page
 
-_FAILED, _UNKNOWN, _INTERRUPTED = 6, 7, 130
+_FAILED, _UNKNOWN, _INTERRUPTED = 6, 7, 130  # exit codes
 
 
 class Verdict:
-    """Counts comparisons. `most`: limit of the total variation at a position; None for no limit.
+    """Counts comparisons. `limit`: largest total variation allowed at a position; None for any.
 
     A position at which B has no token exceeds every limit. A position without sufficient kept logits is
     undecided.
     """
 
-    def __init__(self, most: float | None) -> None:
-        self._most = most
-        self.texts = self.equal = self._different = self._unknown = self._failed = self._interrupted = (
-            self._over
-        ) = 0
+    def __init__(self, limit: float | None) -> None:
+        self._limit = limit
+        self.texts = self.equal = self._different = self._unknown = 0
+        self._failed = self._interrupted = self._over = 0
         self.summary = Summary()
 
-    def add(self, one: Comparison) -> None:
+    def add(self, comparison: Comparison) -> None:
         """Count a comparison."""
         self.texts += 1
-        self.equal += one.is_equal is True
-        self._unknown += one.is_equal is None
-        self._different += one.is_equal is False
-        outputs = [one.a, *([one.b] if one.b else [])]
+        self.equal += comparison.is_equal is True
+        self._unknown += comparison.is_equal is None
+        self._different += comparison.is_equal is False
+        outputs = [comparison.a, *([comparison.b] if comparison.b else [])]
         self._failed += any(output.error for output in outputs)
         self._interrupted += any(output.reason == "interrupted" for output in outputs)
-        self._over += sum(self._is_over(place) for place in one.places)
-        self.summary += summarize(one.places)
-
-    def _is_over(self, place: ComparedPlace) -> bool:
-        if self._most is None or place.unmeasured == "kept":
-            return False
-        return place.divergence is None or place.divergence.tv > self._most
+        self.summary += summarize(comparison.places)
+        if self._limit is not None:
+            measured = [place.divergence for place in comparison.places if place.unmeasured != "kept"]
+            self._over += sum(distance is None or distance.tv > self._limit for distance in measured)
 
     def faults(self, *, is_equal: bool) -> Iterator[str]:
         """Yield failed assertions; `is_equal`: the texts have to be equal."""
@@ -50,7 +46,7 @@ class Verdict:
             yield f"{self._different} of {self.texts} texts are not equal."
         if self._over:
             places = f"{self._over} of {self.summary.places} places"
-            yield f"The total variation is above {self._most:g} at {places}."
+            yield f"The total variation is above {self._limit:g} at {places}."
         if self._is_open(is_equal):
             yield "The logits are not enough to tell: keep more of them."
 
@@ -64,29 +60,24 @@ class Verdict:
 
     def _is_open(self, is_equal: bool) -> bool:
         return (is_equal and self._unknown > 0) or (
-            self._most is not None and self.summary.unmeasured["kept"] > 0
+            self._limit is not None and self.summary.unmeasured["kept"] > 0
         )
 
 
-def compared_page(one: Comparison, head: Mapping[str, Any], text_of: TextOf) -> str:
+def compared_page(comparison: Comparison, head: Mapping[str, Any], text_of: TextOf) -> str:
     """Return the page of a comparison; `head` has the chains of both sides.
 
     Only measured positions are included. `kl` is KL(A || B). Without B's own text, the second text consists
     of B's choice at each position of A's text.
     """
-    along = [place.a if place.b is None else place.b for place in one.places]
-    other = one.b.tokens if one.b else along
-    sides = [
-        Side(title, head[key]["chain"] if head[key] else "that of the trace", tokens)
-        for title, key, tokens in (("A", "a", one.a.tokens), ("B" if one.b else "B along A", "b", other))
-    ]
-    rows = [_row(place) for place in one.places if place.divergence is not None]
-    ids = {*one.a.tokens, *other, *along}
-    names = {token: text_of(token) or f"#{token}" for token in ids}
-    return compare_page(one.prompt, (sides[0], sides[1]), rows, names)
-
-
-def _row(place: ComparedPlace) -> CompareRow:
-    assert place.divergence is not None
-    decided = dict.fromkeys((*place.decided_a, *place.decided_b)) if place.is_parted else ()
-    return CompareRow(place.pos, place.divergence.tv, place.divergence.kl_ab, place.a, place.b, [*decided])
+    along = [place.a if place.b is None else place.b for place in comparison.places]
+    a, b = comparison.a.tokens, comparison.b.tokens if comparison.b else along
+    chains = [head[key]["chain"] if head[key] else "that of the trace" for key in "ab"]
+    sides = Side("A", chains[0], a), Side("B" if comparison.b else "B along A", chains[1], b)
+    rows = list[CompareRow]()
+    for place in comparison.places:
+        if (distance := place.divergence) is not None:
+            decided = dict.fromkeys((*place.decided_a, *place.decided_b)) if place.is_parted else ()
+            rows.append(CompareRow(place.pos, distance.tv, distance.kl_ab, place.a, place.b, [*decided]))
+    names = {token: text_of(token) or f"#{token}" for token in {*a, *b, *along}}
+    return compare_page(comparison.prompt, sides, rows, names)

@@ -73,7 +73,7 @@ def compare_live(
         handler.on_first = partial(_interrupt, engines)
         text_of = partial(token_text, tokenizer=first.loaded.tokenizer)
         run = compare_models if has_two else compare
-        found = ((one, text_of) for one in run(first, second, prompts))
+        comparisons = ((comparison, text_of) for comparison in run(first, second, prompts))
         head = {
             "model": settings["model"],
             **({"model_b": own["model_b"]} if has_two else {}),
@@ -81,7 +81,7 @@ def compare_live(
             "b": _side(b, str(second.job.chain), second.job.method),
             "seed": a.job.seed,
         }
-        code = _write(found, head, own, sink, voice)
+        code = _write(comparisons, head, own, sink, voice)
         for text in dict.fromkeys(text for engine in engines for text in engine.notices):
             voice.notice(text)
     return code
@@ -111,12 +111,12 @@ def _beside(first: SideRun, side: Side) -> SideRun:
 
 def _refuse_vocabularies(first: SideRun, second: SideRun, name: str, other: str) -> None:
     """Raise ModelError for models with different vocabularies."""
-    one, two = first.loaded.tokenizer, second.loaded.tokenizer
-    found = first_difference(one, two)
-    if found is not None or one.vocab_size != two.vocab_size:
-        why = f"they have {one.vocab_size} and {two.vocab_size} tokens"
-        if found is not None:
-            why = f"token {found[0]} is {found[1]!r} and {found[2]!r}"
+    tokenizer_a, tokenizer_b = first.loaded.tokenizer, second.loaded.tokenizer
+    difference = first_difference(tokenizer_a, tokenizer_b)
+    if difference is not None or tokenizer_a.vocab_size != tokenizer_b.vocab_size:
+        why = f"they have {tokenizer_a.vocab_size} and {tokenizer_b.vocab_size} tokens"
+        if difference is not None:
+            why = f"token {difference[0]} is {difference[1]!r} and {difference[2]!r}"
         raise ModelError(
             f"{name} and {other} have other vocabularies: {why}.", hint="Take models of one family."
         )
@@ -141,14 +141,16 @@ def compare_on_trace(
 
     def found() -> Iterator[_Found]:
         for text in open_trace(path):
-            known: TextOf = partial(token_text, tokenizer=tokenizer) if tokenizer else known_texts(text).get
+            name_of: TextOf = partial(token_text, tokenizer=tokenizer) if tokenizer else known_texts(text).get
             try:
-                one = compare_trace(text, other, tokenizer)
+                comparison = compare_trace(text, other, tokenizer)
             except ProcessorsError as error:
                 hint = "" if tokenizer else "If it works on texts, `model` names a tokenizer."
                 raise UsageError(f"B: {error}", hint=with_flags(hint)) from None
-            yield one, known
-            unnamed.update(place.b for place in one.places if place.b is not None and not known(place.b))
+            yield comparison, name_of
+            unnamed.update(
+                place.b for place in comparison.places if place.b is not None and not name_of(place.b)
+            )
 
     unnamed = set[int]()
     draw = other.draw or "as the trace"
@@ -164,25 +166,25 @@ def _side(side: Side, chain: str, draw: str) -> dict[str, str]:
 
 
 def _write(
-    found: Iterable[_Found], head: Mapping[str, Any], own: Mapping[str, Any], sink: Sink, voice: Stderr
+    comparisons: Iterable[_Found], head: Mapping[str, Any], own: Mapping[str, Any], sink: Sink, voice: Stderr
 ) -> int:
     """Write each comparison when it is complete, and the totals; return the exit code."""
     page = None if own["html"] is None else Sink(own["html"])  # opened before any computation
     form, records, verdict = own["format"], list[dict[str, Any]](), Verdict(own["max_tv"])
-    for one, text_of in found:
-        record = comparison_record(one, text_of)
+    for comparison, text_of in comparisons:
+        record = comparison_record(comparison, text_of)
         if form == "text":
             sink.write(("" if verdict.texts else head_text(head)) + "\n" + comparison_text(record))
         elif form == "jsonl":
             sink.write(record_text({"kind": "text", **record}, form))
         else:
             records.append(record)
-        verdict.add(one)
+        verdict.add(comparison)
         if page is not None and verdict.texts > 1:
             raise UsageError("--html shows one text, and the trace has several.")
         if page is not None:
             with page:
-                page.write(compared_page(one, head, text_of))
+                page.write(compared_page(comparison, head, text_of))
     if not verdict.texts:
         raise UsageError("The trace has no text.")
     sums = {**head, "texts": verdict.texts, "equal": verdict.equal, **summary_record(verdict.summary)}
@@ -317,9 +319,9 @@ def _first_tokens(
             kept = views[place].kept
             assert kept is not None
             kept = replace(kept, seed=derive(derive(job.seed, place), 0))
-            told = Admission(all_ids[place], job.stops.ids, job.limits.max_tokens)
+            admission = Admission(all_ids[place], job.stops.ids, job.limits.max_tokens)
             chain, registry = job.assembly.chain, job.registry
-            replay = Replay(chain, env, kept, draw=job.draw, request=told, registry=registry)
+            replay = Replay(chain, env, kept, draw=job.draw, request=admission, registry=registry)
             token = replay.look(kept).token
             meter = TextMeter(place, 0, [token])
             meter.see(replay.explain(kept, token))
@@ -331,23 +333,23 @@ def _first_tokens(
 def preview(batch: Batch, sink: Sink) -> int:
     """Write the preview to stdout; return the exit code, 7 if some rows cannot run."""
     batch.survey()  # raises for duplicate ids
-    found = Preview()
-    for row, fault in look(batch, found):
+    totals = Preview()
+    for row, fault in look(batch, totals):
         sink.write(f"fault: {row.record.place} (row {row.record.index}): {with_flags(fault)}\n")
-    for shown in found.shown:
+    for shown in totals.shown:
         head = f"{shown.row.id} ({shown.row.record.place}, {shown.tokens} tokens)"
         sink.write(f"==> {head} <==\n{shown.text}\n\n")
-    sink.write(table(_lines(found, need_of(batch, found), batch)))
-    return 7 if found.faults else 0
+    sink.write(table(_lines(totals, need_of(batch, totals), batch)))
+    return 7 if totals.faults else 0
 
 
-def _lines(found: Preview, need: Need | None, batch: Batch) -> Iterator[tuple[str, str]]:
-    yield "rows", f"{found.num_rows:,}, {found.faults:,} of them faulty"
-    good = found.num_rows - found.faults
-    mean = found.prompt_tokens / good if good else 0.0
-    yield "prompts", f"{found.prompt_tokens:,} tokens, {mean:.1f} on average, {found.shortest} at least"
-    yield "outputs", f"{found.samples:,} texts of {found.output_tokens:,} tokens at most"
-    yield "longest", f"{found.longest:,} tokens, prompt and output"
+def _lines(totals: Preview, need: Need | None, batch: Batch) -> Iterator[tuple[str, str]]:
+    yield "rows", f"{totals.num_rows:,}, {totals.faults:,} of them faulty"
+    good = totals.num_rows - totals.faults
+    mean = totals.prompt_tokens / good if good else 0.0
+    yield "prompts", f"{totals.prompt_tokens:,} tokens, {mean:.1f} on average, {totals.shortest} at least"
+    yield "outputs", f"{totals.samples:,} texts of {totals.output_tokens:,} tokens at most"
+    yield "longest", f"{totals.longest:,} tokens, prompt and output"
     yield "output", f"{batch.output.path or 'stdout'}, {batch.output.format.name}"
     if need is None:
         return

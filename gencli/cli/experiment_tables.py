@@ -14,6 +14,7 @@ from gencli.cli.token_views import probability, quoted
 from gencli.config.option_names import with_flags
 from gencli.errors import UsageError
 from gencli.explain.text_sets import MEASURES, Axis, mean_of
+from gencli.explain.trace_file import text_label
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -26,14 +27,24 @@ _UNITS = {"entropy": "nats", "surprise": "bits", "logprob": "nats"}
 
 def means(cell: CellResult) -> dict[str, float | None]:
     """Return the mean of each measure over the cell's texts."""
-    return {name: mean_of(one.measures[name] for one in cell.samples if not one.error) for name in MEASURES}
+    samples = [sample for sample in cell.samples if not sample.error]
+    return {name: mean_of(sample.measures[name] for sample in samples) for name in MEASURES}
 
 
 def cell_table(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
     """Return a line for each cell, with the means of all measures that any cell has."""
-    found = [means(cell) for cell in cells]
-    names = [name for name in MEASURES if any(one[name] is not None for one in found)]
-    return table(_cell_lines(axes, cells, found, names))
+    by_cell, names = _means_and_names(cells)
+    rows = [(*(axis.key for axis in axes), *names, "failed")]
+    for cell, values in zip(cells, by_cell, strict=True):
+        failed = sum(bool(sample.error) for sample in cell.samples)
+        rows.append((*cell.values.values(), *(_number(values[name]) for name in names), str(failed or "")))
+    return table(rows)
+
+
+def _means_and_names(cells: Sequence[CellResult]) -> tuple[list[dict[str, float | None]], list[str]]:
+    """Return the means of each cell, and the names of the measures that any cell has."""
+    by_cell = [means(cell) for cell in cells]
+    return by_cell, [name for name in MEASURES if any(values[name] is not None for values in by_cell)]
 
 
 def cell_texts(cells: Sequence[CellResult]) -> str:
@@ -41,24 +52,12 @@ def cell_texts(cells: Sequence[CellResult]) -> str:
     from gencli.cli.result_writers import block_label
 
     parts = []
-    for place, cell in enumerate(cells, 1):
+    for number, cell in enumerate(cells, 1):
         values = " ".join(f"{key}={value}" for key, value in cell.values.items())
-        for index, one in enumerate(cell.samples, 1):
-            number = f"{place}.{index}" if len(cell.samples) > 1 else f"{place}"
-            parts.append(f"\n{block_label(number, values)}\n{one.error or one.text}\n")
+        for index, sample in enumerate(cell.samples):
+            label = text_label((str(number), index), len(cell.samples))
+            parts.append(f"\n{block_label(label, values)}\n{sample.error or sample.text}\n")
     return "".join(parts)
-
-
-def _cell_lines(
-    axes: Sequence[Axis],
-    cells: Sequence[CellResult],
-    found: Sequence[Mapping[str, float | None]],
-    names: Sequence[str],
-) -> Iterator[tuple[str, ...]]:
-    yield *(axis.key for axis in axes), *names, "failed"
-    for cell, one in zip(cells, found, strict=True):
-        failed = sum(bool(sample.error) for sample in cell.samples)
-        yield *cell.values.values(), *(_number(one[name]) for name in names), str(failed or "")
 
 
 def _number(value: float | None) -> str:
@@ -69,21 +68,22 @@ def heat_table(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str) 
     """Return one measure as a grid, the last axis in columns; darker shades mean larger values."""
     *outer, last = axes
     values = [means(cell)[measure] for cell in cells]
-    known = [value for value in values if value is not None]
-    least, most = min(known, default=0.0), max(known, default=0.0)
+    numbers = [value for value in values if value is not None]
+    least, largest = min(numbers, default=0.0), max(numbers, default=0.0)
     width = len(last.values)
-    rows = [[" ".join(axis.key for axis in outer) or measure, *(f"{last.key} {one}" for one in last.values)]]
+    heads = [f"{last.key} {value}" for value in last.values]
+    rows = [[" ".join(axis.key for axis in outer) or measure, *heads]]
     for start in range(0, len(cells), width):
         before = list(cells[start].values.values())[:-1]
-        shown = (_shaded(value, least, most) for value in values[start : start + width])
+        shown = (_shaded(value, least, largest) for value in values[start : start + width])
         rows.append([" ".join(before) or "", *shown, *[""] * (width - len(values[start : start + width]))])
     return f"{measure}: {MEASURES[measure]}\n" + table(rows)
 
 
-def _shaded(value: float | None, least: float, most: float) -> str:
+def _shaded(value: float | None, least: float, largest: float) -> str:
     if value is None:
         return "-"
-    share = (value - least) / (most - least) if most > least else 0.0
+    share = (value - least) / (largest - least) if largest > least else 0.0
     return f"{value:<8.4g}{_SHADES[round(share * (len(_SHADES) - 1))] * 3}".rstrip()
 
 
@@ -93,10 +93,9 @@ def csv_lines(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
     rows = csv.writer(written, lineterminator="\n")
     rows.writerow([*(axis.key for axis in axes), "prompt", "sample", "reason", *MEASURES, "text", "error"])
     for cell in cells:
-        for one in cell.samples:
-            measured = (one.measures[name] for name in MEASURES)
-            place = one.prompt, one.sample, one.reason
-            rows.writerow([*cell.values.values(), *place, *measured, one.text, one.error])
+        for s in cell.samples:
+            measures = (s.measures[name] for name in MEASURES)
+            rows.writerow([*cell.values.values(), s.prompt, s.sample, s.reason, *measures, s.text, s.error])
     return written.getvalue()
 
 
@@ -115,10 +114,10 @@ def sweep_record(
                 "means": means(cell),
                 "texts": [
                     {
-                        "prompt": one.prompt, "sample": one.sample, "reason": one.reason, "text": one.text,
-                        "error": one.error, **one.measures,
+                        "prompt": s.prompt, "sample": s.sample, "reason": s.reason, "text": s.text,
+                        "error": s.error, **s.measures,
                     }
-                    for one in cell.samples
+                    for s in cell.samples
                 ],
             }
             for cell in cells
@@ -131,16 +130,15 @@ def grid_page(axes: Sequence[Axis], cells: Sequence[CellResult], title: str) -> 
     from gencli.explain.page import Axis as Line
     from gencli.explain.page import Cell, Measure, sweep_page
 
-    found = [means(cell) for cell in cells]
-    names = [name for name in MEASURES if any(one[name] is not None for one in found)]
-    places = [{value: at for at, value in enumerate(axis.values)} for axis in axes]
+    by_cell, names = _means_and_names(cells)
+    indices = [{value: at for at, value in enumerate(axis.values)} for axis in axes]
     shown = [
         Cell(
-            at=[place[value] for place, value in zip(places, cell.values.values(), strict=True)],
-            measures=[one[name] for name in names],
+            at=[index[value] for index, value in zip(indices, cell.values.values(), strict=True)],
+            measures=[values[name] for name in names],
             text="\n\n".join(sample.error or sample.text for sample in cell.samples),
         )
-        for cell, one in zip(cells, found, strict=True)
+        for cell, values in zip(cells, by_cell, strict=True)
     ]
     lines = [Line(axis.key, axis.values) for axis in axes]
     return sweep_page(title, lines, [Measure(name, _UNITS.get(name, "")) for name in names], shown)
@@ -183,8 +181,8 @@ def write_png(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str, f
         pyplot.close(figure)
 
 
-_MOST = 20  # positions in a table
-_LONGEST = 200  # characters of a chain
+_MAX_POSITIONS = 20  # in a table
+_MAX_CHAIN = 200  # characters
 _WHY = {
     "kept": "whose logits do not decide it: too few are kept, or they are not those of A's text",
     "empty": "where B leaves no token",
@@ -201,7 +199,7 @@ def head_text(head: Mapping[str, Any]) -> str:
 
 def _chain(text: str) -> str:
     shown = escape_controls(text).replace("\n", "\\n") or "no stages"
-    return shown if len(shown) <= _LONGEST else f"{shown[: _LONGEST - 3]}..."
+    return shown if len(shown) <= _MAX_CHAIN else f"{shown[: _MAX_CHAIN - 3]}..."
 
 
 def comparison_text(record: Mapping[str, Any]) -> str:
@@ -209,8 +207,8 @@ def comparison_text(record: Mapping[str, Any]) -> str:
     parts = [f"== {escape_controls(record['id'])}: {quoted(record['prompt'])}\n", *_texts(record)]
     parted = [place for place in record["places"] if place["parted"]]
     if parted:
-        parts.append("\n" + table([_HEAD, *map(_row, parted[:_MOST])]))
-    if more := parted[_MOST:]:
+        parts.append("\n" + table([_HEAD, *map(_row, parted[:_MAX_POSITIONS])]))
+    if more := parted[_MAX_POSITIONS:]:
         parts.append(f"... and {len(more)} more; --format jsonl has all.\n")
     return "".join(parts) + "\n" + summary_text(record["summary"])
 
@@ -224,12 +222,11 @@ def _texts(record: Mapping[str, Any]) -> Iterator[str]:
     shared = "".join(text or "" for _, text in a["tokens"][:length])
     if not (a["text"].startswith(shared) and b["text"].startswith(shared)):
         pairs = zip(a["text"], b["text"], strict=False)  # a stop may have truncated one of them
-        shared = "".join(one for one, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        shared = "".join(char for char, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     yield _lines("both", shared)
     for name, side in (("A", a), ("B", b)):
-        yield _lines(
-            name, side["text"][len(shared) :], with_flags(side["error"] or "") or side["finish_reason"]
-        )
+        end = with_flags(side["error"] or "") or side["finish_reason"]
+        yield _lines(name, side["text"][len(shared) :], end)
     if at is not None:
         yield f"They part at token {at}: {_at(a, at)} in A, {_at(b, at)} in B.\n"
 

@@ -163,11 +163,8 @@ def pull(names: Sequence[str], values: Mapping[str, Any]) -> Output:
         folder = fetch_with_progress(
             name, Stderr(is_quiet=False), with_code=values["trust_remote_code"], is_asked=True
         )
-    if name.gguf:
-        file = find_gguf(name)
-        return {"name": str(name), "folder": str(file), "revision": folder.name}, f"{file}\n"
-    record = {"name": str(name), "folder": str(folder), "revision": folder.name}
-    return record, f"{folder}\n"
+    path = find_gguf(name) if name.gguf else folder
+    return {"name": str(name), "folder": str(path), "revision": folder.name}, f"{path}\n"
 
 
 def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
@@ -196,10 +193,8 @@ def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
             if not answer:
                 raise UsageError(f"{name} is not removed.")
         removal.execute()
-    return {
-        "name": str(name),
-        "freed_bytes": removal.freed,
-    }, f"Removed {name}: {size(removal.freed)} freed.\n"
+    record = {"name": str(name), "freed_bytes": removal.freed}
+    return record, f"Removed {name}: {size(removal.freed)} freed.\n"
 
 
 def alias(names: Sequence[str], values: Mapping[str, Any]) -> Output:
@@ -225,19 +220,20 @@ def alias(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     raise UsageError("models alias takes a name and what it stands for; --remove takes a name alone.")
 
 
-def partial_line(found: Cached) -> str:
+def partial_line(model: Cached) -> str:
     """Return a line about a partial download: its missing files, or its size so far."""
-    if found.folder is None:
-        state = f"{size(disk_bytes(found.place))} so far"
+    count = len(model.missing)
+    if model.folder is None:
+        state = f"{size(disk_bytes(model.place))} so far"
     else:
-        state = f"lacks {_some(found.missing)}"
-    return f"{found.name}: partial, {state}; gencli models pull {found.name} goes on\n"
+        state = "lacks " + (f"{count} files, such as " if count != 1 else "") + model.missing[0]
+    return f"{model.name}: partial, {state}; gencli models pull {model.name} goes on\n"
 
 
-def partial_json(found: Cached) -> dict[str, Any]:
+def partial_json(model: Cached) -> dict[str, Any]:
     """Return a partial download as JSON values."""
-    head = {"name": found.name, "source": "hub", "partial": True, "missing": list(found.missing)}
-    return {**head, "unfinished_bytes": found.unfinished, "disk_bytes": disk_bytes(found.place)}
+    head = {"name": model.name, "source": "hub", "partial": True, "missing": list(model.missing)}
+    return {**head, "unfinished_bytes": model.unfinished, "disk_bytes": disk_bytes(model.place)}
 
 
 def cache_line(count: int) -> str:
@@ -247,10 +243,6 @@ def cache_line(count: int) -> str:
         return f"The hub's cache is {cache}; it is empty.\n"
     used, free = disk_bytes(cache), shutil.disk_usage(cache).free
     return f"The hub's cache is {cache}: {count} models, {size(used)}, {size(free)} free.\n"
-
-
-def _some(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{len(names)} files, such as {names[0]}"
 
 
 def _hub_name(names: Sequence[str], word: str) -> HubName:

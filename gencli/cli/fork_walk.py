@@ -116,9 +116,9 @@ class _Weaver:
         cut = Cut(loom.node, loom.place)
         growth = self.grower.grow(loom.tree, cut, count, seed=self.values["seed"], on_event=on_event)
         self.file.add(growth.nodes)
-        failed = "; ".join(dict.fromkeys(one.message for one in growth.results.failures))
-        said = f"{len(growth.nodes)} new at {loom.place}."
-        return replace(loom.grown(growth.nodes), message=f"{said} {failed}".strip())
+        failed = "; ".join(dict.fromkeys(failure.message for failure in growth.results.failures))
+        message = f"{len(growth.nodes)} new at {loom.place}. {failed}".strip()
+        return replace(loom.grown(growth.nodes), message=message)
 
     def _export(self, text: str) -> str:
         if (name := self.values["output"]) is None:

@@ -138,14 +138,13 @@ def _traced(path: Path) -> list[TracedText] | None:
 
 def _chosen(texts: list[TracedText], values: Mapping[str, Any]) -> TracedText:
     """Return the text selected by the options. Raises UsageError if there is none, or several."""
-    found = matching(texts, values)
-    if len(found) == 1:
-        return found[0]
-    known = ", ".join(
-        f"--run {run} --sample {sample + 1}" for run, sample in (text.key for text in texts[:5])
-    )
-    count = "several texts" if found else "no such text"
-    raise UsageError(f"The trace has {count}.", hint=f"Choose one: {known}." if known else "It is empty.")
+    matches = matching(texts, values)
+    if len(matches) == 1:
+        return matches[0]
+    keys = [text.key for text in texts[:5]]
+    options = ", ".join(f"--run {run} --sample {sample + 1}" for run, sample in keys)
+    count = "several texts" if matches else "no such text"
+    raise UsageError(f"The trace has {count}.", hint=f"Choose one: {options}." if keys else "It is empty.")
 
 
 @contextmanager

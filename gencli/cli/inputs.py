@@ -67,8 +67,8 @@ def read_prompts(
         return Prompts(_with_piped(arguments, paths, template))
     if not arguments and not paths and not (_PROMPT_WORD in template.names and _is_readable()):
         return _beside_stdin((_render(template, {}),))
-    found = _read_plain(arguments, paths)
-    return replace(found, texts=tuple(_render(template, {_PROMPT_WORD: text}) for text in found.texts))
+    prompts = _read_plain(arguments, paths)
+    return replace(prompts, texts=tuple(_render(template, {_PROMPT_WORD: text}) for text in prompts.texts))
 
 
 def _with_piped(arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate) -> tuple[str, ...]:
@@ -94,10 +94,10 @@ def _render(template: PromptTemplate, columns: Mapping[str, str]) -> str:
         if fault.missing == _PROMPT_WORD:
             raise UsageError("There is no prompt, and the template uses one.", hint=_EXAMPLE) from None
         if fault.missing:
-            known = ", ".join(sorted({_PROMPT_WORD, _PIPED, *template.names} - {fault.missing}))
+            others = ", ".join(sorted({_PROMPT_WORD, _PIPED, *template.names} - {fault.missing}))
             raise UsageError(
                 f"The template uses the variable {fault.missing!r}, which has no value.",
-                hint=f"Give it one with --var {fault.missing}=TEXT. Variables are also: {known}.",
+                hint=f"Give it one with --var {fault.missing}=TEXT. Variables are also: {others}.",
             ) from None
         raise UsageError(fault.message) from None
 
@@ -122,7 +122,6 @@ def _refuse_duplicates(arguments: Sequence[str], paths: Sequence[str]) -> None:
 
 
 def _with_stdin(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the arguments with `-` and `{stdin}` replaced by stdin's text."""
     if "-" not in arguments and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError(
             f"The prompt holds {STDIN}, but nothing is piped in.",

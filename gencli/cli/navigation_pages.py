@@ -32,10 +32,14 @@ def draw(walk: Walk, width: int, height: int) -> list[Line]:
     room = height - len(head) - len(foot)
     strip = _strip(walk, width, max(1, min(6, room // 4)))
     rows = _stages(walk, max(3, room - len(strip) - 9))
-    panel = _help() if walk.panel == "help" else [*rows, *_panel(walk)]
+    if walk.panel == "help":
+        panel: list[Line] = [[("", f"  {key:<9} {text}")] for key, (text, _) in KEYS.items()]
+    else:
+        lines = _alternatives(walk) if walk.panel == "alternatives" else _distribution(walk)
+        panel = [*rows, [("", decision(walk.record).rstrip("\n"))], *([line] for line in lines)]
     body = [*strip, [("dim", legend(walk.scale, "color"))], *panel]
-    lines = [*head, *body[: max(0, room)], *foot]
-    return [_cut(line, width) for line in lines[-height:]]
+    page = [*head, *body[: max(0, room)], *foot]
+    return [_cut(line, width) for line in page[-height:]]
 
 
 def bar(p: float | None) -> str:
@@ -91,21 +95,8 @@ def _stages(walk: Walk, room: int) -> list[Line]:
     head, *rows = table(cells).splitlines()
     first = max(0, min(walk.stage - (room - 1) // 2, len(rows) - room + 1))
     shown = enumerate(rows[first : first + room - 1], first)
-    return [[("head", "  " + head)], *([_row(walk, number, row)] for number, row in shown)]
-
-
-def _row(walk: Walk, number: int, row: str) -> tuple[str, str]:
-    return ("row", f"> {row}") if number == walk.stage else ("", f"  {row}")
-
-
-def _help() -> list[Line]:
-    return [[("", f"  {key:<9} {text}")] for key, (text, _) in KEYS.items()]
-
-
-def _panel(walk: Walk) -> list[Line]:
-    lines = [("", decision(walk.record).rstrip("\n"))]
-    lines += _alternatives(walk) if walk.panel == "alternatives" else _distribution(walk)
-    return [[line] for line in lines]
+    lines = [("row", f"> {row}") if number == walk.stage else ("", f"  {row}") for number, row in shown]
+    return [[("head", "  " + head)], *([line] for line in lines)]
 
 
 def _place(walk: Walk) -> tuple[str, Mapping[str, Any]]:
@@ -128,8 +119,8 @@ def _distribution(walk: Walk) -> Iterator[tuple[str, str]]:
         style = "row" if token == walk.record["id"] else ""
         yield style, f"  {set_cell_size(quoted(text), width)} {bar(p)} {probability(p)}"
     if all(token != walk.record["id"] for token, _, _ in place["top"]):
-        own = place["p"]
-        yield "row", f"  {set_cell_size(quoted(walk.record['text']), width)} {bar(own)} {probability(own)}"
+        p = place["p"]
+        yield "row", f"  {set_cell_size(quoted(walk.record['text']), width)} {bar(p)} {probability(p)}"
     others = place["others"]
     yield "dim", f"  {'others':<{width}} {bar(others)} {probability(others)}"
 
@@ -138,21 +129,24 @@ def _alternatives(walk: Walk) -> Iterator[tuple[str, str]]:
     """Yield the most likely tokens under the model and at the draw, and the effect of the stages on them."""
     record = walk.record
     raw, final = (
-        {**{one[0]: one for one in place["top"]}, record["id"]: (record["id"], record["text"], place["p"])}
-        for place in (record["raw"], record["final"])
+        {
+            **{entry[0]: entry for entry in dist["top"]},
+            record["id"]: (record["id"], record["text"], dist["p"]),
+        }
+        for dist in (record["raw"], record["final"])
     )
-    removed = {one[0]: stage["name"] for stage in record["stages"] for one in stage["removed"]}
+    removed = {
+        entry[0]: f"removed by {_clean(stage['name'])}"
+        for stage in record["stages"]
+        for entry in stage["removed"]
+    }
     rows = [("alternative", "raw p", "at the draw", "")]
     for token, (_, text, _) in {**raw, **final}.items():
-        fate = "drawn" if token == record["id"] else _fate(token, removed)
+        fate = "drawn" if token == record["id"] else removed.get(token, "")
         before, after = (probability(kept[token][2]) if token in kept else "-" for kept in (raw, final))
         rows.append((quoted(text), before, after, fate))
     lines = table(rows).splitlines()
     yield from (("head" if number == 0 else "", f"  {line}") for number, line in enumerate(lines))
-
-
-def _fate(token: int, removed: Mapping[int, str]) -> str:
-    return f"removed by {_clean(removed[token])}" if token in removed else ""
 
 
 def _clean(text: str) -> str:
@@ -177,11 +171,11 @@ def loom_page(loom: Loom, pieces: Sequence[str], width: int, height: int) -> lis
     return [*nodes, Text(""), *text, last][-height:]
 
 
-def _nodes(loom: Loom, most: int) -> Iterator[Text]:
-    """Yield at most `most` lines of the tree around the node, which is marked by `>`."""
+def _nodes(loom: Loom, limit: int) -> Iterator[Text]:
+    """Yield at most `limit` lines of the tree around the node, which is marked by `>`."""
     every = [*loom.tree.walk()]
-    here = next(index for index, (_, one) in enumerate(every) if one.id == loom.node)
-    near = _around(here, len(every), most)
+    here = next(index for index, (_, node) in enumerate(every) if node.id == loom.node)
+    near = _around(here, len(every), limit)
     lines = table(tree_rows(every[near.start : near.stop])).splitlines()[1:]
     for index, line in zip(near, lines, strict=True):
         is_here = index == here
@@ -190,10 +184,10 @@ def _nodes(loom: Loom, most: int) -> Iterator[Text]:
 
 def _text(loom: Loom, pieces: Sequence[str], width: int, rows: int) -> list[Text]:
     """Return at most `rows` lines of text around the current token, which is shown in brackets."""
-    room, place = width * rows, min(loom.place, len(pieces) - 1)
-    before = _shown("".join(pieces[:place])[-room:])
-    token = _shown(pieces[place]).replace("\n", "\\n")
-    after = _shown("".join(pieces[place + 1 :])[:room])
+    room, token_index = width * rows, min(loom.place, len(pieces) - 1)
+    before = _shown("".join(pieces[:token_index])[-room:])
+    token = _shown(pieces[token_index]).replace("\n", "\\n")
+    after = _shown("".join(pieces[token_index + 1 :])[:room])
     console = Console(width=width, file=io.StringIO())
     marked = Text(before) + Text(f"[{token}]", "reverse")
     at = len(marked.wrap(console, width)) - 1
@@ -205,7 +199,7 @@ def _shown(text: str) -> str:
     return escape_controls(text).expandtabs(4)
 
 
-def _around(at: int, count: int, most: int) -> range:
-    """Return at most `most` of `count` indices, centred at `at` if possible."""
-    start = max(0, min(at - most // 2, count - most))
-    return range(start, min(count, start + most))
+def _around(at: int, count: int, limit: int) -> range:
+    """Return at most `limit` of `count` indices, centred at `at` if possible."""
+    start = max(0, min(at - limit // 2, count - limit))
+    return range(start, min(count, start + limit))

@@ -16,6 +16,7 @@ from gencli.cli.token_colors import Pen, PlainPen
 from gencli.cli.usage import record_text
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
+from gencli.explain.trace_file import text_label
 from gencli.results.run_record import RunInfo, record, thinking
 from gencli.results.run_results import Results, Row
 from gencli.structured.output_spec import OutputSpec, ThinkingSplitter
@@ -45,25 +46,22 @@ def open_writers(
     `markers` end the reasoning of each request's output.
     """
     structure, is_text = info.job.structure, settings["format"] == "text"
-    is_one = len(results.rows) == info.job.n == 1
+    is_single = len(results.rows) == info.job.n == 1
     is_data = structure is not None and structure.is_data
     is_shown = is_text and settings["stream"] is not False
     is_streaming = is_shown and structure is None  # structured output is written once it is validated
-    thinking_writers = (
-        [_thinking(structure, results, voice, markers[0])] if structure and any(markers) and is_text else []
-    )
+    thinking_writers = list[Writer]()
+    if structure and any(markers) and is_text:
+        thinking_writers = [_thinking(structure, results, voice, markers[0])]
     if is_text and not is_data:
         sink.wrap_words()
-    if is_shown and not is_one and not is_data and sink.has_control:
+    if is_shown and not is_single and not is_data and sink.has_control:
         return [_live(sink, results, info, voice, stack, pen), *thinking_writers]
-    form = "lines" if is_data and not is_one else settings["format"]
+    form = "lines" if is_data and not is_single else settings["format"]
     writers = [_writer(form, sink, results, info, pen, is_streaming=is_streaming)]
     is_seen = is_text and is_streaming and not sink.is_file
-    if (
-        voice.has_drawing
-        and not is_seen
-        and not any(isinstance(one, LiveThinking) for one in thinking_writers)
-    ):
+    is_seen = is_seen or any(isinstance(writer, LiveThinking) for writer in thinking_writers)
+    if voice.has_drawing and not is_seen:
         writers.append(running_bar(sink, len(results.rows) * info.job.n, info.job.limits.max_tokens, stack))
     elif voice.has_drawing:
         writers.append(reading_line(sink, stack, is_begun=True))
@@ -84,11 +82,9 @@ def _writer(
     return BlockWriter(sink, results, is_streaming=is_streaming, pen=pen)
 
 
-def _thinking(
-    structure: OutputSpec, results: Results, voice: Stderr, marker: str
-) -> LiveThinking | ThinkingSummary:
-    is_one = sum(len(row.outcomes) for row in results.rows) == 1
-    if is_one and voice.has_drawing and not structure.retries:  # with retries only the last attempt counts
+def _thinking(structure: OutputSpec, results: Results, voice: Stderr, marker: str) -> Writer:
+    is_single = sum(len(row.outcomes) for row in results.rows) == 1
+    if is_single and voice.has_drawing and not structure.retries:  # with retries only the last attempt counts
         return LiveThinking(marker)
     return ThinkingSummary(results, voice)
 
@@ -268,7 +264,7 @@ def _samples(results: Results) -> Iterator[tuple[Row, int]]:
 
 def label(row: Row, sample: int) -> str:
     """Return the line above a block, in the format of head(1) and tail(1)."""
-    return block_label(row.id + (f".{sample + 1}" if len(row.texts) > 1 else ""), row.prompt)
+    return block_label(text_label((row.id, sample), len(row.texts)), row.prompt)
 
 
 def block_label(number: str, prompt: str) -> str:
@@ -362,7 +358,10 @@ class LiveWriter:
         if self._meter:
             self._meter.add(event, time.monotonic())
         if isinstance(event, Finish | Error):
-            self._end(self._results.row(event.request), event)
+            row = self._results.row(event.request)
+            self._held[_index(row, event.sample)] = row, event.sample
+            self._blocks.add(event)
+            self._held = {at: held for at, held in self._held.items() if at >= self._blocks.num_written}
         elif not self._drawing.is_due:
             return
         from gencli.cli.progress_bars import run_bar
@@ -374,18 +373,12 @@ class LiveWriter:
         """Erase the lines; all texts have been written."""
         self._drawing.erase()
 
-    def _end(self, row: Row, event: Finish | Error) -> None:
-        """Write the finished texts that are next in order, and keep this one until then."""
-        self._held[_place(row, event.sample)] = row, event.sample
-        self._blocks.add(event)
-        self._held = {at: held for at, held in self._held.items() if at >= self._blocks.num_written}
-
     def _lines(self, room: int) -> list[Text]:
         """Return a line for each text that has begun, at most `room`, and the number of the others."""
         from rich.text import Text
 
         running = {
-            _place(row, sample): (row, sample)
+            _index(row, sample): (row, sample)
             for row in self._results.rows
             for sample in row.running
             if row.texts[sample]
@@ -396,18 +389,18 @@ class LiveWriter:
             # Running texts have precedence over finished ones.
             begun = sorted(begun, key=lambda at: at in self._held)[: max(0, room - 1)]
         texts = [self._line(*(running.get(at) or self._held[at])) for at in begun]
-        rest = missing - len(begun)
-        return [*texts, *([Text(f"{rest} more")] if rest else [])][:room]
+        more = missing - len(begun)
+        return [*texts, *([Text(f"{more} more")] if more else [])][:room]
 
     def _line(self, row: Row, sample: int) -> Text:
         from rich.text import Text
 
         width, _ = self._drawing.size
-        number = row.id + (f".{sample + 1}" if len(row.texts) > 1 else "")
+        number = text_label((row.id, sample), len(row.texts))
         tail = escape_controls(" ".join(row.texts[sample][-2 * width :].split()))
         return Text(f"[{number}] {tail[-max(1, width - len(number) - 4) :]}")
 
 
-def _place(row: Row, sample: int) -> int:
+def _index(row: Row, sample: int) -> int:
     """Return the index of a sample among all samples of the run."""
     return (int(row.id) - 1) * len(row.texts) + sample

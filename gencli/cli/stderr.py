@@ -84,10 +84,6 @@ class Stderr:
             say_notice(text)
 
 
-_DELAY, _PAUSE = 0.5, 0.25  # seconds before the line is drawn, and between two drawings
-_CLEAR = "\r\x1b[2K"
-
-
 _LINE_SECONDS = 5.0  # seconds between two lines
 
 
@@ -145,6 +141,10 @@ class _BatchDisplay:
 
     def _line(self, now: float) -> str:
         return ", ".join(filter(None, [self._progress.line(now), self._engine.reading]))
+
+
+_DELAY, _PAUSE = 0.5, 0.25  # seconds before the line is drawn, and between two drawings
+_CLEAR = "\r\x1b[2K"
 
 
 class Waiting:

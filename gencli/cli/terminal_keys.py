@@ -43,27 +43,22 @@ def _keys(handle: int) -> Generator[str, None, None]:
     try:
         tty.setcbreak(handle, termios.TCSADRAIN)  # keys typed before are read too
         yield ""
-        yield from keys_of(lambda seconds: _byte(handle, seconds))
+        yield from keys_of(lambda t: os.read(handle, 1) if select.select([handle], [], [], t)[0] else b"")
     finally:
         termios.tcsetattr(handle, termios.TCSADRAIN, before)
 
 
 def keys_of(read: _Read) -> Iterator[str]:
     """Yield the keys of the bytes that `read` returns."""
-    found = deque[KeyPress]()
-    parser, decoder = Vt100Parser(found.append), getincrementaldecoder("utf-8")("replace")
+    presses = deque[KeyPress]()
+    parser, decoder = Vt100Parser(presses.append), getincrementaldecoder("utf-8")("replace")
     while byte := read(None):
         parser.feed(decoder.decode(byte))
-        while not found and (byte := read(_PATIENCE)):
+        while not presses and (byte := read(_PATIENCE)):
             parser.feed(decoder.decode(byte))
         parser.feed(decoder.decode(b"", final=True))
         parser.flush()  # an escape character without a sequence is a key itself
-        while found:
-            pressed = found.popleft().key
+        while presses:
+            pressed = presses.popleft().key
             key = pressed.value if isinstance(pressed, Keys) else pressed
             yield "enter" if key in ("c-m", "c-j") else key
-
-
-def _byte(handle: int, seconds: float | None) -> bytes:
-    is_ready, _, _ = select.select([handle], [], [], seconds)
-    return os.read(handle, 1) if is_ready else b""

@@ -5,7 +5,7 @@ that write them, and tables of log-probabilities.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile, zip_longest
 from typing import Literal, Protocol
@@ -98,14 +98,11 @@ def marked(text: str, number: int) -> str:
 
 def legend(scale: Scale, look: Look = "marks") -> str:
     """Return the legend of the levels in a look."""
-    parts = (f"{_sign(one, look)} {text}".strip() for one, text in zip(LEVELS, LEGENDS[scale], strict=True))
+    parts = []
+    for shown, text in zip(LEVELS, LEGENDS[scale], strict=True):
+        signs = {"marks": f"{shown.left} {shown.right}", "color": shown.name, "plain": shown.plain}
+        parts.append(f"{signs[look] if shown.left else 'plain'} {text}".strip())
     return "   ".join(parts) + f"      ({_MEASURES[scale]})"
-
-
-def _sign(one: Level, look: Look) -> str:
-    if not one.left:
-        return "plain"
-    return {"marks": f"{one.left} {one.right}", "color": one.name, "plain": one.plain}[look]
 
 
 class Brush:
@@ -117,12 +114,12 @@ class Brush:
 
     def __init__(self, sink: Sink) -> None:
         self._sink, codes = sink, sink.codes_of
-        self._codes = [codes(one.color) for one in LEVELS]
+        self._codes = [codes(shown.color) for shown in LEVELS]
         self.look: Look = "color"
         if not any(before for before, _ in self._codes):
             self.look = "marks"
         elif "" in (before for before, _ in self._codes[1:]):
-            self._codes, self.look = [codes(one.plain) for one in LEVELS], "plain"
+            self._codes, self.look = [codes(shown.plain) for shown in LEVELS], "plain"
 
     def write(self, text: str, number: int) -> None:
         """Write a piece. Surrounding white space gets no marks or underlines."""
@@ -153,7 +150,7 @@ class Shades:
 
     def add(self, event: Token) -> None:
         """Add the tokens of an event. A token without measures has level 0: the model did not choose it."""
-        levels = [level_of(self._scale, facts_of(one)) for one in event.views or event.logprobs]
+        levels = [level_of(self._scale, facts_of(token)) for token in event.views or event.logprobs]
         self._tokens += zip_longest(event.ids, levels[: len(event.ids)], fillvalue=0)
 
     def keep(self, count: int) -> None:
@@ -168,19 +165,21 @@ class Shades:
         self._texts += ((self._decoder.push(token), number) for token, number in self._tokens)
         self._tokens = []
         self._find(text)
-        rest = text
-        for length, number in self._taken(text):
-            yield rest[:length], number
-            rest = rest[length:]
-        if rest:
-            yield rest, 0
+        joined = "".join(piece for piece, _ in self._texts)
+        same = takewhile(lambda pair: pair[0] == pair[1], zip(joined, text, strict=False))
+        start = 0
+        for length, number in self._lengths(sum(1 for _ in same)):
+            yield text[start : start + length], number
+            start += length
+        if text[start:]:
+            yield text[start:], 0
 
     def _find(self, text: str) -> None:
         """Drop text that is not written: reasoning with its marker, and white space before a result."""
         if self._after:
             joined = "".join(piece for piece, _ in self._texts)
-            before, found, _ = joined.partition(self._after)
-            self._drop(len(before + found) if found else 0)
+            before, marker, _ = joined.partition(self._after)
+            self._drop(len(before + marker) if marker else 0)
             self._after = ""
             joined = "".join(piece for piece, _ in self._texts)
             self._drop(max(0, joined.find(text.rstrip("\n"))))
@@ -188,12 +187,6 @@ class Shades:
     def _drop(self, count: int) -> None:
         for _ in self._lengths(count):
             pass
-
-    def _taken(self, text: str) -> Iterable[tuple[int, int]]:
-        """Take the tokens whose joined text is a prefix of the given text; yield lengths and levels."""
-        joined = "".join(piece for piece, _ in self._texts)
-        same = takewhile(lambda pair: pair[0] == pair[1], zip(joined, text, strict=False))
-        return self._lengths(sum(1 for _ in same))
 
     def _lengths(self, count: int) -> Iterator[tuple[int, int]]:
         """Take `count` characters; yield lengths and levels of their pieces."""
@@ -233,7 +226,7 @@ class PlainPen:
 def show_scores(scores: Scores, sample: int, tokenizer: Tokenizer, title: str = "") -> None:
     """Write the log-probabilities of a sample, with the prompt's before the first sample, if any."""
     parts = [("prompt", scores.prompt)] if scores.prompt and sample == 0 else []
-    parts += [("output", found)] if (found := scores.of(sample)) else []
+    parts += [("output", output)] if (output := scores.of(sample)) else []
     if parts and title:
         say(title)
     for name, entries in parts:

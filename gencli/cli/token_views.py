@@ -63,7 +63,6 @@ def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
 
 
 def _drawn(record: Record) -> tuple[str, ...]:
-    """Return the row of the draw."""
     draw = record["draw"]
     margin = draw["margin"]
     word = "" if margin is None else " behind by" if margin >= 0 else " ahead by"
@@ -92,8 +91,8 @@ def _own(place: dict[str, Any]) -> str:
 def _done(stage: dict[str, Any]) -> str:
     """Return the effect of a stage, in a few words."""
     if not stage["acted"]:
-        said = ", ".join(filter(None, (stage["note"], stage.get("why_not"))))
-        return escaped(said) or "changed nothing"
+        reasons = ", ".join(filter(None, (stage["note"], stage.get("why_not"))))
+        return escaped(reasons) or "changed nothing"
     changes, note = _changes(stage), escaped(stage["note"])
     return f"{changes} ({note})" if changes and note else changes or note
 
@@ -113,7 +112,7 @@ def _changes(stage: dict[str, Any]) -> str:
 def decision(record: Record) -> str:
     """Return the last line: the deciding stages, and the token that would come without truncation."""
     others = record.get("instead", [None] * len(record["decided_by"]))  # missing in older traces
-    pairs = zip(record["decided_by"], others, strict=True)
+    pairs = zip(record["decided_by"], others, strict=True)  # the stage, and the token without it
     stages = (name if other is None else f"{name} (without it {quoted(other[1])})" for name, other in pairs)
     decided = ", ".join(stages) or "the noise of the draw, or the model: no stage alone"
     forgone = record["forgone"]
@@ -124,62 +123,57 @@ def decision(record: Record) -> str:
     return f"decided by {decided}{lost}\n"
 
 
-_MOST_PLACES = 20  # positions in a table
-
+_MAX_POSITIONS = 20  # in a table
 _WhyRecord = Mapping[str, Any]  # a record of the named token, extended by the fields of a Sight
 
 
 def why_table(records: Sequence[_WhyRecord]) -> str:
     """Return a line for each position of a text; for a long text only where the token was most likely."""
     named = quoted(records[0]["text"]) if records else ""
-    best = sorted(records, key=lambda one: -(one["raw"]["p"] or 0))[:_MOST_PLACES]
-    shown = sorted(best, key=lambda one: one["pos"])
-    cut = (
-        ""
-        if len(shown) == len(records)
-        else f", the {_MOST_PLACES} of {len(records)} places where it was likeliest"
-    )
-    return f"{named} (id {records[0]['id']}){cut}\n" + table(_lines(shown))
+    best = sorted(records, key=lambda record: -(record["raw"]["p"] or 0))[:_MAX_POSITIONS]
+    cut = f", the {len(best)} of {len(records)} places where it was likeliest"
+    head = f"{named} (id {records[0]['id']}){cut if len(best) < len(records) else ''}\n"
+    return head + table(_lines(sorted(best, key=lambda record: record["pos"])))
 
 
 def _lines(records: Sequence[_WhyRecord]) -> Iterator[tuple[str, ...]]:
     yield "at", "chosen", "raw", "final", "why not", "it would have come"
-    for one in records:
+    for record in records:
         yield (
-            str(one["pos"]),
-            quoted(one["chosen"][1]),
-            _place(one, "raw"),
-            _place(one, "final"),
-            _reason(one),
-            f"without {' or '.join(one['wins_without'])}" if one["wins_without"] else "",
+            str(record["pos"]),
+            quoted(record["chosen"][1]),
+            _place(record, "raw"),
+            _place(record, "final"),
+            _reason(record),
+            f"without {' or '.join(record['wins_without'])}" if record["wins_without"] else "",
         )
 
 
-def _place(one: _WhyRecord, key: str) -> str:
-    if one["bound"] is not None:
-        return f"beyond #{one['kept']}"
-    return f"{rank(one[key]['rank'])} {probability(one[key]['p'])}"
+def _place(record: _WhyRecord, key: str) -> str:
+    if record["bound"] is not None:
+        return f"beyond #{record['kept']}"
+    return f"{rank(record[key]['rank'])} {probability(record[key]['p'])}"
 
 
-def _reason(one: _WhyRecord) -> str:
-    if one["bound"] is not None:
-        return f"not kept: its logit is at most {one['bound']:.2f}"
-    if one["chosen"][0] == one["id"]:
+def _reason(record: _WhyRecord) -> str:
+    if record["bound"] is not None:
+        return f"not kept: its logit is at most {record['bound']:.2f}"
+    if record["chosen"][0] == record["id"]:
         return "it was chosen"
-    doubt = "" if one["exact"] else ", by the kept logits"
-    if one["removed_by"]:
-        return f"removed by {one['removed_by']}{doubt}"
-    margin = one["draw"]["margin"]
+    doubt = "" if record["exact"] else ", by the kept logits"
+    if record["removed_by"]:
+        return f"removed by {record['removed_by']}{doubt}"
+    margin = record["draw"]["margin"]
     return ("behind in the draw" if margin is None else f"behind in the draw by {-margin:.2f}") + doubt
 
 
-def why_page(one: _WhyRecord, before: str, count: int) -> str:
+def why_page(record: _WhyRecord, before: str, count: int) -> str:
     """Return the named token's path through the chain at one position."""
-    named, chosen = f"{quoted(one['text'])} (id {one['id']})", quoted(one["chosen"][1])
-    head = f"token {one['pos']} of {count}   {chosen} was chosen; why not {named}?\n"
-    wins = " or ".join(one["wins_without"])
-    last = f"{_reason(one)}" + (f"; without {wins} it would have come" if wins else "")
-    return f"{head}{text_before(before)}{table(list(stage_rows(one))[:-1])}{last}\n"
+    named, chosen = f"{quoted(record['text'])} (id {record['id']})", quoted(record["chosen"][1])
+    head = f"token {record['pos']} of {count}   {chosen} was chosen; why not {named}?\n"
+    wins = " or ".join(record["wins_without"])
+    last = f"{_reason(record)}" + (f"; without {wins} it would have come" if wins else "")
+    return f"{head}{text_before(before)}{table(list(stage_rows(record))[:-1])}{last}\n"
 
 
 _CELLS = 10  # cells of a bar
@@ -197,14 +191,14 @@ _DRAWS = {
 def lesson_page(lesson: Lesson, text: str, words: Sequence[str]) -> str:
     """Return the page: the probabilities, a sentence for each stage, the drawn word."""
     parts = [f"{text} ...\nThe model gives each next word a probability. The stages change them.\n"]
-    first, *rest = lesson.columns
-    for start in range(0, max(len(rest), 1), _BESIDE - 1):
-        parts.append(table(_rows([first, *rest[start : start + _BESIDE - 1]], words)))
-        first = rest[min(start + _BESIDE - 2, len(rest) - 1)] if rest else first
-    if rest:
-        pairs = zip(lesson.columns, rest, strict=False)
+    first, *later = lesson.columns
+    for start in range(0, max(len(later), 1), _BESIDE - 1):
+        parts.append(table(_rows([first, *later[start : start + _BESIDE - 1]], words)))
+        first = later[min(start + _BESIDE - 2, len(later) - 1)] if later else first
+    if later:
+        pairs = zip(lesson.columns, later, strict=False)
         parts.append(
-            "".join(_line(f"{after.title}: {_told(before, after, words)}") for before, after in pairs)
+            "".join(_line(f"{after.title}: {_effect(before, after, words)}") for before, after in pairs)
         )
     parts.append(_line(f"{_DRAWS[lesson.draw]}: {lesson.drawn.strip()}."))
     return "\n".join(parts)
@@ -216,17 +210,17 @@ def _line(text: str) -> str:
 
 def _rows(columns: Sequence[Column], words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     yield "", *(column.title for column in columns)
-    most = max(max(column.p) for column in columns)
+    largest = max(max(column.p) for column in columns)
     for at, word in enumerate(words):
-        yield word, *(_cell(column.p[at], most) for column in columns)
+        yield word, *(_cell(column.p[at], largest) for column in columns)
 
 
-def _cell(p: float, most: float) -> str:
+def _cell(p: float, largest: float) -> str:
     """Return a probability and its bar; "" for a removed word."""
-    return f"{probability(p):<5} {'█' * round(_CELLS * p / most)}".rstrip() if p > 0 else ""
+    return f"{probability(p):<5} {'█' * round(_CELLS * p / largest)}".rstrip() if p > 0 else ""
 
 
-def _told(before: Column, after: Column, words: Sequence[str]) -> str:
+def _effect(before: Column, after: Column, words: Sequence[str]) -> str:
     """Return the general effect of the stage, and its effect here."""
     gone = [word.strip() for word, old, new in zip(words, before.p, after.p, strict=True) if old > 0 == new]
     if gone:
@@ -248,17 +242,13 @@ def whole_text(records: Sequence[Record]) -> str:
     tally = Tally()
     for record in records:
         tally.add(record)
-    parts = (tally.head() + _marked(records), legend("probability"), tally.table(), tally.surprising())
-    return "\n".join(parts)
+    levels = [level_of("probability", facts_of(record)) for record in records]
+    pieces = [marked(escape_controls(r["text"]), number) for r, number in zip(records, levels, strict=True)]
+    text = "".join(pieces) + "\n"
+    return "\n".join((tally.head() + text, legend("probability"), tally.table(), tally.surprising()))
 
 
-def _marked(records: Sequence[Record]) -> str:
-    """Return the text with the marks of LEVELS."""
-    found = ((record["text"], level_of("probability", facts_of(record))) for record in records)
-    return "".join(marked(escape_controls(text), number) for text, number in found) + "\n"
-
-
-_MOST_STAGES = 1000  # limit of stages in a trace
+_MAX_STAGES = 1000  # limit of stages in a trace
 _SHOWN = 3  # surprising tokens shown
 
 
@@ -289,28 +279,28 @@ class Tally:
         self.count += 1
         bits = math.inf if record["surprise"] is None else record["surprise"]
         self._bits += bits if math.isfinite(bits) else 0.0
-        found = [*self._surprising, (bits, record["pos"], record["text"][:100])]
-        self._surprising = sorted(found, key=lambda one: -one[0])[:_SHOWN]
+        tokens = [*self._surprising, (bits, record["pos"], record["text"][:100])]
+        self._surprising = sorted(tokens, key=lambda token: -token[0])[:_SHOWN]
         self._by_stage += bool(record["decided_by"])
         self._alone += record["final"]["alive"] == 1
         self._add_stages(record)
-        if len(self._stages) > _MOST_STAGES:
-            raise GenerationError(f"The trace has more than {_MOST_STAGES:,} stages.")
+        if len(self._stages) > _MAX_STAGES:
+            raise GenerationError(f"The trace has more than {_MAX_STAGES:,} stages.")
 
     def _add_stages(self, record: Record) -> None:
         before = record["raw"]["entropy"] or 0.0
         for stage in record["stages"]:
-            own = self._stages.setdefault(stage["name"], _StageTotals())
+            totals = self._stages.setdefault(stage["name"], _StageTotals())
             after = stage["entropy"] or 0.0
-            own.ran += 1
-            own.acted += stage["acted"]
-            own.mass_removed += 1 - (stage["mass_kept"] or 0.0)
-            own.entropy += after - before
+            totals.ran += 1
+            totals.acted += stage["acted"]
+            totals.mass_removed += 1 - (stage["mass_kept"] or 0.0)
+            totals.entropy += after - before
             before = after
         for name in {*record["decided_by"]} & {*self._stages}:
-            own = self._stages[name]
-            own.decided += 1
-            own.example = own.example or _example(record)
+            totals = self._stages[name]
+            totals.decided += 1
+            totals.example = totals.example or _example(record)
 
     def head(self) -> str:
         """Return the first line of the page. Bits are -log2 of the probability under the model."""
@@ -327,11 +317,9 @@ class Tally:
 
     def _rows(self) -> Iterator[tuple[str, ...]]:
         yield "stage", "acted", "decided", "mass removed", "entropy", "example"
-        for name, own in self._stages.items():
-            yield (
-                name, f"{own.acted}/{self.count}", str(own.decided), f"{own.mass_removed / own.ran:.3f}",
-                f"{own.entropy / own.ran:+.2f}", own.example,
-            )  # fmt: skip
+        for name, t in self._stages.items():
+            mass, entropy = f"{t.mass_removed / t.ran:.3f}", f"{t.entropy / t.ran:+.2f}"
+            yield name, f"{t.acted}/{self.count}", str(t.decided), mass, entropy, t.example
 
     def surprising(self) -> str:
         """Return a line with the most surprising tokens."""
@@ -345,7 +333,7 @@ def _example(record: Record) -> str:
     return shown if instead is None else f"{shown} for {quoted(instead['text'])}"
 
 
-_MOST_CHARACTERS = 24  # characters of a token
+_MAX_TOKEN = 24  # characters of a token
 _BEFORE = 60  # characters of the text before it
 
 
@@ -362,7 +350,7 @@ def probability(p: float | None) -> str:
 def quoted(text: str) -> str:
     """Return a token in quotes, with control characters and newlines as escapes, shortened if long."""
     shown = escaped(text).replace('"', '\\"')
-    return f'"{shown}"' if len(shown) <= _MOST_CHARACTERS else f'"{shown[: _MOST_CHARACTERS - 3]}..."'
+    return f'"{shown}"' if len(shown) <= _MAX_TOKEN else f'"{shown[: _MAX_TOKEN - 3]}..."'
 
 
 def text_before(text: str) -> str:

@@ -1,6 +1,5 @@
-"""Traces and trees given on a command line: the options of `gencli explain`, the modes that show a trace,
-navigation by keys in a trace and in a tree (no terminal, no model), the tree as text, and the live view
-of a trace that is being written.
+"""Traces and trees given on a command line: the options of `gencli explain`, the live view of a trace that
+is being written, navigation by keys in a trace and in a tree (no terminal, no model), and the tree as text.
 """
 
 from __future__ import annotations
@@ -39,21 +38,20 @@ MODES = (
     Option(("--live",), bool, "Follow a trace that a run is still writing: its text as it grows, and the "
            "page in the end.", "Output", False),
 )  # fmt: skip
-_OTHERS = ("why", "replay", "teach", "logits_file")
 _BESIDE = {
     "keys": ("decided_by", "html", "live", "why", "teach"),
-    "live": ("at", "decided_by", "html", *_OTHERS),
+    "live": ("at", "decided_by", "html", "why", "replay", "teach", "logits_file"),
 }
 
 
 def refuse_beside(values: Mapping[str, Any]) -> None:
     """Raise UsageError for options without effect on the requested view."""
     for mode, others in _BESIDE.items():
-        found = [key for key in others if values[mode] and values[key] not in (None, False)]
-        found += ["format"] if values[mode] and values["format"] == "jsonl" else []
-        if found:
+        beside = [key for key in others if values[mode] and values[key] not in (None, False)]
+        beside += ["format"] if values[mode] and values["format"] == "jsonl" else []
+        if beside:
             raise UsageError(
-                f"--{mode} and --{found[0].replace('_', '-')} are views of their own.",
+                f"--{mode} and --{beside[0].replace('_', '-')} are views of their own.",
                 hint="Leave one of them out.",
             )
 
@@ -111,7 +109,7 @@ RUN_KEYS = frozenset(entry.key for entry in _OF_RUN)
 EXPLAIN_OPTIONS: tuple[Option, ...] = (*OWN, *_OF_RUN)
 
 
-_MOST_OF_LINE = 4 * MAX_LINE  # bytes of a line
+_MAX_BYTES = 4 * MAX_LINE  # of a line
 
 
 def open_trace(name: str, *, hint: str = "") -> list[TracedText]:
@@ -131,9 +129,9 @@ def trace_lines(name: str, *, hint: str = "") -> Iterator[Iterator[str]]:
 
 
 def _lines(file: BinaryIO) -> Iterator[str]:
-    while line := file.readline(_MOST_OF_LINE):
-        if len(line) == _MOST_OF_LINE:
-            raise GenerationError(f"A line of the trace has more than {_MOST_OF_LINE:,} bytes.")
+    while line := file.readline(_MAX_BYTES):
+        if len(line) == _MAX_BYTES:
+            raise GenerationError(f"A line of the trace has more than {_MAX_BYTES:,} bytes.")
         yield line.decode("utf-8")
 
 
@@ -147,8 +145,8 @@ def is_chosen(key: tuple[str, int], request: str | None, sample: int | None) -> 
     return request in (None, key[0]) and sample in (None, key[1] + 1)
 
 
-_MOST_TEXTS = 100_000
-_MOST_HELD = 1 << 20  # tokens of texts that wait for an earlier one
+_MAX_TEXTS = 100_000
+_MAX_HELD = 1 << 20  # tokens of texts that wait for an earlier one
 
 
 def show_live(lines: Iterable[str], sink: Sink, request: str | None = None, sample: int | None = None) -> int:
@@ -173,10 +171,10 @@ def _follow(lines: Iterable[str], texts: _LiveTexts, request: str | None, sample
         kind = line["kind"]
         if kind == "text":
             begun.add(key)
-            found = line.get("texts")  # number of texts of the run; older traces lack it
-            total = max(found if isinstance(found, int) else 0, len(begun))
-            if len(begun) > _MOST_TEXTS:
-                raise GenerationError(f"The trace has more than {_MOST_TEXTS:,} texts.")
+            of_run = line.get("texts")  # number of texts of the run; older traces lack it
+            total = max(of_run if isinstance(of_run, int) else 0, len(begun))
+            if len(begun) > _MAX_TEXTS:
+                raise GenerationError(f"The trace has more than {_MAX_TEXTS:,} texts.")
         ended += kind == "end"
         if is_chosen(key, request, sample):
             texts.has_labels = total > 1
@@ -235,9 +233,9 @@ class _LiveTexts:
             text.add(line)
             self._num_held += 1
         self._show()
-        if self._num_held > _MOST_HELD:
+        if self._num_held > _MAX_HELD:
             raise GenerationError(
-                f"More than {_MOST_HELD:,} tokens of texts wait for an earlier one.",
+                f"More than {_MAX_HELD:,} tokens of texts wait for an earlier one.",
                 hint="Choose one with --run and --sample.",
             )
 
@@ -258,17 +256,12 @@ class _LiveTexts:
             text.held.clear()
             if not text.is_done:
                 return
-            self._sink.write(self._page(text.tally))
+            tally, explained = text.tally, legend("probability", self._brush.look)
+            totals = ["\n", tally.head() + explained, tally.table(), tally.surprising()]
+            self._sink.write("\n".join(totals) if tally.count else "No tokens.\n")
             del self._open[key]
             self._is_begun = False
             self.count += 1
-
-    def _page(self, tally: Tally) -> str:
-        """Return the totals of a text that was shown."""
-        if not tally.count:
-            return "No tokens.\n"
-        explained = legend("probability", self._brush.look)
-        return "\n".join(["\n", tally.head() + explained, tally.table(), tally.surprising()])
 
 
 _SURPRISING = 4.0  # bits of a surprising token
@@ -318,27 +311,23 @@ def press(walk: Walk, key: str) -> Walk:
     return walk if action is None else action[1](replace(walk, note=""))
 
 
-def _to(found: Iterable[int], walk: Walk, missing: str) -> Walk:
-    """Go to the first of these tokens; without any, set the note `missing`."""
-    token = next(iter(found), None)
+def _next(walk: Walk, is_wanted: Callable[[Record], bool], missing: str) -> Walk:
+    """Go to the next token of this kind; without any, set the note `missing`."""
+    later = range(walk.token + 1, len(walk.records))
+    token = next((at for at in later if is_wanted(walk.records[at])), None)
     return replace(walk, note=missing) if token is None else walk.at(token)
 
 
 def _decided(walk: Walk) -> Walk:
-    rest = range(walk.token + 1, len(walk.records))
-    found = (at for at in rest if walk.records[at]["decided_by"])
-    return _to(found, walk, "No stage decided a later token.")
+    return _next(walk, lambda record: bool(record["decided_by"]), "No stage decided a later token.")
+
+
+def _is_surprising(record: Record) -> bool:
+    return record["surprise"] is None or record["surprise"] >= _SURPRISING
 
 
 def _surprising(walk: Walk) -> Walk:
-    rest = range(walk.token + 1, len(walk.records))
-    found = (at for at in rest if _bits(walk.records[at]) >= _SURPRISING)
-    return _to(found, walk, f"No later token has {_SURPRISING:g} bits or more.")
-
-
-def _bits(record: Record) -> float:
-    bits = record["surprise"]
-    return float("inf") if bits is None else float(bits)
+    return _next(walk, _is_surprising, f"No later token has {_SURPRISING:g} bits or more.")
 
 
 def _panel(name: _Panel) -> Callable[[Walk], Walk]:
@@ -349,10 +338,6 @@ def _panel(name: _Panel) -> Callable[[Walk], Walk]:
 def _next_scale(walk: Walk) -> Walk:
     scales: tuple[Scale, ...] = get_args(Scale)
     return replace(walk, scale=scales[(scales.index(walk.scale) + 1) % len(scales)])
-
-
-def _next_text(walk: Walk) -> Walk:
-    return replace(walk, text=(walk.text + 1) % len(walk.texts), token=0).at(0)
 
 
 KEYS: dict[str, tuple[str, Callable[[Walk], Walk]]] = {
@@ -368,7 +353,7 @@ KEYS: dict[str, tuple[str, Callable[[Walk], Walk]]] = {
     "u": (f"the next surprising token, {_SURPRISING:g} bits or more", _surprising),
     "a": ("alternatives: what else was likely, and what became of it", _panel("alternatives")),
     "c": ("colour by probability, rank, entropy, deciding stages", _next_scale),
-    "t": ("the next text", _next_text),
+    "t": ("the next text", lambda walk: replace(walk, text=(walk.text + 1) % len(walk.texts)).at(0)),
     "?": ("these keys", _panel("help")),
     "q": ("leave", lambda walk: replace(walk, is_over=True)),
 }
@@ -418,8 +403,8 @@ class Loom:
 
     def grown(self, nodes: Sequence[Node]) -> Loom:
         """Return the state with new children, at the first of them."""
-        found = replace(self, tree=self.tree.grown(nodes))
-        return found.at(nodes[0]) if nodes else found
+        loom = replace(self, tree=self.tree.grown(nodes))
+        return loom.at(nodes[0]) if nodes else loom
 
     def pruned(self) -> Loom:
         """Return the state without the node, at its parent."""
@@ -442,11 +427,11 @@ class Loom:
         children = self.tree.children(self.node)
         if not children:
             return replace(self, message="No children; n lets some grow.")
-        return self.at(next((one for one in children if one.at >= self.place), children[0]))
+        return self.at(next((child for child in children if child.at >= self.place), children[0]))
 
     def _sibling(self, step: int) -> Loom:
         siblings = [] if self.here.parent is None else self.tree.children(self.here.parent)
-        order = [one.id for one in siblings]
+        order = [sibling.id for sibling in siblings]
         target = order.index(self.node) + step if order else -1
         if not 0 <= target < len(order):
             return replace(self, message="No more siblings there.")
@@ -470,15 +455,15 @@ _MOVES: Mapping[str, Callable[[Loom], Loom]] = {
 }
 
 
-_MOST_OF_TEXT = 60  # characters of a text
+_MAX_TEXT = 60  # characters of a text
 _DEEPEST = 20  # levels that are indented
 
 
 def tree_text(tree: Tree) -> str:
     """Return a tree as an indented table: where each text diverges from its parent's, and how it goes on."""
     head, count = tree.head, len(tree.nodes)
-    said = f"{head['model']}, seed {head['seed']}, {count} text{'s' if count > 1 else ''}"
-    return f"{escape_controls(said)}, prompt {_start(head['prompt'])}\n" + table(tree_rows(tree.walk()))
+    facts = f"{head['model']}, seed {head['seed']}, {count} text{'s' if count > 1 else ''}"
+    return f"{escape_controls(facts)}, prompt {_start(head['prompt'])}\n" + table(tree_rows(tree.walk()))
 
 
 def tree_rows(nodes: Iterable[tuple[int, Node]]) -> Iterator[tuple[str, ...]]:
@@ -508,5 +493,5 @@ def _end(node: Node) -> str:
 
 
 def _start(text: str) -> str:
-    shown = escaped(text[: _MOST_OF_TEXT + 1])
-    return f'"{shown}"' if len(shown) <= _MOST_OF_TEXT else f'"{shown[: _MOST_OF_TEXT - 3]}..."'
+    shown = escaped(text[: _MAX_TEXT + 1])
+    return f'"{shown}"' if len(shown) <= _MAX_TEXT else f'"{shown[: _MAX_TEXT - 3]}..."'

@@ -187,10 +187,11 @@ def short_help(width: int | None = None, *, page: Page = RUN) -> str:
     ]
     if page.examples:
         parts.append("Examples:\n" + "".join(f"  {line}\n" for line in page.examples))
-    rest = len(page.options) - len(everyday)
+    num_others = len(page.options) - len(everyday)
     groups = ", ".join(name.lower().split()[0] for name in _groups(page))
-    more = [("--help", f"All options; {rest} more." if rest > 0 else "The same with all sentences.")]
-    if rest > 0:
+    others = f"All options; {num_others} more." if num_others > 0 else "The same with all sentences."
+    more = [("--help", others)]
+    if num_others > 0:
         more.append(("--help TOPIC", f"One group: {groups}."))
     parts.append("More:\n" + "".join(_row(*row, width) for row in more))
     return "\n".join(parts)
@@ -198,9 +199,9 @@ def short_help(width: int | None = None, *, page: Page = RUN) -> str:
 
 def _groups(page: Page) -> dict[str, list[Option]]:
     """Return the options by heading: first those that only this command has."""
-    own = {id(entry): entry for entry in page.own}
-    groups = {f"{page.name.rpartition(' ')[2].capitalize()}": list(own.values())}
-    others = [entry for entry in page.options if id(entry) not in own]
+    own_ids = {id(entry) for entry in page.own}
+    groups = {f"{page.name.rpartition(' ')[2].capitalize()}": list(page.own)}
+    others = [entry for entry in page.options if id(entry) not in own_ids]
     groups |= {section: [entry for entry in others if entry.section == section] for section in SECTIONS}
     return {name: entries for name, entries in groups.items() if entries}
 
@@ -262,9 +263,7 @@ def _row(names: str, text: str, width: int) -> str:
     lines = [line.replace(_NO_BREAK, " ") for line in lines]
     if len(head) > _COLUMN - 2:
         lines.insert(0, "")
-    return "".join(
-        f"{head if not place else '':<{_COLUMN}}{line}".rstrip() + "\n" for place, line in enumerate(lines)
-    )
+    return "".join(f"{'' if i else head:<{_COLUMN}}{line}".rstrip() + "\n" for i, line in enumerate(lines))
 
 
 _DEBUG = "--debug shows the traceback."
@@ -312,32 +311,28 @@ def _usage(error: BaseException, arguments: Sequence[str]) -> UsageError:
     if len(name) == 2:  # a long name after one dash is read letter by letter
         name = next((word for word in arguments if word.startswith(name)), name).partition("=")[0]
     flags = _flags(error)
-    hint = f"gencli run has it; {command} has not." if _is_of_run(name, flags) else meant_option(name, flags)
+    is_of_run = name not in flags.values() and any(name == entry.flag for entry in OPTIONS)
+    hint = f"gencli run has it; {command} has not." if is_of_run else meant_option(name, flags)
     return UsageError(f"There is no option {name}.", hint=hint or f"See {command} --help.")
-
-
-def _is_of_run(name: str, flags: Mapping[str, str]) -> bool:
-    """Whether the option belongs to `gencli run`, and not to the command with these flags."""
-    return name not in flags.values() and any(name == entry.flag for entry in OPTIONS)
 
 
 def _of_group(message: str, error: BaseException) -> UsageError | None:
     """Return the error for an unknown or missing subcommand; None for other errors."""
     group = getattr(getattr(error, "ctx", None), "command", None)
-    known, command = sorted(getattr(group, "commands", ())), _command(error)
-    if not known:
+    words, command = sorted(getattr(group, "commands", ())), _command(error)
+    if not words:
         return None
     if unknown := re.match(r"No such command '(.*?)'", message):
-        return unknown_word(command, unknown[1], known)
-    return unknown_word(command, "", known) if message.startswith("Missing command") else None
+        return unknown_word(command, unknown[1], words)
+    return unknown_word(command, "", words) if message.startswith("Missing command") else None
 
 
-def unknown_word(command: str, word: str, known: Sequence[str]) -> UsageError:
+def unknown_word(command: str, word: str, words: Sequence[str]) -> UsageError:
     """Return the error of a command that expects one of several words."""
-    listed = ", ".join(known)
+    listed = ", ".join(words)
     if not word:
         return UsageError(f"{command} needs one of: {listed}.", hint=f"See {command} --help.")
-    hint = did_you_mean([repr(name) for name in meant_command(word, known, COMMAND_NAMES)])
+    hint = did_you_mean([repr(name) for name in meant_command(word, words, COMMAND_NAMES)])
     return UsageError(f"{command} takes {listed}, not {word!r}.", hint=hint or f"See {command} --help.")
 
 
@@ -345,8 +340,8 @@ def _about_dashes(arguments: Sequence[str]) -> str:
     """Return a hint for a long name after one dash, which is read as a short option and its value."""
     flags = {entry.key: entry.flag for entry in OPTIONS}
     for word in arguments:
-        found = re.fullmatch("-([a-z][a-z-]+)(=.*)?", word, re.DOTALL)
-        if found and (meant := meant_option(found[1], flags)):
+        match = re.fullmatch("-([a-z][a-z-]+)(=.*)?", word, re.DOTALL)
+        if match and (meant := meant_option(match[1], flags)):
             return f"{word} is read as {word[:2]} {word[2:]}. {meant}"
     return ""
 

@@ -19,9 +19,7 @@ from gencli.cli.render import is_terminal
 from gencli.cli.token_colors import LEVELS
 from gencli.cli.trace_views import KEYS, Walk, press
 from gencli.errors import UsageError
-from gencli.explain.trace_file import (
-    TracedText,
-)
+from gencli.explain.trace_file import TracedText
 
 
 def check_terminal() -> None:
@@ -81,7 +79,9 @@ def _style() -> Style:
     """Return the styles of walk_view.Line."""
     is_plain = bool(os.environ.get("NO_COLOR"))
     levels = {
-        f"level-{i}": one.plain if is_plain else _colored(one.color) for i, one in enumerate(LEVELS) if i
+        f"level-{i}": level.plain if is_plain else _colored(level.color)
+        for i, level in enumerate(LEVELS)
+        if i
     }
     return Style.from_dict({**levels, "head": "bold", "row": "bold", "current": "reverse bold", "dim": ""})
 
@@ -90,15 +90,13 @@ def _colored(style: str) -> str:
     """Return a style of rich as one of prompt_toolkit."""
     from rich.style import Style as RichStyle
 
-    found = RichStyle.parse(style)
-    color = found.color.get_truecolor().hex if found.color else ""
-    return f"{'bold ' if found.bold else ''}{color}"
+    parsed = RichStyle.parse(style)
+    color = parsed.color.get_truecolor().hex if parsed.color else ""
+    return f"{'bold ' if parsed.bold else ''}{color}"
 
 
 def walk(texts: Sequence[TracedText], at: int | None) -> int:
     """Navigate the texts on the terminal. Raises UsageError without a token or a terminal."""
-    from gencli.cli.walk_screen import check_terminal, walk_through
-
     shown = tuple(text for text in texts if text.records)
     if not shown:
         raise UsageError("The trace has no tokens.")

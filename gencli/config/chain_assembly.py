@@ -89,14 +89,17 @@ def assemble(
     named = [text for layer in settings.layers for text in layer.values.get("stage", ())]
     fields: dict[_Entry, dict[str, Any]] = {}
     for text in named:
-        name, given = parse_fields(text, registry)
-        fields[name, _placed(_split(given)[0], after)] = {}
+        name, values_of_stage = parse_fields(text, registry)
+        fields[name, _placed(_split(values_of_stage)[0], after)] = {}
     for entry in values:
         fields.setdefault((entry.stage, entry.when), {})[entry.field] = entry.value
     if grammar is not None:
         _refuse_two_grammars(settings, values, named=("grammar", None) in fields)
         fields["grammar", None] = dict(grammar)
-    stages = [_made(entry, given, registry) for entry, given in fields.items()]
+    stages = list[Stage]()
+    for (name, when), by_field in fields.items():
+        by_field = by_field if when is None else {**by_field, WHEN: when}
+        stages.append((name, registry.spec(name).params.from_mapping(by_field, stage=name)))
     chain = _arranged(Chain.ordered(stages, registry), settings, values, registry)
     _check_conditions(chain, values, registry)
     draw: Draw = "greedy" if settings["beams"] else settings["sampler"]
@@ -107,34 +110,35 @@ def assemble(
 
 
 def _settled(
-    found: Assembly, draw: Draw, registry: Registry, of_chat: tuple[str, ...] = (), chat_notice: str = ""
+    assembly: Assembly, draw: Draw, registry: Registry, of_chat: tuple[str, ...] = (), chat_notice: str = ""
 ) -> Assembly:
     """Return the assembly without stages that contradict a stage of a stronger layer.
 
     `of_chat`: stages of the chat's draw that are left out already; `chat_notice` ends the notice of them all.
     Raises UsageError for stages of one layer that contradict each other.
     """
-    with _naming(found.values):
+    with _naming(assembly.values):
         try:
-            check_together(found.chain.resolved(draw, registry)[0], registry)
+            check_together(assembly.chain.resolved(draw, registry)[0], registry)
             if not of_chat:
-                return found
+                return assembly
             notice = f"Of the preset chat {', '.join(of_chat)} {'is' if len(of_chat) == 1 else 'are'}"
-            return replace(found, notices=(*found.notices, f"{notice} {chat_notice}"))
+            return replace(assembly, notices=(*assembly.notices, f"{notice} {chat_notice}"))
         except Contradiction as error:
-            entries = [found.of_stage(name) for name in error.stages]
+            entries = [assembly.of_stage(name) for name in error.stages]
             if not all(entries):  # a bare name has no layer
                 raise
-            strongest = (max(some, key=lambda one: one.rank) for some in entries)
-            weak, strong = sorted(strongest, key=lambda one: one.rank)
+            strongest = (max(of_stage, key=lambda entry: entry.rank) for of_stage in entries)
+            weak, strong = sorted(strongest, key=lambda entry: entry.rank)
             if weak.rank == strong.rank:
                 raise
             why = f"left out beside {strong.said}: {error.why}."
-    rest = replace(found, chain=Chain(tuple(stage for stage in found.chain if stage[0] != weak.stage)))
+    chain = Chain(tuple(stage for stage in assembly.chain if stage[0] != weak.stage))
     if weak.origin == CHAT_DEFAULT:
-        return _settled(rest, draw, registry, (*of_chat, weak.stage), chat_notice or why)
-    notices = (*found.notices, f"{weak.origin} {weak.said} is {why}")
-    return _settled(replace(rest, notices=notices), draw, registry, of_chat, chat_notice)
+        without = replace(assembly, chain=chain)
+        return _settled(without, draw, registry, (*of_chat, weak.stage), chat_notice or why)
+    notices = (*assembly.notices, f"{weak.origin} {weak.said} is {why}")
+    return _settled(replace(assembly, chain=chain, notices=notices), draw, registry, of_chat, chat_notice)
 
 
 @contextmanager
@@ -143,15 +147,8 @@ def _naming(values: tuple[Assigned, ...], *options: str) -> Iterator[None]:
     try:
         yield
     except ChainError as error:
-        said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages)
-        raise UsageError(": ".join(filter(None, [" and ".join([*options, *said]), str(error)]))) from None
-
-
-def _made(entry: _Entry, fields: Mapping[str, Any], registry: Registry) -> Stage:
-    """Return the stage of an entry."""
-    name, when = entry
-    given = fields if when is None else {**fields, WHEN: when}
-    return name, registry.spec(name).params.from_mapping(given, stage=name)
+        sources = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages)
+        raise UsageError(": ".join(filter(None, [" and ".join([*options, *sources]), str(error)]))) from None
 
 
 def _placed(when: When | None, after: str) -> When | None:
@@ -174,8 +171,8 @@ def _check_conditions(chain: Chain, values: tuple[Assigned, ...], registry: Regi
     try:
         check_conditions(chain, registry)
     except ChainError as error:
-        said = dict.fromkeys(entry.said for entry in values if entry.stage in error.stages and entry.when)
-        raise UsageError(f"{' and '.join(said)}: {error}" if said else str(error)) from None
+        conditional = dict.fromkeys(e.said for e in values if e.stage in error.stages and e.when)
+        raise UsageError(f"{' and '.join(conditional)}: {error}" if conditional else str(error)) from None
 
 
 def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
@@ -183,8 +180,8 @@ def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, na
     if not named:
         return
     kind = next(kind for kind in KINDS if settings[kind])
-    said = next((entry.said for entry in values if entry.stage == "grammar"), settings.name("stage"))
-    raise UsageError(f"{settings.name(kind)} and {said} both set a grammar.", hint="Leave one of them out.")
+    stage = next((entry.said for entry in values if entry.stage == "grammar"), settings.name("stage"))
+    raise UsageError(f"{settings.name(kind)} and {stage} both set a grammar.", hint="Leave one of them out.")
 
 
 def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
@@ -221,20 +218,20 @@ def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], re
     return temperature_last(chain, registry) if settings["temperature_last"] else chain
 
 
-def _check(stage: str, fields: Mapping[str, Any], said: str, registry: Registry) -> None:
-    """Raise a UsageError that begins with `said` for a value that the stage rejects."""
+def _check(stage: str, fields: Mapping[str, Any], source: str, registry: Registry) -> None:
+    """Raise a UsageError that begins with the source for a value that the stage rejects."""
     try:
         registry.spec(stage).params.from_mapping(fields, stage=stage)
     except ParamError as error:
-        raise UsageError(f"{said}: {str(error).removeprefix(f'{stage}: ')}") from None
+        raise UsageError(f"{source}: {str(error).removeprefix(f'{stage}: ')}") from None
 
 
 def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
     for entry in OPTIONS:
         if entry.stage and entry.key in layer.values:
-            value, said = layer.values[entry.key], layer.said(entry.key)
-            _check(entry.stage, {entry.field: value}, said, registry)
-            yield Assigned(entry.stage, entry.field, value, layer.origin, said, when=entry.when)
+            value, source = layer.values[entry.key], layer.said(entry.key)
+            _check(entry.stage, {entry.field: value}, source, registry)
+            yield Assigned(entry.stage, entry.field, value, layer.origin, source, when=entry.when)
 
 
 def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
@@ -242,51 +239,50 @@ def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
         name = text.partition(":")[0].partition("=")[0].strip()
         if name in MARKS:  # checked before the text is shown, which may contain a key
             raise UsageError(f"{layer.said('stage')}: the stage {name} is set by `watermark`.")
-        name, given = parse_fields(text, registry)
-        said = with_value(layer.said("stage"), repr(text))
+        name, values = parse_fields(text, registry)
+        source = with_value(layer.said("stage"), repr(text))
         if name == "tail":
-            raise UsageError(f"{said}: the stage tail is set from the model's tokenizer.")
-        _check(name, given, said, registry)
-        when, fields = _split(given)
+            raise UsageError(f"{source}: the stage tail is set from the model's tokenizer.")
+        _check(name, values, source, registry)
+        when, fields = _split(values)
         if when is not None and not fields and registry.is_builtin(name):
-            raise UsageError(f"{said} is given a condition, but no value.", hint="Give both.")
+            raise UsageError(f"{source} is given a condition, but no value.", hint="Give both.")
         for field, value in fields.items():
-            yield Assigned(name, field, value, layer.origin, said, when=when)
+            yield Assigned(name, field, value, layer.origin, source, when=when)
 
 
-def _split(given: Mapping[str, Any]) -> tuple[When | None, dict[str, Any]]:
+def _split(values: Mapping[str, Any]) -> tuple[When | None, dict[str, Any]]:
     """Return the condition among the fields of a stage, and the other fields. ParamError for a wrong one."""
-    when = given.get(WHEN)
-    rest = {field: value for field, value in given.items() if field != WHEN}
-    return None if when is None else When.of(when), rest
+    when = values.get(WHEN)
+    fields = {field: value for field, value in values.items() if field != WHEN}
+    return None if when is None else When.of(when), fields
 
 
 def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assigned]:
     """Yield the options for the scope and the window of all penalties, once for each active penalty."""
-    given = [entry.key for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
+    keys = [entry.key for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
     active = [entry for name in PENALTY_STAGES for entry in _entries_that_are_on(name, chosen)]
-    if given and not active:
+    if keys and not active:
         raise UsageError(
-            f"{settings.name(given[0])} is given, but no penalty is on.",
+            f"{settings.name(keys[0])} is given, but no penalty is on.",
             hint="Add `repetition_penalty`, `frequency_penalty` or `presence_penalty`, or leave it out.",
         )
-    for key in given:
-        origin, said, rank = settings.origin(key), settings.said(key), settings.rank(key)
+    for key in keys:
+        origin, source, rank = settings.origin(key), settings.said(key), settings.rank(key)
         for stage, when in active:
-            yield Assigned(stage, option(key).field, settings[key], origin, said, rank, when)
+            yield Assigned(stage, option(key).field, settings[key], origin, source, rank, when)
 
 
 def _entries_that_are_on(penalty: str, chosen: _Chosen) -> list[_Entry]:
     default = builtin_registry().spec(penalty).params.default("penalty")
     return [
         entry
-        for (entry, field), given in chosen.items()
-        if entry[0] == penalty and field == "penalty" and given.value != default
+        for (entry, field), assigned in chosen.items()
+        if entry[0] == penalty and field == "penalty" and assigned.value != default
     ]
 
 
 MARKS = frozenset(stage for stage, _ in STAGES.values())  # stages that only the watermark options set
-_NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
@@ -315,7 +311,7 @@ def wanted_mark(settings: Settings) -> WatermarkUse | None:
         raise UsageError(
             f"{name('chain')} has {named[0]}, but the place of a watermark is fixed.", hint="Leave it out."
         )
-    if kind == _NONE:
+    if kind == "none":
         is_newer = settings.rank("watermark_key") >= settings.rank("watermark")
         if file is not None and is_newer:
             raise UsageError(
@@ -332,8 +328,8 @@ def wanted_mark(settings: Settings) -> WatermarkUse | None:
             hint="Write another bias into it, or leave it out.",
         )
     stage, origin = STAGES[kind][0], settings.origin("watermark")
-    said, rank = settings.said("watermark"), settings.rank("watermark")
-    values = (Assigned(stage, key, value, origin, said, rank) for key, value in params.to_mapping().items())
+    source, rank = settings.said("watermark"), settings.rank("watermark")
+    values = (Assigned(stage, key, value, origin, source, rank) for key, value in params.to_mapping().items())
     return WatermarkUse(stage, params, tuple(values))
 
 
@@ -344,19 +340,19 @@ def refuse_watermark(settings: Settings, mark: WatermarkUse | None, *, greedy: s
     """
     if mark is None or mark.stage == "kgw":
         return
-    said = settings.with_value("watermark")
-    hint = "`watermark` = kgw marks such texts too."
+    watermark, hint = settings.with_value("watermark"), "`watermark` = kgw marks such texts too."
     for key in ("beams", "contrastive_alpha"):
         if settings[key]:
-            raise UsageError(f"{said} marks drawn tokens, but {settings.name(key)} draws none.", hint=hint)
+            why = f"{settings.name(key)} draws none"
+            raise UsageError(f"{watermark} marks drawn tokens, but {why}.", hint=hint)
     if greedy:
-        raise UsageError(f"{said} marks drawn tokens, but with {greedy} none is drawn.", hint=hint)
+        raise UsageError(f"{watermark} marks drawn tokens, but with {greedy} none is drawn.", hint=hint)
     if not _is_seedless(mark.params):
         return
     for key in ("n", "best_of", "retries"):
         if settings[key] and settings[key] > (key == "n"):
             raise UsageError(
-                f"{settings.with_value(key)} draws again, but with {said} the key decides the draw: "
+                f"{settings.with_value(key)} draws again, but with {watermark} the key decides the draw: "
                 "the texts would begin alike.",
                 hint="Leave one of them out, or write alpha or deduplicate: all into the key file.",
             )

@@ -34,50 +34,45 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
     _refuse_output(settings)
 
 
+_LEAVE_OUT = "Leave one of them out."
+
+
 def _refuse_pairs(settings: Settings) -> None:
-    said = settings.name
-    for one, other in (
-        ("chat", "raw"),
-        ("system", "raw"),
-        ("quiet", "stats"),
-        ("offline", "download"),
-        ("show_chain", "show_prompt"),
-    ):
-        if settings[one] and settings[other]:
-            raise UsageError(
-                f"{said(one)} and {said(other)} contradict each other.", hint="Leave one of them out."
-            )
+    name, pairs = settings.name, "chat raw, system raw, quiet stats, offline download, show_chain show_prompt"
+    for a, b in (pair.split() for pair in pairs.split(",")):
+        if settings[a] and settings[b]:
+            raise UsageError(f"{name(a)} and {name(b)} contradict each other.", hint=_LEAVE_OUT)
     if settings["system"] is not None and not settings["chat"]:
         raise UsageError(
-            f"{said('system')} needs `chat`: a raw prompt has no system message.", hint="Add `chat`."
+            f"{name('system')} needs `chat`: a raw prompt has no system message.", hint="Add `chat`."
         )
     if settings["vars"] and settings["template"] is None:
         raise UsageError(
-            f"{said('vars')} is given, but there is no template with variables.",
+            f"{name('vars')} is given, but there is no template with variables.",
             hint="Add `template`, as in `template` = 'Say {{ word }}' `vars` = word=hi.",
         )
     if settings["include_stop"] and not any(settings[key] for key in ("stop", "stop_id", "stop_regex")):
         raise UsageError(
-            f"{said('include_stop')} is given, but there is nothing to stop at.",
+            f"{name('include_stop')} is given, but there is nothing to stop at.",
             hint="Add `stop`, `stop_id` or `stop_regex`.",
         )
     if "" in settings["stop"]:
-        raise UsageError(f"{said('stop')} is an empty text, which would end every output at once.")
+        raise UsageError(f"{name('stop')} is an empty text, which would end every output at once.")
     if settings["seed"] is not None and settings["seed"] >= 2**64:
-        raise UsageError(f"{said('seed')} is {settings['seed']}, but has to be below 2**64.")
+        raise UsageError(f"{name('seed')} is {settings['seed']}, but has to be below 2**64.")
     if settings["loop"] == 1:
-        raise UsageError(
-            f"{said('loop')} is 1, but every text occurs once.", hint="Give 2 or more; 0 is off."
-        )
+        hint = "Give 2 or more; 0 is off."
+        raise UsageError(f"{name('loop')} is 1, but every text occurs once.", hint=hint)
 
 
 def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
-    said = next((entry.said for entry in assembly.of_stage("temperature")), "`temperature`")
+    temperature = next((entry.said for entry in assembly.of_stage("temperature")), "`temperature`")
     asked = [entry for entry in assembly.of_stage("temperature") if entry.rank >= settings.rank("sampler")]
     if settings["sampler"] == "greedy" and not assembly.chain.is_greedy and asked:
         raise UsageError(
-            f"{settings.with_value('sampler')} takes the most likely token, so {said} would have no effect.",
-            hint="Leave one of them out.",
+            f"{settings.with_value('sampler')} takes the most likely token, so {temperature} would have no "
+            "effect.",
+            hint=_LEAVE_OUT,
         )
     greedy = greedy_cause(settings, assembly)
     if greedy and settings["retries"]:
@@ -99,7 +94,7 @@ def _refuse_idle(settings: Settings, assembly: Assembly) -> None:
         if params is None or not params.is_off() or entry.field == params.main():
             continue
         if settings[entry.key] and settings.origin(entry.key) == FLAG:
-            mains = (one.key for one in STAGES if (one.stage, one.field) == (entry.stage, params.main()))
+            mains = (main.key for main in STAGES if (main.stage, main.field) == (entry.stage, params.main()))
             raise UsageError(
                 f"{settings.name(entry.key)} is given, but the stage {entry.stage} is off.",
                 hint=f"Add `{next(mains, 'stage')}`, or leave it out.",
@@ -119,31 +114,29 @@ def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
 
 def _refuse_beside_nothing(settings: Settings) -> None:
     """Raise UsageError for options that need an output if `max_tokens` is 0."""
-    said = settings.with_value("max_tokens")
+    limit = settings.with_value("max_tokens")
     if settings["prompt_logprobs"] is None:
         raise UsageError(
-            f"{said} generates nothing, and nothing else is asked for.",
+            f"{limit} generates nothing, and nothing else is asked for.",
             hint="Give 1 or more, or add `prompt_logprobs`.",
         )
     keys = ("logprobs", "color", "beams", "best_of", "contrastive_alpha", *KINDS)
     idle = [key for key in keys if settings.is_given(key) and settings[key] not in (None, False, (), "off")]
     idle += ["n"] if settings["n"] > 1 else []
     if idle:
-        raise UsageError(f"{said} generates nothing: {settings.name(idle[0])} would have no effect.")
+        raise UsageError(f"{limit} generates nothing: {settings.name(idle[0])} would have no effect.")
 
 
 def _refuse_drafts(settings: Settings) -> None:
     """Raise UsageError for options of drafts without a drafter."""
-    said, name = settings.name("draft"), settings["draft"]
-    given = [
-        key for key in ("draft_tokens", "draft_min_p", "verify", "verify_threshold") if settings.is_given(key)
-    ]
-    if name == NO_DRAFTER and given and settings.origin("draft") == DEFAULT:
+    details = [key for key in _DRAFTS[1:] if settings.is_given(key)]
+    if settings["draft"] == NO_DRAFTER and details and settings.origin("draft") == DEFAULT:
         raise UsageError(
-            f"{settings.name(given[0])} is given, but there is no drafter.", hint="Add `draft` = NAME."
+            f"{settings.name(details[0])} is given, but there is no drafter.", hint="Add `draft` = NAME."
         )
-    if not name:
-        raise UsageError(f"{said} is empty.", hint="Leave it out, or give the name of a drafter.")
+    if not settings["draft"]:
+        hint = "Leave it out, or give the name of a drafter."
+        raise UsageError(f"{settings.name('draft')} is empty.", hint=hint)
     is_asked = settings.is_given("verify_threshold")
     is_newer = settings.rank("verify_threshold") >= settings.rank("verify")
     if is_asked and is_newer and settings["verify"] != "lossy-threshold":
@@ -155,17 +148,17 @@ def _refuse_drafts(settings: Settings) -> None:
 
 
 def _refuse_output(settings: Settings) -> None:
-    if settings["logprobs"] is not None and settings["finish_open"]:
-        raise UsageError(
-            f"{settings.name('logprobs')} and {settings.name('finish_open')} do not go together: the model "
-            "does not choose the tokens that complete a document.",
-            hint="Leave one of them out.",
-        )
-    _refuse_trace(settings)
+    if settings["logprobs"] is not None:
+        _refuse_finish_open(settings, settings.name("logprobs"))
+    if settings["trace"] is not None:
+        _refuse_finish_open(settings, settings.name("trace"))
+    for key in ("trace_top", "keep_logits") if settings["trace"] is None else ():
+        if settings.origin(key) == FLAG:
+            raise UsageError(f"{settings.name(key)} is given, but no trace.", hint="Add `trace`.")
     _refuse_color(settings)
     if settings["stream"] and settings["format"] != "text":
-        is_told = settings["format"] in ("jsonl", "yaml")
-        hint = f"{settings['format']} writes each prompt's record as it finishes." if is_told else ""
+        has_records = settings["format"] in ("jsonl", "yaml")
+        hint = f"{settings['format']} writes each prompt's record as it finishes." if has_records else ""
         raise UsageError(
             f"{settings.name('stream')} shows text while it is generated, which "
             f"{settings.with_value('format')} cannot.",
@@ -176,35 +169,25 @@ def _refuse_output(settings: Settings) -> None:
         raise UsageError(f"`output` and `file` are both {output!r}; the prompt would be lost.")
 
 
-def _refuse_trace(settings: Settings) -> None:
-    if settings["trace"] is None:
-        for key in ("trace_top", "keep_logits"):
-            if settings.origin(key) == FLAG:
-                raise UsageError(f"{settings.name(key)} is given, but no trace.", hint="Add `trace`.")
-        return
+def _refuse_finish_open(settings: Settings, name: str) -> None:
     if settings["finish_open"]:
         raise UsageError(
-            f"{settings.name('trace')} and {settings.name('finish_open')} do not go together: the model does "
-            "not choose the tokens that complete a document.",
-            hint="Leave one of them out.",
+            f"{name} and {settings.name('finish_open')} do not go together: the model does not choose the "
+            "tokens that complete a document.",
+            hint=_LEAVE_OUT,
         )
 
 
 def _refuse_color(settings: Settings) -> None:
     if settings["color"] == "off":
         return
-    color, hint = settings.with_value("color"), "Leave one of them out."
-    if settings["finish_open"]:
-        raise UsageError(
-            f"{color} and {settings.name('finish_open')} do not go together: the model does not choose the "
-            "tokens that complete a document.",
-            hint=hint,
-        )
+    color = settings.with_value("color")
+    _refuse_finish_open(settings, color)
     for key in ("parsed", "select"):
         if settings[key] not in (None, False):
             raise UsageError(
                 f"{color} colours the tokens of the text, but {settings.name(key)} writes another one.",
-                hint=hint,
+                hint=_LEAVE_OUT,
             )
     for key in ("beams", "best_of", "contrastive_alpha"):
         if settings[key] and settings["color"] in ("entropy", "decided"):
@@ -228,27 +211,27 @@ def refuse_unwritten_ids(settings: Settings) -> None:
     """Raise UsageError for token ids of a result that is text alone."""
     if not settings["token_ids"]:
         return
-    said = f"{settings.name('token_ids')} adds ids to records"
+    ids = f"{settings.name('token_ids')} adds ids to records"
     for key in ("parsed", "select"):
         if settings[key] not in (None, False):
-            raise UsageError(
-                f"{said}, but {settings.name(key)} writes a document.", hint="Leave one of them out."
-            )
+            raise UsageError(f"{ids}, but {settings.name(key)} writes a document.", hint=_LEAVE_OUT)
     if settings["format"] == "text":
-        raise UsageError(f"{said}, but the result is text.", hint="Use `format` = json, jsonl or yaml.")
+        raise UsageError(f"{ids}, but the result is text.", hint="Use `format` = json, jsonl or yaml.")
 
 
 _DETAILS = ("length_penalty", "early_stopping")
 _DRAFTS = ("draft", "draft_tokens", "draft_min_p", "verify", "verify_threshold")
-_LEAVE_OUT = "Leave one of them out."
 
 
 def refuse_search(settings: Settings, assembly: Assembly) -> None:
     """Raise UsageError that names the conflicting options."""
     if settings["beams"]:
         _refuse_beside_beams(settings, assembly)
-    elif not settings.is_given("beams"):
-        _refuse_idle_searches(settings)
+    for key in _DETAILS if not settings["beams"] and not settings.is_given("beams") else ():
+        if settings.is_given(key):
+            raise UsageError(
+                f"{settings.name(key)} is given, but there is no beam search.", hint="Add `beams`."
+            )
     if settings["best_of"]:
         _refuse_beside_best_of(settings, assembly)
     if settings["contrastive_alpha"]:
@@ -267,16 +250,8 @@ def search_notices(settings: Settings) -> Iterator[str]:
             yield f"With {settings.name(key)} text cannot be streamed: it is shown at the end."
 
 
-def _refuse_idle_searches(settings: Settings) -> None:
-    for key in _DETAILS:
-        if settings.is_given(key):
-            raise UsageError(
-                f"{settings.name(key)} is given, but there is no beam search.", hint="Add `beams`."
-            )
-
-
 def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
-    said, width, search = settings.name, settings["beams"], _search(settings, "beams", _DETAILS)
+    name, width, search = settings.name, settings["beams"], _search(settings, "beams", _DETAILS)
     if drawing := [*_drawing(settings, assembly)]:
         raise UsageError(
             f"With {search} the most likely text is searched and none is drawn: {_listed(drawing)} would "
@@ -285,28 +260,28 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
         )
     if settings["trace"] is not None:
         raise UsageError(
-            f"{said('trace')} and {search} do not go together: a search draws no token.", hint=_LEAVE_OUT
+            f"{name('trace')} and {search} do not go together: a search draws no token.", hint=_LEAVE_OUT
         )
     if settings["draft"] != NO_DRAFTER:
-        drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
+        drafting = _listed([name(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
             f"A draft ({drafting}) guesses at one text, with {search} there are {width} at once.",
             hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
         )
-    if companions := [said(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
+    if companions := [name(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
         raise UsageError(
             f"{_listed(companions)} and {search} do not go together: beams are not guided.", hint=_LEAVE_OUT
         )
     if settings["best_of"]:
-        raise UsageError(f"{said('best_of')} draws texts, with {search} one is searched.", hint=_LEAVE_OUT)
+        raise UsageError(f"{name('best_of')} draws texts, with {search} one is searched.", hint=_LEAVE_OUT)
     if settings["n"] > width:
         raise UsageError(
-            f"{said('n')} is {settings['n']}, but with {search} there are {width} texts at the most."
+            f"{name('n')} is {settings['n']}, but with {search} there are {width} texts at the most."
         )
     if settings.is_given("max_batch") and width > settings["max_batch"]:
         raise UsageError(
-            f"{said('max_batch')} is {settings['max_batch']}, with {search} there are {width} texts at once.",
-            hint=f"Raise {said('max_batch')} to {width}, or take fewer beams.",
+            f"{name('max_batch')} is {settings['max_batch']}, with {search} there are {width} texts at once.",
+            hint=f"Raise {name('max_batch')} to {width}, or take fewer beams.",
         )
 
 
@@ -338,7 +313,7 @@ def _is_drawing(name: str, registry: Registry) -> bool:
 
 
 def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
-    said, wanted = settings.name, settings.with_value("best_of")
+    name, wanted = settings.name, settings.with_value("best_of")
     if greedy := greedy_cause(settings, assembly):
         raise UsageError(
             f"{wanted} with {greedy} would choose among equal texts.",
@@ -346,14 +321,14 @@ def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
         )
     if settings["retries"]:
         raise UsageError(
-            f"{said('retries')} samples again, {wanted} draws all samples at once.", hint=_LEAVE_OUT
+            f"{name('retries')} samples again, {wanted} draws all samples at once.", hint=_LEAVE_OUT
         )
     if settings["n"] > settings["best_of"]:
-        raise UsageError(f"{said('n')} is {settings['n']}, more texts than {wanted} draws.")
+        raise UsageError(f"{name('n')} is {settings['n']}, more texts than {wanted} draws.")
 
 
 def _refuse_beside_contrastive(settings: Settings) -> None:
-    said, wanted = settings.name, _search(settings, "contrastive_alpha", ("contrastive_k",))
+    name, wanted = settings.name, _search(settings, "contrastive_alpha", ("contrastive_k",))
     for key, details in (("beams", _DETAILS), ("best_of", ())):
         if settings[key]:
             other = _search(settings, key, details)
@@ -368,30 +343,30 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
     is_asked = settings.is_given("sampler") and settings.rank("sampler") >= settings.rank("contrastive_alpha")
     if is_asked and settings["sampler"] != "greedy":
         raise UsageError(
-            f"With {wanted} nothing is drawn: {said('sampler')} would have no effect.", hint=_LEAVE_OUT
+            f"With {wanted} nothing is drawn: {name('sampler')} would have no effect.", hint=_LEAVE_OUT
         )
     if settings["draft"] != NO_DRAFTER:
-        drafting = _listed([said(key) for key in _DRAFTS if settings.is_given(key)])
+        drafting = _listed([name(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
             f"A draft ({drafting}) guesses at the next tokens, but with {wanted} the model compares several "
             "for each.",
             hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
         )
     keys = [key for key in (*GUIDES, *CONTRASTS, "dola", "trace") if settings.is_given(key)]
-    if beside := [said(key) for key in keys if settings[key] is not None]:
+    if beside := [name(key) for key in keys if settings[key] is not None]:
         raise UsageError(f"{_listed(beside)}, and {wanted}, do not go together.", hint=_LEAVE_OUT)
     count = settings["contrastive_k"]
     if settings.is_given("max_batch") and count > settings["max_batch"]:
         raise UsageError(
             f"{settings.with_value('max_batch')} is too few: {count} tokens run side by side with {wanted}.",
-            hint=f"Raise {said('max_batch')} to {count}, or take fewer with `contrastive_k`.",
+            hint=f"Raise {name('max_batch')} to {count}, or take fewer with `contrastive_k`.",
         )
 
 
 def _search(settings: Settings, key: str, details: tuple[str, ...]) -> str:
     """Return a search option with its value, followed by the given ones of its detail options."""
-    given = [settings.name(detail) for detail in details if settings.is_given(detail)]
-    return _listed([settings.with_value(key), *given])
+    names = [settings.name(detail) for detail in details if settings.is_given(detail)]
+    return _listed([settings.with_value(key), *names])
 
 
 def _listed(names: list[str]) -> str:
@@ -423,10 +398,10 @@ def _refuse_path(entry: Assigned, path: str, settings: Settings, structure: Outp
     from gencli.structured.schema_check import unreached
 
     is_open = settings["extra_properties"] or structure.kind == "json"
-    if (found := unreached(structure.plan.schema, path, is_open=is_open)) is not None:
-        at, names = found
-        known = f"At {at} it has {', '.join(names)}." if names else f"At {at} nothing is below."
+    if (end := unreached(structure.plan.schema, path, is_open=is_open)) is not None:
+        pointer, names = end
+        below = f"it has {', '.join(names)}." if names else "nothing is below."
         raise UsageError(
             f"{entry.said}: the condition has the path {path!r}, which {settings.name(structure.kind)} can "
-            f"never reach. {known}"
+            f"never reach. At {pointer} {below}"
         )

@@ -51,9 +51,6 @@ if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
 
 
-_DRAFTED_ROWS = 4  # rows of a drafted text: its token and three draft tokens
-
-
 @dataclass(frozen=True, slots=True)
 class Job:
     """The settings that all prompts of a run share."""
@@ -97,8 +94,8 @@ class Job:
 
     @property
     def rows_each(self) -> int:
-        """Usual number of rows of each text in a decode step: its token, draft tokens, and companion."""
-        return (_DRAFTED_ROWS if self.is_drafted else 1) * (2 if self.guidance.is_on else 1)
+        """Usual number of rows of each text in a decode step: its token, 3 draft tokens, and companion."""
+        return (4 if self.is_drafted else 1) * (2 if self.guidance.is_on else 1)
 
     @property
     def untold_tools(self) -> tuple[str, ...]:
@@ -144,13 +141,16 @@ def make_job(settings: Settings) -> Job:
     registry = settings.registry or make_registry(settings["plugin"])
     structure = build_output_spec(settings)
     mark = wanted_mark(settings)
-    assembly = assemble(settings, registry, grammar=_first_grammar(structure), mark=mark)
+    grammar = None
+    if structure is not None:
+        grammar = _grammar_fields(structure.plan.variants[0].constraint, structure.after)
+    assembly = assemble(settings, registry, grammar=grammar, mark=mark)
     refuse_watermark(settings, mark, greedy=greedy_cause(settings, assembly))
     refuse_conflicts(settings, assembly)
     refuse_idle_conditions(settings, assembly, structure)
     for pattern in settings["stop_regex"]:
         check_pattern(pattern)
-    seed = settings["seed"]
+    seed, tokens = settings["seed"], settings["draft_tokens"]
     return Job(
         assembly=assembly,
         draw="greedy" if settings["beams"] else settings["sampler"],
@@ -172,7 +172,12 @@ def make_job(settings: Settings) -> Job:
         beams=wanted_beams(settings),
         best_of=settings["best_of"] or None,
         contrastive=wanted_contrastive(settings),
-        drafting=_drafting(settings),
+        drafting=Drafting(
+            settings["draft"],
+            None if tokens == "auto" else tokens,
+            settings["draft_min_p"],
+            Verification(settings["verify"], settings["verify_threshold"] or MATCH.threshold),
+        ),
         guidance=wanted_guidance(settings),
         dola=wanted_dola(settings),
         negative=settings["negative"],
@@ -185,16 +190,6 @@ def make_job(settings: Settings) -> Job:
     )
 
 
-def _drafting(settings: Settings) -> Drafting:
-    tokens = settings["draft_tokens"]
-    return Drafting(
-        settings["draft"],
-        None if tokens == "auto" else tokens,
-        settings["draft_min_p"],
-        Verification(settings["verify"], settings["verify_threshold"] or MATCH.threshold),
-    )
-
-
 def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
     """Return the fields of the stage `grammar`."""
     return {
@@ -204,12 +199,6 @@ def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
         "whitespace": constraint.whitespace,
         "after": after,
     }
-
-
-def _first_grammar(structure: OutputSpec | None) -> dict[str, Any] | None:
-    if structure is None:
-        return None
-    return _grammar_fields(structure.plan.variants[0].constraint, structure.after)
 
 
 def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iterator[str]:
@@ -248,13 +237,14 @@ def _idle_stops(job: Job) -> Iterator[str]:
     if job.structure is None or not job.structure.is_document:
         return
     stops = job.stops
-    asked = {"stop": stops.strings, "stop_id": stops.ids, "stop_regex": stops.patterns}
-    named = [
-        *(f"`{key}`" for key, found in asked.items() if found),
-        *(["`include_stop`"] if stops.include else []),
-    ]
-    if named:
-        yield f"A document ends by itself; inside it these options have no effect: {', '.join(named)}."
+    options = {
+        "stop": stops.strings,
+        "stop_id": stops.ids,
+        "stop_regex": stops.patterns,
+        "include_stop": stops.include,
+    }
+    if names := [f"`{key}`" for key, value in options.items() if value]:
+        yield f"A document ends by itself; inside it these options have no effect: {', '.join(names)}."
 
 
 def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
@@ -270,6 +260,11 @@ def make_request(
     job: Job, name: str, prompt_ids: tuple[int, ...], seed: int, tokenizer: Tokenizer, *, session: str = ""
 ) -> Request:
     """Return a request with the settings of the job."""
+    guidance, after = job.guidance, job.structure.after if job.structure else ""
+    if job.negative is not None:
+        guidance = replace(guidance, negative=encode_prompt(job, job.negative, tokenizer))
+    if after and Marker.of(after, tokenizer).ends(prompt_ids):
+        after = ""  # the prompt has ended the reasoning
     return Request(
         id=name,
         prompt_ids=prompt_ids,
@@ -286,27 +281,14 @@ def make_request(
         best_of=job.best_of,
         contrastive=job.contrastive,
         drafting=job.drafting,
-        guidance=_guidance(job, tokenizer),
+        guidance=guidance,
         dola=job.dola,
         logprobs=job.logprobs,
         prompt_logprobs=job.prompt_logprobs,
         trace=job.trace,
         keep_logits=job.keep_logits,
-        marker=_awaited_marker(job, prompt_ids, tokenizer),
+        marker=after,
     )
-
-
-def _awaited_marker(job: Job, prompt_ids: tuple[int, ...], tokenizer: Tokenizer) -> str:
-    """Return the text that ends the reasoning of the output; "" if the prompt has ended it."""
-    after = job.structure.after if job.structure else ""
-    return "" if not after or Marker.of(after, tokenizer).ends(prompt_ids) else after
-
-
-def _guidance(job: Job, tokenizer: Tokenizer) -> Guidance:
-    """Return the guidance with the tokens of its negative prompt, encoded like a prompt."""
-    if job.negative is None:
-        return job.guidance
-    return replace(job.guidance, negative=encode_prompt(job, job.negative, tokenizer))
 
 
 def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -344,11 +326,11 @@ def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) ->
     preset = read_values(values, registry)
     for fault in preset.faults:
         raise UsageError(fault.text)
-    stages = tuple(replace(entry, origin=origin, said=_said(entry)) for entry in preset.stages)
+    stages = tuple(replace(entry, origin=origin, said=_source(entry)) for entry in preset.stages)
     return Layer(origin, preset.values, {key: key for key in preset.values}, stages)
 
 
-def _said(entry: Assigned) -> str:
+def _source(entry: Assigned) -> str:
     """Return the source of a stage's value for messages, with the path of its condition."""
     is_field = entry.when is not None and entry.when.path is not None
     return f"stages.{entry.stage} ({entry.when.path})" if is_field and entry.when else f"stages.{entry.stage}"
@@ -382,10 +364,12 @@ class Jobs:
         is_chat = is_chat and not self._settings["chat"]
         if not options and not is_chat:
             return self.base
-        rest = {key: value for key, value in options.items() if key != "seed"}
-        key = json.dumps([rest, is_chat], sort_keys=True)
-        job = self._jobs.get(key, lambda: self._made(rest, is_chat))
-        return replace(job, seed=self._seed(options))
+        seedless = {key: value for key, value in options.items() if key != "seed"}
+        key = json.dumps([seedless, is_chat], sort_keys=True)
+        job = self._jobs.get(key, lambda: self._new_job(seedless, is_chat))
+        if "seed" not in options:
+            return replace(job, seed=self.base.seed)
+        return replace(job, seed=int(self._read({"seed": options["seed"]}, self._registry).values["seed"]))
 
     def _note(self, job: Job) -> None:
         with self._lock:
@@ -395,12 +379,7 @@ class Jobs:
                 self.are_guided |= not job.guidance.amateur
                 self.are_contrasted |= bool(job.guidance.amateur)
 
-    def _seed(self, options: Mapping[str, Any]) -> int:
-        if "seed" not in options:
-            return self.base.seed
-        return int(self._read({"seed": options["seed"]}, self._registry).values["seed"])
-
-    def _made(self, options: Mapping[str, Any], is_chat: bool) -> Job:
+    def _new_job(self, options: Mapping[str, Any], is_chat: bool) -> Job:
         if is_chat and (self._settings["raw"] or options.get("raw")):
             raise UsageError("A row with messages needs the chat template, but raw is set.")
         layer = self._read({**options, **({"chat": True} if is_chat else {})}, self._registry)
@@ -436,8 +415,8 @@ class SamplingParams(Mapping[str, Any]):
         """Check all values but stages of plug-ins, which only the registry of an LLM knows."""
         values, registry = dict(self._values), builtin_registry()
         chain, stages = values.pop("chain", None), values.pop("stages", {})
-        known = {name: value for name, value in stages.items() if name in registry}
-        params_layer({**values, "stages": known}, registry)
+        builtin = {name: value for name, value in stages.items() if name in registry}
+        params_layer({**values, "stages": builtin}, registry)
         if isinstance(chain, str):
             with suppress(UnknownStage):
                 check_conditions(Chain.parse(chain, registry), registry)
@@ -469,9 +448,9 @@ def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = OR
         parsed, entries = Chain.parse(chain, registry), dict[str, list[dict[str, Any]]]()
         check_conditions(parsed, registry)
         for name, params in parsed:
-            given = params.to_mapping() or {params.main(): getattr(params, params.main())}
-            entries.setdefault(name, []).append(given)
-        values = {**values, "chain": [_stage(name, found) for name, found in entries.items()]}
+            fields = params.to_mapping() or {params.main(): getattr(params, params.main())}
+            entries.setdefault(name, []).append(fields)
+        values = {**values, "chain": [_stage(name, several) for name, several in entries.items()]}
     layer = request_layer({key: value for key, value in values.items() if key != _TRACE}, registry, origin)
     return layer if traced is None else _with_trace(layer, traced)
 
@@ -479,11 +458,11 @@ def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = OR
 def _with_trace(layer: Layer, count: Any) -> Layer:
     """Return the layer with a trace whose lists have `count` ids. Raises UsageError for an invalid count."""
     try:
-        own = dict.fromkeys((_TRACE, "trace_top"), checked("trace_top", count))
+        values = dict.fromkeys((_TRACE, "trace_top"), checked("trace_top", count))
     except ParamError as error:
         raise UsageError(f"{_TRACE} {str(error).removeprefix('trace_top ')}") from None
-    places = dict.fromkeys(own, _TRACE)
-    return replace(layer, values={**layer.values, **own}, places={**layer.places, **places})
+    places = dict.fromkeys(values, _TRACE)
+    return replace(layer, values={**layer.values, **values}, places={**layer.places, **places})
 
 
 def _unknown(key: str) -> str:
@@ -500,8 +479,12 @@ def _unknown(key: str) -> str:
 
 def _plain(key: str, value: Any) -> Any:
     """Return the value as plain JSON."""
+    if key == "json_schema" and not isinstance(value, str | Mapping | bool):
+        from gencli.structured.schema_inputs import model_of
+
+        value = model_of(value).schema()
     if key == "json_schema" and not isinstance(value, str):
-        return json.dumps(value if isinstance(value, Mapping | bool) else _schema_of(value))
+        return json.dumps(value)
     if key == "stages" and not isinstance(value, Mapping):
         raise UsageError(f"stages is {value!r}, but has to map names of stages to their values.")
     if isinstance(value, tuple | set | frozenset):
@@ -514,9 +497,3 @@ def _stage(name: str, entries: list[dict[str, Any]]) -> Any:
     if entries[1:]:
         return {name: entries}
     return {name: entries[0]} if entries[0] else name
-
-
-def _schema_of(kind: Any) -> Any:
-    from gencli.structured.schema_inputs import model_of
-
-    return model_of(kind).schema()

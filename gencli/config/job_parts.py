@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gencli.config.option import Option
 from gencli.config.run_options import (
     BUILT_IN,
     CONTRASTS,
@@ -52,7 +51,6 @@ _NEEDS: dict[str, tuple[str, ...]] = {
     "select": _VALUES,
     "tool_choice": ("tools",),
 }
-_NUM_SHOWN = 60  # characters of a source in messages
 
 
 def build_output_spec(settings: Settings) -> OutputSpec | None:
@@ -92,7 +90,7 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
         spec = replace(spec, plan=replace(spec.plan, variants=exact))
     return replace(
         spec,
-        source=_short(option(kind), settings[kind]),
+        source=_shortened(_one_line(kind, settings[kind])),
         origin=settings.where(kind),
         after=settings["constrain_after"] or "",
         retries=settings["retries"],
@@ -110,9 +108,9 @@ def _refuse_idle(settings: Settings, kind: str, answer: str) -> None:
         if not settings.is_given(key) or settings[key] == option(key).default or {kind, answer} & set(kinds):
             continue
         names = [f"`{needed}`" for needed in kinds]
-        some = "one of " if names[1:] else ""
         if not kind:
-            raise UsageError(f"{settings.name(key)} needs {some}{', '.join(names)}.", hint="Leave it out.")
+            needed = ("one of " if names[1:] else "") + ", ".join(names)
+            raise UsageError(f"{settings.name(key)} needs {needed}.", hint="Leave it out.")
         raise UsageError(
             f"{settings.name(key)} has no effect for {settings.name(kind)}.",
             hint=f"It goes with {', '.join(names)}.",
@@ -145,10 +143,14 @@ def _refuse_pairs(settings: Settings, kind: str) -> None:
         check_pointer(settings["select"])
 
 
-def _short(entry: Option, value: Any) -> str:
-    """Return the value of an option, shortened to one line."""
-    text = "" if entry.type is bool else " | ".join(value) if entry.many else " ".join(str(value).split())
-    return text if len(text) <= _NUM_SHOWN else text[: _NUM_SHOWN - 3] + "..."
+def _one_line(kind: str, value: Any) -> str:
+    if option(kind).many:
+        return " | ".join(value)
+    return "" if option(kind).type is bool else " ".join(str(value).split())
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= 60 else text[:57] + "..."
 
 
 SCHEMA_TEXT = "Answer in JSON that is valid under this JSON schema:\n{schema}"
@@ -156,7 +158,7 @@ CHOICES_TEXT = "Answer with one of these:\n{choices}"
 TOOLS_TEXT = "You can call these functions:\n{tools}\nWrite a call in this form:\n{call}"
 _KEY = "schema_in_prompt"
 _DEFAULTS = {"schema": SCHEMA_TEXT, "choices": CHOICES_TEXT, "tools": TOOLS_TEXT}
-_PLACES = re.compile(r"\{(schema|choices|tools|call)\}")
+_PLACEHOLDER = re.compile(r"\{(schema|choices|tools|call)\}")
 
 
 def wanted_instructions(settings: Settings, structure: OutputSpec | None) -> Instructions:
@@ -169,20 +171,19 @@ def wanted_instructions(settings: Settings, structure: OutputSpec | None) -> Ins
         return _without_effect(settings, structure)
     tools = structure.tools
     if wanted in IN_PROMPT:
-        told = {name: _filled(_DEFAULTS[name], values) for name in values.keys() & _DEFAULTS.keys()}
+        texts = {name: _filled(_DEFAULTS[name], values) for name in values.keys() & _DEFAULTS.keys()}
         return Instructions(
-            text="".join(told[name] for name in ("schema", "choices") if wanted == "on" and name in told),
+            text="".join(texts[name] for name in ("schema", "choices") if wanted == "on" and name in texts),
             tools=tools,
-            tools_text="" if wanted == "off" else told.get("tools", ""),
+            tools_text="" if wanted == "off" else texts.get("tools", ""),
             is_raw_told=wanted == "on",
         )
-    used = _check(wanted, values, settings)
-    is_told = "tools" in used or not tools
+    has_tools = "tools" in _check(wanted, values, settings) or not tools
     return Instructions(
         text=_filled(wanted, values),
         tools=tools,
-        tools_text="" if is_told else _filled(TOOLS_TEXT, values),
-        is_raw_told=is_told,
+        tools_text="" if has_tools else _filled(TOOLS_TEXT, values),
+        is_raw_told=has_tools,
     )
 
 
@@ -194,20 +195,19 @@ def _values(structure: OutputSpec) -> dict[str, str]:
     if structure.kind == "choice":
         values["choices"] = "\n".join(structure.choices)
     if structure.kind == "tools":
-        values["tools"] = "\n".join(_json(_function(tool)) for tool in structure.tools)
+        functions = [tool.get("function", tool) for tool in structure.tools]
+        keys = ("name", "description", "parameters")  # what the model has to know of a tool
+        shown = [
+            {key: function[key] for key in keys if function.get(key) is not None} for function in functions
+        ]
+        values["tools"] = "\n".join(map(_json, shown))
         values["call"] = structure.call_form
     return values
 
 
-def _function(tool: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what the model has to know of a tool."""
-    inner = tool.get("function", tool)
-    return {key: inner[key] for key in ("name", "description", "parameters") if inner.get(key) is not None}
-
-
 def _check(wanted: str, values: Mapping[str, str], settings: Settings) -> list[str]:
     """Return the placeholders of a text."""
-    name, used = settings.name(_KEY), _PLACES.findall(wanted)
+    name, used = settings.name(_KEY), _PLACEHOLDER.findall(wanted)
     needed = [f"{{{key}}}" for key in _DEFAULTS if key in values]
     hint = f"Write {' or '.join(needed)} where the text is to have it; or use auto, on or off."
     for key in used:
@@ -216,8 +216,9 @@ def _check(wanted: str, values: Mapping[str, str], settings: Settings) -> list[s
         if used.count(key) > 1:
             raise UsageError(f"{name} has {{{key}}} twice.", hint="Write it once.")
     if not set(used) & _DEFAULTS.keys():
-        shown = wanted if len(wanted) <= 60 else wanted[:57] + "..."
-        raise UsageError(f"{name} is {shown!r}, a text without {' or '.join(needed)}.", hint=hint)
+        raise UsageError(
+            f"{name} is {_shortened(wanted)!r}, a text without {' or '.join(needed)}.", hint=hint
+        )
     return used
 
 
@@ -227,7 +228,7 @@ def _without_effect(settings: Settings, structure: OutputSpec | None) -> Instruc
     A default, such as that of a server, may go with any structure.
     """
     wanted = settings[_KEY]
-    if wanted not in IN_PROMPT and not _PLACES.search(wanted):
+    if wanted not in IN_PROMPT and not _PLACEHOLDER.search(wanted):
         _check(wanted, _DEFAULTS, settings)
     if not settings.is_given(_KEY) or wanted == "auto":
         return NOTHING
@@ -250,7 +251,7 @@ def _json(value: Any) -> str:
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
-    return _PLACES.sub(lambda match: values.get(match[1], match[0]), text)
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
 def wanted_guidance(settings: Settings) -> Guidance:
@@ -321,12 +322,12 @@ def choosing(settings: Settings) -> str:
 
 def named_models(settings: Settings, registry: Registry | None) -> dict[str, str]:
     """Return the names by option key: model, draft, contrast."""
-    found = {"model": settings["model"]}
+    names = {"model": settings["model"]}
     if is_draft_model(settings["draft"], registry):
-        found["draft"] = settings["draft"]
+        names["draft"] = settings["draft"]
     if settings["contrast"] != NO_AMATEUR:
-        found["contrast"] = settings["contrast"]
-    return found
+        names["contrast"] = settings["contrast"]
+    return names
 
 
 def is_draft_model(name: str, registry: Registry | None) -> bool:

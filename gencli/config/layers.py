@@ -45,7 +45,7 @@ from gencli.watermark_keys import file_fingerprint
 from gencli.yaml_text import Bounds
 from processors.catalog import BanParams
 from processors.errors import close_names, did_you_mean
-from processors.params import Params, Phase
+from processors.params import Phase
 from processors.registry import Registry, builtin_registry
 
 
@@ -65,7 +65,9 @@ def gather(
     environment, flags = environment_layer(environ), Layer.of(FLAG, given)
     names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
     registry = make_registry(plugins) if registry is None else registry
-    layers = (*_user_defaults(registry), *_presets(names, registry), environment, flags)
+    defaults = (str(defaults_file()),) if os.path.lexists(defaults_file()) else ()
+    user = _presets(defaults, registry, origin=USER)
+    layers = (*user, *_presets(names, registry), environment, flags)
     settings = _with_base(layers, registry)
     if applies_template and has_idle_template(settings):
         settings = with_template(settings)
@@ -89,16 +91,7 @@ def plugin_texts(given: Iterable[str] | None, environ: Mapping[str, str]) -> tup
 
 
 def _presets(names: tuple[str, ...], registry: Registry, origin: str = PRESET) -> list[Layer]:
-    if not names:
-        return []
-    from gencli.config.presets import load_presets
-
-    return load_presets(names, registry, origin=origin)
-
-
-def _user_defaults(registry: Registry) -> list[Layer]:
-    path = defaults_file()
-    return _presets((str(path),), registry, origin=USER) if os.path.lexists(path) else []
+    return load_presets(names, registry, origin=origin) if names else []
 
 
 def profile_layers(name: str | None, registry: Registry) -> list[Layer]:
@@ -108,14 +101,14 @@ def profile_layers(name: str | None, registry: Registry) -> list[Layer]:
 
 def _with_base(layers: tuple[Layer, ...], registry: Registry) -> Settings:
     """Return the settings of the layers above the model's own values and the compat profile."""
-    found = resolve(*layers)
-    model, profile = model_layer(found["model"]), profile_layers(found["compat"], registry)
-    own = [model] if model else []
-    base = [*profile, *own] if found["compat"] in READS_MODEL else [*own, *profile]
+    settings = resolve(*layers)
+    model, profile = model_layer(settings["model"]), profile_layers(settings["compat"], registry)
+    of_model = [model] if model else []
+    base = [*profile, *of_model] if settings["compat"] in READS_MODEL else [*of_model, *profile]
     return resolve(*base, *layers, registry=registry)
 
 
-_KEYS = ("temperature", "top_k", "top_p", "min_p")
+_CHAT_DRAW = ("temperature", "top_k", "top_p", "min_p")
 _OTHER_DRAWS = ("sampler", "chain", "compat", "beams", "contrastive_alpha")
 
 
@@ -143,7 +136,7 @@ def with_chat_draw(settings: Settings, registry: Registry) -> Settings:
     if is_decided or any(_sets_draw(layer, registry) for layer in settings.layers):
         return settings
     merged = resolve(*load_presets(("chat",), registry))
-    below = Layer(CHAT_DEFAULT, {key: merged[key] for key in _KEYS if merged.is_given(key)})
+    below = Layer(CHAT_DEFAULT, {key: merged[key] for key in _CHAT_DRAW if merged.is_given(key)})
     return resolve(below, *settings.layers, registry=settings.registry)
 
 
@@ -213,11 +206,16 @@ def _gathered(
     if text.startswith(_COMPAT):
         given = {**given, "compat": _profile(text.removeprefix(_COMPAT))}
         return gather(given, environ, registry, is_neutral=True), ()
-    if text.startswith(_PRESET) or _is_preset(text):
+    # A text without a prefix may be a preset's file or name rather than a chain.
+    is_name = text.endswith((".yaml", ".yml")) or (bool(text) and not re.search(r"[=|:]", text))
+    if text.startswith(_PRESET) or is_name:
         return _preset(text.removeprefix(_PRESET), given, environ, registry), ()
     settings = gather(given, environ, registry, is_neutral=True)
     assert settings.registry is not None
-    layers = [_without_chain(layer) for layer in settings.layers]
+    layers = []
+    for layer in settings.layers:
+        values = {key: value for key, value in layer.values.items() if key not in _CHAIN}
+        layers.append(replace(layer, values=values, stages=()))
     if text:
         layers.append(params_layer({"chain": text}, settings.registry, FLAG))
     left_out = [f"{entry.stage} ({entry.said})" for layer in settings.layers for entry in layer.stages]
@@ -239,41 +237,28 @@ def _preset(
         ) from None
 
 
-def _is_preset(text: str) -> bool:
-    """Whether a text without a prefix is a preset's file or name rather than a chain."""
-    return text.endswith((".yaml", ".yml")) or (bool(text) and not re.search(r"[=|:]", text))
-
-
 def _profile(name: str) -> str:
     if name not in profiles():
-        hint = did_you_mean([repr(one) for one in close_names(name, profiles())])
+        hint = did_you_mean([*map(repr, close_names(name, profiles()))])
         raise UsageError(
             f"There is no profile {name[:60]!r}.", hint=hint or f"It is {', '.join(profiles())}."
         )
     return name
 
 
-def _without_chain(layer: Layer) -> Layer:
-    values = {key: value for key, value in layer.values.items() if key not in _CHAIN}
-    return replace(layer, values=values, stages=())
-
-
 def _refuse(settings: Settings, job: Job) -> None:
     """Raise UsageError for options whose texts cannot be compared position by position."""
-    why = {
+    ban = cast(BanParams | None, job.chain.get("ban"))
+    rewinds = ban is not None and ban.rewind and not ban.is_off()
+    reasons = {
         "beams": (job.beams is not None, "searches texts and draws none"),
         "best_of": (job.best_of is not None, "chooses among several texts"),
         "finish_open": (settings["finish_open"], "adds tokens that the chain does not choose"),
-        "ban_rewind": (_rewinds(job), "takes tokens back that were chosen"),
+        "ban_rewind": (rewinds, "takes tokens back that were chosen"),
     }
-    for key, (is_on, reason) in why.items():
+    for key, (is_on, reason) in reasons.items():
         if is_on:
             raise UsageError(f"{settings.name(key)} {reason}: such texts cannot be compared.")
-
-
-def _rewinds(job: Job) -> bool:
-    ban = cast(BanParams | None, job.chain.get("ban"))
-    return ban is not None and ban.rewind and not ban.is_off()
 
 
 def refuse_differences(a: Settings, b: Settings, *, models: bool = False) -> None:
@@ -284,18 +269,18 @@ def refuse_differences(a: Settings, b: Settings, *, models: bool = False) -> Non
     for key in _OF_BOTH:
         if a[key] != b[key] and not (models and key == "model"):
             raise UsageError(
-                f"{_said(a, key)} for A and {_said(b, key)} for B, but both sides have one prompt, model and "
-                "guidance.",
+                f"{_shown(a, key)} for A and {_shown(b, key)} for B, but both sides have one prompt, model "
+                "and guidance.",
                 hint=f"Give `{key}` for both, or leave it out.",
             )
     if None not in (a["seed"], b["seed"]) and a["seed"] != b["seed"]:
         raise UsageError(
-            f"{_said(a, 'seed')} for A and {_said(b, 'seed')} for B, but both sides draw with one noise.",
+            f"{_shown(a, 'seed')} for A and {_shown(b, 'seed')} for B, but both sides draw with one noise.",
             hint="Give `seed`.",
         )
 
 
-def _said(settings: Settings, key: str) -> str:
+def _shown(settings: Settings, key: str) -> str:
     value = f"{key} is {str(settings[key])[:60]!r}"
     return f"{value} ({settings.said(key)})" if settings.is_given(key) else value
 
@@ -413,11 +398,8 @@ def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> s
         if settings[key] is None:
             lines += [f"# {key} is not set"] if is_complete else []
         elif is_complete or settings.is_given(key):
-            lines.append(
-                _noted(
-                    f"{key}: {scalar(placed(key, settings[key], Path()))}", settings.where(key), is_complete
-                )
-            )
+            line = f"{key}: {scalar(placed(key, settings[key], Path()))}"
+            lines.append(_noted(line, settings.where(key), is_complete))
     if settings["chain"] and settings.rank("chain") not in inherited:
         order = f"chain: {scalar(settings['chain'])}"
         lines.append(_noted(order, settings.where("chain"), is_complete))
@@ -458,38 +440,32 @@ def needs(settings: Settings, job: Job) -> Iterator[str]:
 def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
     entries: dict[str, list[list[str]]] = {}  # by stage: the lines of each of its entries
     for name, params in job.assembly.chain:
-        if name == "grammar" and job.structure is not None:  # set by the structure
+        # Set by the structure, and by `watermark` and its key file.
+        if (name == "grammar" and job.structure is not None) or name in MARKS:
             continue
-        if name in MARKS:  # set by `watermark` and its key file
-            continue
-        said = job.assembly.of_entry(name, params)
-        values = [(entry.field, entry.value, entry.where) for entry in said if entry.rank not in inherited]
-        if not said:
-            values = [(field, value, f"flag `stage` = {name}") for field, value in _switched_on(params)]
+        assigned = job.assembly.of_entry(name, params)
+        values = [
+            (entry.field, entry.value, entry.where) for entry in assigned if entry.rank not in inherited
+        ]
+        if not assigned:  # named alone; an adapted stage is then on
+            fields = [
+                (field.name, getattr(params, field.name), field.default) for field in params.own_fields()
+            ]
+            origin = f"flag `stage` = {name}"
+            values = [(field, value, origin) for field, value, default in fields if value != default]
         if values:
             lines = [
-                _noted(f"{field}: {scalar(value)}", origin, is_complete) for field, value, origin in values
+                _noted(f"{field}: {scalar(value)}", source, is_complete) for field, value, source in values
             ]
-            condition = [] if params.when is None else [f"when: {_mapping(params.when.to_mapping())}"]
-            entries.setdefault(name, []).append([*lines, *condition])
+            if params.when is not None:
+                when = [f"{key}: {scalar(value)}" for key, value in params.when.to_mapping().items()]
+                lines.append(f"when: {{{', '.join(when)}}}")
+            entries.setdefault(name, []).append(lines)
     for name, several in entries.items():
         yield f"  {name}:"
         for lines in several:
             heads = ["  - ", *["    "] * len(lines)] if several[1:] else ["    "] * len(lines)
             yield from (head + line for head, line in zip(heads, lines, strict=False))
-
-
-def _mapping(values: Mapping[str, Any]) -> str:
-    """Return a mapping as one line of YAML."""
-    return "{" + ", ".join(f"{key}: {scalar(value)}" for key, value in values.items()) + "}"
-
-
-def _switched_on(params: Params) -> Iterator[tuple[str, Any]]:
-    """Yield the values that a stage has by its name alone, as for an adapted stage, which is then on."""
-    for field in params.own_fields():
-        value = getattr(params, field.name)
-        if value != field.default:
-            yield field.name, value
 
 
 def _noted(line: str, origin: str, is_complete: bool) -> str:

@@ -1,6 +1,5 @@
-"""The declaration of an option, for the command line, help, variables, presets and docs; flags in place of
-keys in messages; and names that other tools use for options and commands, for suggestions in errors.
-Imports nothing heavy.
+"""The declaration of an option, for the command line, help, variables, presets and docs. Imports nothing
+heavy.
 """
 
 from __future__ import annotations
@@ -87,57 +86,57 @@ class Option:
         """The possible values; () if they cannot be listed."""
         return get_args(self.type) if get_origin(self.type) is Literal else ()
 
-    def value(self, given: Any, said: str = "") -> Any:
-        """Return the checked value. Raises UsageError that names the option, or `said`."""
-        said = said or f"`{self.key}`"
+    def value(self, raw: Any, source: str = "") -> Any:
+        """Return the checked value. Raises UsageError that names the option, or `source`."""
+        source = source or f"`{self.key}`"
         try:
             if self.read:
-                value = self.read(given)
+                value = self.read(raw)
             elif self.many:
-                value = tuple(self._converted(item) for item in given)
+                value = tuple(self._converted(item) for item in raw)
             else:
-                value = self._converted(given)
+                value = self._converted(raw)
         except UsageError as error:
-            raise UsageError(f"{said}: {error.message}", hint=error.hint) from None
+            raise UsageError(f"{source}: {error.message}", hint=error.hint) from None
         for item in value if isinstance(value, tuple) else (value,):
-            self._check(item, said)
+            self._check(item, source)
         return value
 
-    def _converted(self, given: Any) -> Any:
+    def _converted(self, value: Any) -> Any:
         """Return one value in the option's type: texts are read, a bool is on or off. Raises UsageError."""
         if self.choices:
-            if isinstance(given, bool) and {"on", "off"} <= set(self.choices):
-                return "on" if given else "off"
-            wanted, fits = "one of " + ", ".join(self.choices), given in self.choices
+            if isinstance(value, bool) and {"on", "off"} <= set(self.choices):
+                return "on" if value else "off"
+            wanted, fits = "one of " + ", ".join(self.choices), value in self.choices
         elif self.type in _NUMBERS:
             wanted, kind = _NUMBERS[self.type]
             with suppress(ValueError):
-                given = self.type(given) if isinstance(given, str) else given
-            fits = isinstance(given, kind) and not isinstance(given, bool)
+                value = self.type(value) if isinstance(value, str) else value
+            fits = isinstance(value, kind) and not isinstance(value, bool)
         else:
-            return given
-        if fits or given is None:
-            return given
-        cut = given[:57] + "..." if isinstance(given, str) and len(given) > 60 else given
+            return value
+        if fits or value is None:
+            return value
+        cut = value[:57] + "..." if isinstance(value, str) and len(value) > 60 else value
         raise UsageError(f"{cut!r} is not {wanted}.")
 
-    def _check(self, value: Any, said: str) -> None:
+    def _check(self, value: Any, source: str) -> None:
         texts = (part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, str))
         if any("\ud800" <= char <= "\udfff" for text in texts for char in text):
-            raise UsageError(f"{said} holds bytes that are not UTF-8 text.")
+            raise UsageError(f"{source} holds bytes that are not UTF-8 text.")
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if is_number and not self.bounds.allow(value):
             raise UsageError(
-                f"{said} is {shown_number(value)}, but has to be a number {self.bounds}.", hint=self.hint
+                f"{source} is {shown_number(value)}, but has to be a number {self.bounds}.", hint=self.hint
             )
 
 
 def read_pairs(
-    given: Iterable[str], form: str = "NAME=TEXT", is_name: Callable[[str], object] = str.isidentifier
+    texts: Iterable[str], form: str = "NAME=TEXT", is_name: Callable[[str], object] = str.isidentifier
 ) -> tuple[tuple[str, str], ...]:
     """Return pairs from texts of this form, cut at the first equals sign. Raises UsageError."""
     pairs: dict[str, str] = {}
-    for item in given:
+    for item in texts:
         name, equals, text = item.partition("=")
         if not equals or not is_name(name):
             raise UsageError(f"{item[:60]!r} is not of the form {form}.")

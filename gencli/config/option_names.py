@@ -1,4 +1,6 @@
-"""Names of options: flags in place of keys in messages, and what other tools call options and commands."""
+"""Names of options: flags in place of keys in messages; and what other tools call options and commands, for
+suggestions in errors.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,6 @@ def with_flags(text: str, options: Iterable[Option] = ()) -> str:
 
 @cache
 def _flags() -> dict[str, str]:
-    """Return the flag of each option by its key."""
     from gencli.batch.batch_options import OWN
     from gencli.config.run_options import OPTIONS
     from gencli.scoring.text_scores import SCORE_OWN
@@ -43,7 +44,6 @@ def _flags() -> dict[str, str]:
 
 
 _Names = Mapping[str, str]
-
 
 # Options by key, with their names in other tools.
 OPTION_NAMES: _Names = {
@@ -144,7 +144,6 @@ OPTION_NAMES: _Names = {
     "kv_memory": "gpu_memory_utilization mem_fraction_static kv_cache_memory",
 }
 
-
 # Options of other tools that gencli lacks, with a sentence about the alternative.
 SENTENCES: _Names = {
     "The prompt is no option: it is the argument, a file or what comes through a pipe.": "prompt "
@@ -194,7 +193,6 @@ SENTENCES: _Names = {
     "batch_invariant",
 }  # fmt: skip
 
-
 COMMAND_NAMES: _Names = {
     "run": "generate gen complete completion infer predict ask llama-cli",
     "chat": "repl talk conversation interactive",
@@ -220,7 +218,6 @@ COMMAND_NAMES: _Names = {
     "--help": "help man usage",
     "--version": "version",
 }
-
 
 SLASH_NAMES: _Names = {
     "quit": "exit bye q end x",
@@ -257,11 +254,11 @@ def meant_option(word: str, spelled: Mapping[str, str]) -> str:
     return did_you_mean([spelled[key] for key in close_names(word, spelled)])
 
 
-def meant_command(word: str, known: Iterable[str], aliases: _Names) -> list[str]:
+def meant_command(word: str, commands: Iterable[str], aliases: _Names) -> list[str]:
     """Return the commands that an unknown command may mean."""
-    known = list(known)
-    same = [name for name, others in aliases.items() if name in known and word in others.split()]
-    return same or close_names(word, known)
+    commands = list(commands)
+    same = [name for name, others in aliases.items() if name in commands and word in others.split()]
+    return same or close_names(word, commands)
 
 
 class _Spelled(dict[str, str]):
@@ -276,6 +273,4 @@ def _inverted(names: _Names) -> dict[str, str]:
 
 
 _KEY_OF = _inverted(OPTION_NAMES)
-
-
 _SENTENCE_OF = _inverted(SENTENCES)

@@ -22,7 +22,7 @@ from processors.errors import close_names, did_you_mean
 from processors.params import Params, describe
 from processors.registry import builtin_registry
 
-Found = tuple[str, str, Path]  # name, label of the folder, file
+PresetFile = tuple[str, str, Path]  # name, label of the folder, file
 _PACKAGE = Path(__file__).parents[1]
 
 
@@ -55,19 +55,16 @@ def shipped_presets() -> Path:
     return installed if installed.is_dir() else _PACKAGE.parent / "configs"  # the folder of a checkout
 
 
-def list_presets() -> list[Found]:
+def list_presets() -> list[PresetFile]:
     """Return the presets of all folders, sorted by name; the first folder wins for a duplicate name."""
-    found: dict[str, Found] = {}
+    presets: dict[str, PresetFile] = {}
     for label, folder in folders()[::-1]:
         for path in sorted(folder.glob("*.yaml")) if folder.is_dir() else ():
-            if path.stem not in found or not _are_same(path, found[path.stem][2]):
-                found[path.stem] = (path.stem, label, path)
-    return [found[name] for name in sorted(found)]
-
-
-def _are_same(one: Path, other: Path) -> bool:
-    """Whether two paths lead to one file; a link that leads nowhere is no other path's file."""
-    return exists(one) and exists(other) and one.samefile(other)
+            other = presets[path.stem][2] if path.stem in presets else None
+            # A link that leads nowhere is no other path's file.
+            if other is None or not (exists(path) and exists(other) and path.samefile(other)):
+                presets[path.stem] = (path.stem, label, path)
+    return [presets[name] for name in sorted(presets)]
 
 
 def is_path(name: str) -> bool:
@@ -91,13 +88,13 @@ def find_preset(name: str, *, folder: Path | None = None) -> Path:
         if not os.path.lexists(path):
             raise ConfigError(f"There is no preset file {name}.")
         return path.resolve()
-    for _, place in folders():
-        path = place / f"{name}.yaml"
+    for _, parent in folders():
+        path = parent / f"{name}.yaml"
         if os.path.lexists(path):
             return path.resolve()
-    close = close_names(name, [found for found, _, _ in list_presets()])
+    close = close_names(name, [preset for preset, _, _ in list_presets()])
     beside = Path(folder or ".") / f"{name}.yaml"
-    hint = did_you_mean([f"./{name}.yaml"] if exists(beside) else [repr(found) for found in close])
+    hint = did_you_mean([f"./{name}.yaml"] if exists(beside) else [*map(repr, close)])
     hint = hint or "gencli config list shows those there are."
     raise ConfigError(f"There is no preset {name!r}.", hint=hint)
 
@@ -121,19 +118,19 @@ def paths(beginning: str, *, suffixes: Collection[str] | None = None) -> list[st
     head, _, tail = beginning.rpartition("/")
     typed = beginning.removesuffix(tail)
     folder = Path(head or ("/" if beginning.startswith("/") else ".")).expanduser()
-    found = []
+    words = []
     try:
         with os.scandir(folder) as entries:
             for entry, _ in zip(entries, range(_MAX_ENTRIES), strict=False):
                 if not entry.name.startswith(tail) or (entry.name.startswith(".") and not tail):
                     continue
                 if entry.is_dir():
-                    found.append(f"{typed}{entry.name}/")
+                    words.append(f"{typed}{entry.name}/")
                 elif suffixes is None or entry.name.endswith(tuple(suffixes)):
-                    found.append(typed + entry.name)
+                    words.append(typed + entry.name)
     except OSError:
         return []
-    return sorted(found)
+    return sorted(words)
 
 
 def folder_words(beginning: str) -> list[str]:
@@ -180,16 +177,16 @@ def stages_and_files(beginning: str) -> list[str]:
 
 def stage_values(beginning: str) -> list[str]:
     """Return completions of the option `stage`: a name, then `name:field=value,field=value`."""
-    name, colon, rest = beginning.partition(":")
+    name, colon, fields = beginning.partition(":")
     if not colon:
         return stage_names(beginning)
     if name not in builtin_registry():
         return []
     params = builtin_registry().spec(name).params
-    done, comma, last = rest.rpartition(",")
-    given = {part.partition("=")[0] for part in done.split(",")}
+    done, comma, last = fields.rpartition(",")
+    used = {part.partition("=")[0] for part in done.split(",")}
     head = f"{name}:{done}{comma}"
-    return [head + word for word in _fields(params, last) if word.partition("=")[0] not in given]
+    return [head + word for word in _fields(params, last) if word.partition("=")[0] not in used]
 
 
 def stage_order(beginning: str) -> list[str]:
@@ -200,21 +197,16 @@ def stage_order(beginning: str) -> list[str]:
 
 
 def _fields(params: type[Params], beginning: str) -> Iterator[str]:
-    field, equals, value = beginning.partition("=")
-    for known, about in describe(params).items():
-        if equals and known == field:
-            choices = _choices(about["type"])
-            yield from (f"{field}={choice}" for choice in choices if choice.startswith(value))
-        elif not equals and known.startswith(field):
-            yield f"{known}="
-
-
-def _choices(hint: object) -> tuple[str, ...]:
-    """Return the values of a field; () if they cannot be listed."""
-    if hint is bool:
-        return ("true", "false")
-    found = getattr(hint, "__args__", ())
-    return tuple(choice for choice in found if isinstance(choice, str))
+    typed, equals, value = beginning.partition("=")
+    for field, about in describe(params).items():
+        if equals and field == typed:
+            hint = about["type"]
+            choices = ("true", "false") if hint is bool else getattr(hint, "__args__", ())
+            yield from (
+                f"{field}={choice}" for choice in _of(value, [c for c in choices if isinstance(c, str)])
+            )
+        elif not equals and field.startswith(typed):
+            yield f"{field}="
 
 
 def _of(beginning: str, words: Collection[str] | Iterator[str]) -> list[str]:

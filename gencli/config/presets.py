@@ -54,13 +54,13 @@ class Preset:
         info = PresetInfo(self.description, extends, is_inherited)
         stages = tuple(replace(assigned, origin=origin) for assigned in self.stages)
         notices = tuple(f"{origin.capitalize()} {self.path.stem}: {note}" for note in self.notes)
-        own = info if origin == PRESET else None
-        return Layer(origin, self.values, self.places, stages, notices, preset=own)
+        preset = info if origin == PRESET else None
+        return Layer(origin, self.values, self.places, stages, notices, preset=preset)
 
     def messages(self) -> list[str]:
         """Return the faults ordered by line, each with file, line and column."""
-        found = sorted(self.faults, key=lambda fault: (fault.line, fault.column))
-        return [f"{shown(self.path)}:{fault.line}:{fault.column}: {fault.text}" for fault in found]
+        faults = sorted(self.faults, key=lambda fault: (fault.line, fault.column))
+        return [f"{shown(self.path)}:{fault.line}:{fault.column}: {fault.text}" for fault in faults]
 
 
 def shown(path: Path) -> str:
@@ -126,13 +126,15 @@ class _PresetReader:
 
     def _key(self, key: str, key_node: YamlNode, value: YamlNode) -> None:
         if key == "extends":
-            self._extends(value)
+            self._preset.extends += self._texts(key, "the name of a preset, or a list", value)
         elif key == "notes":
-            self._notes(value)
+            self._preset.notes += [text for text, _ in self._texts(key, "a text, or a list of texts", value)]
         elif key == "chain":
             self._chain(key_node, value)
         elif key == "stages":
-            self._stages(value)
+            if not isinstance(value.value, Mapping):
+                raise value.fault(f"stages is {_kind(value)}, but has to be a mapping of stages to values.")
+            self._each(self._stage(str(name), *nodes) for name, nodes in value.value.items())
         elif key == "fields":
             self._fields(value)
         elif key in KEYS:
@@ -140,17 +142,12 @@ class _PresetReader:
         else:
             raise key_node.fault(unknown_key(key))
 
-    def _extends(self, node: YamlNode) -> None:
+    def _texts(self, key: str, wanted: str, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
+        """Yield the texts of a key that holds one or a list, with their nodes."""
         for item in node.value if isinstance(node.value, tuple) else (node,):
             if not isinstance(item.value, str) or not item.value:
-                raise item.fault(f"extends is {_kind(item)}, but has to be the name of a preset, or a list.")
-            self._preset.extends.append((item.value, item))
-
-    def _notes(self, node: YamlNode) -> None:
-        for item in node.value if isinstance(node.value, tuple) else (node,):
-            if not isinstance(item.value, str) or not item.value:
-                raise item.fault(f"notes is {_kind(item)}, but has to be a text, or a list of texts.")
-            self._preset.notes.append(item.value)
+                raise item.fault(f"{key} is {_kind(item)}, but has to be {wanted}.")
+            yield item.value, item
 
     def _option(self, key: str, key_node: YamlNode, node: YamlNode) -> None:
         try:
@@ -168,11 +165,6 @@ class _PresetReader:
         if KEYS[key].stage:
             self._claim(KEYS[key].stage, KEYS[key].field, KEYS[key].when, key_node)
 
-    def _stages(self, node: YamlNode) -> None:
-        if not isinstance(node.value, Mapping):
-            raise node.fault(f"stages is {_kind(node)}, but has to be a mapping of stages to values.")
-        self._each(self._stage(str(name), *nodes) for name, nodes in node.value.items())
-
     def _fields(self, node: YamlNode) -> None:
         """Read stages grouped by the JSON pointer of the value in which they act."""
         if not isinstance(node.value, Mapping):
@@ -189,8 +181,8 @@ class _PresetReader:
                 self._note(value.fault(text))
                 continue
             self._each(
-                self._entry(str(name), _moved(name_node, value), _moved(given, value), when)
-                for name, (name_node, given) in stages.items()
+                self._entry(str(name), _moved(name_node, value), _moved(node, value), when)
+                for name, (name_node, node) in stages.items()
             )
 
     def _chain(self, key_node: YamlNode, node: YamlNode) -> None:
@@ -217,8 +209,8 @@ class _PresetReader:
         order.append(str(name))
         return faults
 
-    def _each(self, found: Iterator[list[YamlFault]]) -> None:
-        for faults in found:
+    def _each(self, entries: Iterator[list[YamlFault]]) -> None:
+        for faults in entries:
             self._preset.faults.extend(faults)
 
     def _stage(self, name: str, name_node: YamlNode, node: YamlNode) -> list[YamlFault]:
@@ -242,33 +234,33 @@ class _PresetReader:
             return [name_node.fault("The stage tail is set from the model's tokenizer.")]
         if node.value == {}:
             return [node.fault(f"The stage {name} is given no value. Give one, or leave the stage out.")]
-        given = fields_of(name, node.plain(), self._registry)
-        if WHEN in given:
+        values = fields_of(name, node.plain(), self._registry)
+        if WHEN in values:
             _, value_node = _nodes_of(WHEN, node, name_node)
             if when is not None:
                 return [value_node.fault(f"{name}: its condition is the path above it. Leave when out.")]
             try:
-                when = When.of(given.pop(WHEN))
+                when = When.of(values.pop(WHEN))
             except ParamError as error:
                 return [value_node.fault(f"{name}: when {error}")]
-            if not given and self._registry.is_builtin(name):
+            if not values and self._registry.is_builtin(name):
                 return [node.fault(f"The stage {name} is given a condition, but no value. Give both.")]
-        return self._values(name, params, given, when, (name_node, node))
+        return self._values(name, params, values, when, (name_node, node))
 
     def _values(
         self,
         name: str,
         params: type[Params],
-        given: Mapping[str, Any],
+        values: Mapping[str, Any],
         when: When | None,
         nodes: tuple[YamlNode, YamlNode],
     ) -> list[YamlFault]:
         """Assign the fields of an entry, with the nodes of its name and values; return the faults."""
         faults, (name_node, node) = [], nodes
-        for key, value in given.items():
+        for key, value in values.items():
             key_node, value_node = _nodes_of(key, node, name_node)
             try:
-                made = params.from_mapping({key: value}, stage=name)
+                checked_params = params.from_mapping({key: value}, stage=name)
                 self._claim(name, key, when, key_node)
             except ParamError as error:
                 at = value_node if key in params.__dataclass_fields__ else key_node
@@ -276,9 +268,8 @@ class _PresetReader:
             except YamlFault as fault:
                 faults.append(fault)
             else:
-                place = self._place(key_node)
-                found = Assigned(name, key, getattr(made, key), PRESET, place, when=when)
-                self._preset.stages.append(found)
+                value, source = getattr(checked_params, key), self._place(key_node)
+                self._preset.stages.append(Assigned(name, key, value, PRESET, source, when=when))
         return faults
 
     def _claim(self, stage: str, key: str, when: When | None, node: YamlNode) -> None:
@@ -290,9 +281,9 @@ class _PresetReader:
         return f"{shown(self._preset.path)}:{node.line}"
 
 
-def _moved(node: YamlNode, place: YamlNode) -> YamlNode:
+def _moved(node: YamlNode, text: YamlNode) -> YamlNode:
     """Return a generated node with the position of the text that it stands for."""
-    return node if node.line else replace(node, line=place.line, column=place.column)
+    return node if node.line else replace(node, line=text.line, column=text.column)
 
 
 def _nodes_of(field_name: str, node: YamlNode, name_node: YamlNode) -> tuple[YamlNode, YamlNode]:
@@ -332,14 +323,14 @@ def load_presets(
 
 def expand_preset(path: Path, registry: Registry | None = None) -> list[Preset]:
     """Return the presets that the preset extends, then the preset. An invalid `extends` is a fault."""
-    found: list[Preset] = []
+    presets: list[Preset] = []
     for preset in _expanded(path, (), registry or builtin_registry()):
-        found.append(preset)
-        if len(found) > MAX_FILES:
+        presets.append(preset)
+        if len(presets) > MAX_FILES:
             raise ConfigError(
                 f"{shown(path)} extends more than {MAX_FILES} files, counted as often as named."
             )
-    return found
+    return presets
 
 
 def _expanded(path: Path, trail: tuple[Path, ...], registry: Registry) -> Iterator[Preset]:
@@ -453,7 +444,6 @@ def _stage(spec: StageSpec) -> dict[str, Any]:
 
 
 def _when() -> dict[str, Any]:
-    """Return the schema of a condition."""
     text, number = {"type": "string"}, {"type": "integer", "minimum": 0}
     tags = {"anyOf": [{"const": "thinking"}, {"type": "array", "items": text, "minItems": 2, "maxItems": 2}]}
     parts = {"from": number, "to": number, "inside": tags, "outside": tags, "after": text, "path": text}

@@ -54,11 +54,11 @@ EARLY_EXIT = "early-exit"
 BUILT_IN = ("ngram", "suffix", "auto", EARLY_EXIT)  # drafters that need no model of their own
 
 
-def _read_tokens(given: Any) -> int | str:
-    if given == "auto" or isinstance(given, int):
-        return str(given) if given == "auto" else given
-    if (number := whole(str(given))) is None:
-        raise UsageError(f"{str(given)[:60]!r} is neither a whole number nor auto.")
+def _read_tokens(value: Any) -> int | str:
+    if value == "auto" or isinstance(value, int):
+        return str(value) if value == "auto" else value
+    if (number := whole(str(value))) is None:
+        raise UsageError(f"{str(value)[:60]!r} is neither a whole number nor auto.")
     return number
 
 
@@ -85,14 +85,14 @@ _STRONGEST = 1e6
 CONTRASTS = ("contrast", "contrast_alpha", "contrast_beta")
 
 
-def _read_layers(given: str | Sequence[int]) -> str | tuple[int, ...]:
+def _read_layers(value: str | Sequence[int]) -> str | tuple[int, ...]:
     """Return "low", "high", or layers from "2,4,6" or a list. Raises UsageError."""
-    if given in ("low", "high"):
-        return str(given)
-    parts = given.split(",") if isinstance(given, str) else [str(part) for part in given]
+    if value in ("low", "high"):
+        return str(value)
+    parts = value.split(",") if isinstance(value, str) else [str(part) for part in value]
     layers = [whole(part.strip()) for part in parts]
     if None in layers or not layers:
-        raise UsageError(f"{str(given)[:60]!r} is neither low, high nor layers such as 2,4,6.")
+        raise UsageError(f"{str(value)[:60]!r} is neither low, high nor layers such as 2,4,6.")
     return tuple(layer for layer in layers if layer is not None)
 
 
@@ -202,24 +202,24 @@ WATERMARK: tuple[Option, ...] = (
 PENALTY_STAGES = ("repetition", "frequency", "presence")
 
 
-def read_ids(given: Sequence[str]) -> tuple[int, ...]:
+def read_ids(texts: Sequence[str]) -> tuple[int, ...]:
     """Return the ids of texts such as "1,2,3". Raises UsageError."""
-    found = []
-    for part in (part.strip() for text in given for part in text.split(",")):
+    ids = []
+    for part in (part.strip() for text in texts for part in text.split(",")):
         if (number := whole(part)) is None:
             raise UsageError(f"{part[:60]!r} is not a token id.", hint="Ids are written 3,14,15.")
-        found.append(number)
-    return tuple(found)
+        ids.append(number)
+    return tuple(ids)
 
 
-def read_texts(given: Sequence[str]) -> tuple[str, ...]:
-    return tuple(unescape(text) for text in given)
+def read_texts(texts: Sequence[str]) -> tuple[str, ...]:
+    return tuple(map(unescape, texts))
 
 
-def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
+def _read_bias(texts: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
     """Return pairs from "42=1.5" and " word=-2"; digits are a token id. Raises UsageError."""
     pairs: list[tuple[int | str, float]] = []
-    for text in given:
+    for text in texts:
         token, equals, number = text.rpartition("=")
         try:
             value = float(number)
@@ -232,23 +232,21 @@ def _read_bias(given: Sequence[str]) -> tuple[tuple[int | str, float], ...]:
     return tuple(pairs)
 
 
-def _dry_breakers(given: Sequence[str]) -> tuple[str, ...]:
+def _dry_breakers(texts: Sequence[str]) -> tuple[str, ...]:
     """Return the texts; "none" alone means no breaker, as in llama.cpp."""
-    return () if list(given) == ["none"] else read_texts(given)
+    return () if list(texts) == ["none"] else read_texts(texts)
 
 
-def _read_decay(given: str) -> tuple[int, float]:
+def _read_decay(text: str) -> tuple[int, float]:
     """Return start and factor from "30:1.05". Raises UsageError."""
-    start, colon, factor = given.partition(":")
+    start, colon, factor = text.partition(":")
     number = whole(start)
     try:
         value = float(factor)
     except ValueError:
         colon = ""
     if not colon or number is None:
-        raise UsageError(
-            f"{given!r} is not of the form START:FACTOR.", hint="30:1.05 starts after 30 tokens."
-        )
+        raise UsageError(f"{text!r} is not of the form START:FACTOR.", hint="30:1.05 starts after 30 tokens.")
     return number, value
 
 
@@ -344,9 +342,9 @@ STAGES: tuple[Option, ...] = (
 _LIMITS: Section = "Limits and stops"
 
 
-def _read_order(given: str | Sequence[str]) -> tuple[str, ...]:
+def _read_order(value: str | Sequence[str]) -> tuple[str, ...]:
     """Return names from "penalties,temperature" or a list. Raises UsageError."""
-    parts = given.split(",") if isinstance(given, str) else given
+    parts = value.split(",") if isinstance(value, str) else value
     names = tuple(part.strip() for part in parts)
     for name in names:
         if not name.replace("_", "").isalnum():

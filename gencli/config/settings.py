@@ -53,8 +53,6 @@ _REPLACES = {
     **{kind: tuple(other for other in KINDS if other != kind) for kind in KINDS},
 }
 
-_BY_NAME = ("vars",)  # pairs by name: a layer replaces only pairs with its own names
-
 
 @dataclass(frozen=True, slots=True)
 class Assigned:
@@ -200,22 +198,21 @@ def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry |
 
     `registry` is the registry that the stages of the layers were read with.
     """
-    made = tuple(entry if isinstance(entry, Layer) else Layer.of(*entry) for entry in layers)
+    stack = tuple(layer if isinstance(layer, Layer) else Layer.of(*layer) for layer in layers)
     entries = dict(_DEFAULTS)
-    for rank, layer in enumerate(made):
+    for rank, layer in enumerate(stack):
         for key, value in layer.values.items():
             for other in _REPLACES.get(key, ()) if value else ():
                 if (other, entries[other].origin) != ("chain", COMPAT):  # `chain` moves the temperature
                     entries[other] = _DEFAULTS[other]
         for key, value in layer.values.items():
-            if key in _BY_NAME:
+            if key == "vars":  # pairs: a layer replaces only those with its own names
                 value = tuple({**dict(entries[key].value), **dict(value)}.items())
             entries[key] = Setting(value, layer.origin, layer.said(key), rank)
-    return Settings(entries, made, registry)
+    return Settings(entries, stack, registry)
 
 
 OTHER_VARIABLES = ("GENCLI_NO_PLUGINS", "GENCLI_API_KEY")  # variables that other modules read
-_OF_TRACES = ("GENCLI_TRACE", "GENCLI_TRACE_TOP")
 _SWITCH = {
     **dict.fromkeys(("1", "true", "yes", "on"), True),
     **dict.fromkeys(("0", "false", "no", "off"), False),
@@ -224,22 +221,22 @@ _SWITCH = {
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
     """Return the layer of options that variables set. Raises UsageError with the name of the variable."""
-    known = {entry.variable: entry for entry in OPTIONS}
-    given: dict[str, Any] = {}
+    by_variable = {entry.variable: entry for entry in OPTIONS}
+    values: dict[str, Any] = {}
     for name, text in environ.items():
         if not name.startswith("GENCLI_") or name in OTHER_VARIABLES or not text:
             continue
-        if name not in known:
+        if name not in by_variable:
             spelled = {entry.key: entry.variable for entry in OPTIONS}
             hint = meant_option(name.removeprefix("GENCLI_"), spelled) or "gencli run -h lists the options."
             raise UsageError(f"The environment variable {name} belongs to no option.", hint=hint)
-        given[known[name].key] = _typed(known[name], text)
-    return Layer.of(ENVIRONMENT, given, {key: f"GENCLI_{key.upper()}" for key in given})
+        values[by_variable[name].key] = _typed(by_variable[name], text)
+    return Layer.of(ENVIRONMENT, values, {key: f"GENCLI_{key.upper()}" for key in values})
 
 
 def untraced(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the variables without those of traces, for a command that writes no trace."""
-    return {name: text for name, text in environ.items() if name not in _OF_TRACES}
+    return {name: text for name, text in environ.items() if name not in ("GENCLI_TRACE", "GENCLI_TRACE_TOP")}
 
 
 def _typed(entry: Option, text: str) -> Any:
@@ -248,12 +245,8 @@ def _typed(entry: Option, text: str) -> Any:
         if text.lower() not in _SWITCH:
             raise UsageError(f"{entry.variable} is {text!r}, but has to be true or false.")
         return _SWITCH[text.lower()]
-    return _listed(entry, text) if entry.many else text
-
-
-def _listed(entry: Option, text: str) -> list[str]:
-    if not text.startswith("["):
-        return [text]
+    if not entry.many or not text.startswith("["):
+        return [text] if entry.many else text
     hint = 'A value that begins with [ is a JSON list, as in ["one", "two"].'
     try:
         items = json.loads(text)
@@ -265,7 +258,6 @@ def _listed(entry: Option, text: str) -> list[str]:
 
 
 GENERATION_CONFIG = "generation_config"
-_FILE = "generation_config.json"
 _DRAW = {
     "temperature": "temperature",
     "top_k": "top_k",
@@ -276,7 +268,7 @@ _DRAW = {
     "typical_p": "typical",
     "top_h": "top_h",
 }
-_REST = {
+_OTHERS = {
     "repetition_penalty": "repetition_penalty",
     "no_repeat_ngram_size": "no_repeat_ngram",
     "exponential_decay_length_penalty": "length_decay",
@@ -308,30 +300,39 @@ _LACKING: dict[str, Any] = {
 
 def model_layer(name: str) -> Layer | None:
     """Return the layer of a model by name or folder; None without the file."""
-    path = _config_file(name)
-    if path is None:
+    folder = find_local(name)
+    if folder is None or not (path := folder / "generation_config.json").is_file():
         return None
-    found = read_object(path)
-    is_greedy = found.get("do_sample") is False
-    names = _REST if is_greedy else {**_DRAW, **_REST}
-    given = {key: found[said] for said, key in names.items() if found.get(said) is not None}
-    places = {key: said for said, key in names.items()}
+    config = read_object(path)
+    is_greedy = config.get("do_sample") is False
+    names = _OTHERS if is_greedy else {**_DRAW, **_OTHERS}
+    stages, twice = _of_prompt(path, config)
+    places, values = {key: setting for setting, key in names.items()}, dict[str, Any]()
+    for setting, key in names.items():
+        if config.get(setting) is not None:
+            try:
+                values[key] = checked(key, config[setting])
+            except ParamError as error:
+                raise ModelError(f"{path}: {error}") from None
     if is_greedy:
-        given["temperature"], places["temperature"] = 0.0, "do_sample=false"
-    stages, twice = _of_prompt(path, found)
-    lacking = [k for k, neutral in _LACKING.items() if found.get(k) not in (None, neutral)]
-    notices = tuple(f"{path} asks for {key}={found[key]}, {_not_taken(key)}." for key in lacking)
-    return Layer(GENERATION_CONFIG, _checked(path, given), places, stages, (*notices, *twice))
+        values["temperature"], places["temperature"] = 0.0, "do_sample=false"
+    notices = list[str]()
+    for setting, neutral in _LACKING.items():
+        if (value := config.get(setting)) not in (None, neutral):
+            option = {"num_beams": "beams", "penalty_alpha": "contrastive_alpha"}.get(setting)
+            why = f"for which there is `{option}`" if option else "which gencli does not have"
+            notices.append(f"{path} asks for {setting}={value}, {why}.")
+    return Layer(GENERATION_CONFIG, values, places, stages, (*notices, *twice))
 
 
-def _of_prompt(path: Path, found: dict[str, Any]) -> tuple[tuple[Assigned, ...], list[str]]:
+def _of_prompt(path: Path, config: dict[str, Any]) -> tuple[tuple[Assigned, ...], list[str]]:
     """Return fields of stages that concern the prompt, and notices about stages that are excluded."""
     fields, notices = list[Assigned](), list[str]()
     for key, (stage, key_of_stage, beside) in _PROMPT.items():
-        value = found.get(key)
+        value = config.get(key)
         if value is None or value == _OFF[key_of_stage]:
             continue
-        if found.get(beside) not in (None, _OFF[key_of_stage]):
+        if config.get(beside) not in (None, _OFF[key_of_stage]):
             notices.append(f"{path} asks for {key}={value} beside {beside}, and gencli takes one of them.")
             continue
         if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
@@ -339,27 +340,6 @@ def _of_prompt(path: Path, found: dict[str, Any]) -> tuple[tuple[Assigned, ...],
         pairs = ((key_of_stage, 1 / value if key_of_stage == "penalty" else value), ("scope", "prompt"))
         fields += [Assigned(stage, name, item, GENERATION_CONFIG, key) for name, item in pairs]
     return tuple(fields), notices
-
-
-def _not_taken(key: str) -> str:
-    option = {"num_beams": "beams", "penalty_alpha": "contrastive_alpha"}.get(key)
-    return f"for which there is `{option}`" if option else "which gencli does not have"
-
-
-def _config_file(name: str) -> Path | None:
-    folder = find_local(name)
-    return folder / _FILE if folder is not None and (folder / _FILE).is_file() else None
-
-
-def _checked(path: Path, given: dict[str, Any]) -> dict[str, Any]:
-
-    values = {}
-    for key, value in given.items():
-        try:
-            values[key] = checked(key, value)
-        except ParamError as error:
-            raise ModelError(f"{path}: {error}") from None
-    return values
 
 
 _STAGE = "reasoning_budget"
@@ -383,37 +363,35 @@ def thinking_tags(settings: Settings, values: tuple[Assigned, ...]) -> Iterator[
     otherwise both tags are the first known pair in the chat template. Raises UsageError for a message
     without a budget, and for an end tag whose start tag is unknown.
     """
-    given = {entry.field: entry for entry in values if entry.stage == _STAGE}
-    if "tokens" not in given or given["tokens"].value is None:
-        if given:
-            said = next(iter(given.values())).said
-            raise UsageError(f"{said} is given, but there is no budget.", hint="Add `reasoning_budget`.")
+    fields = {entry.field: entry for entry in values if entry.stage == _STAGE}
+    if "tokens" not in fields or fields["tokens"].value is None:
+        if fields:
+            source = next(iter(fields.values())).said
+            raise UsageError(f"{source} is given, but there is no budget.", hint="Add `reasoning_budget`.")
         return
     marker = settings["constrain_after"]
-    budget = given["tokens"]
-    if marker and "open" not in given and ("end" not in given or given["end"].value == marker):
+    budget = fields["tokens"]
+    if marker and "open" not in fields and ("end" not in fields or fields["end"].value == marker):
         yield Assigned(_STAGE, "open", True, budget.origin, settings.said("constrain_after"), budget.rank)
-    if {"start", "end"} <= given.keys():
+    if {"start", "end"} <= fields.keys():
         return
-    if "start" in given or "end" in given:
-        start, end = (given[field].value if field in given else "" for field in ("start", "end"))
+    if "start" in fields or "end" in fields:
+        start, end = (fields[field].value if field in fields else "" for field in ("start", "end"))
         pair = next((pair for pair in TAGS if start in ("", pair[0]) and end in ("", pair[1])), None)
-        said = given["start" if start else "end"].said
+        source = fields["start" if start else "end"].said
     elif marker:
-        pair, said = (
-            next((pair for pair in TAGS if pair[1] == marker), None),
-            settings.said("constrain_after"),
-        )
+        pair = next((pair for pair in TAGS if pair[1] == marker), None)
+        source = settings.said("constrain_after")
     else:
-        pair, said = _of_template(settings["model"]), "the chat template"
+        pair, source = _of_template(settings["model"]), "the chat template"
     if pair is None:
         raise UsageError(
-            f"{said} is a tag of thinking whose other half is not known.",
+            f"{source} is a tag of thinking whose other half is not known.",
             hint='Give both, as in `stage` = \'reasoning_budget:tokens=512,start="<think>",end="</think>"\'.',
         )
     for half, value in zip(("start", "end"), pair, strict=True):
-        if half not in given and value != ReasoningBudgetParams.default(half):
-            yield Assigned(_STAGE, half, value, budget.origin, said, budget.rank)
+        if half not in fields and value != ReasoningBudgetParams.default(half):
+            yield Assigned(_STAGE, half, value, budget.origin, source, budget.rank)
 
 
 @lru_cache(maxsize=64)
@@ -426,12 +404,12 @@ def _of_template(model: str) -> tuple[str, str]:
 def checked(key: str, value: Any) -> Any:
     """Return the checked value of an option from YAML or JSON. Raises ParamError with the position."""
     entry = option(key)
-    is_one = entry.many and not isinstance(value, list | tuple | Mapping)
-    value = [value] if is_one and value is not None else value
+    is_single = entry.many and not isinstance(value, list | tuple | Mapping)
+    value = [value] if is_single and value is not None else value
     try:
         if entry.stage:
-            found = builtin_registry().spec(entry.stage).params.from_mapping({entry.field: value})
-            return getattr(found, entry.field)
+            params = builtin_registry().spec(entry.stage).params.from_mapping({entry.field: value})
+            return getattr(params, entry.field)
         return convert(value, hint_of(entry), entry.bounds)
     except ParamError as error:
         text = f"{key} {str(error).removeprefix(f'{entry.field} ')}"

@@ -33,8 +33,8 @@ from processors.verification import Proposal
 
 # A pass whose guess fails in part costs a second pass, which takes longer than a used one saves. So guesses
 # are made only while this share of recent ones came true; each new guess has the weight of a tenth.
-_LEAST, _NEW = 0.75, 0.1
-_MOST_FULL = 2  # passes ahead that may run out of memory before no more are launched
+_MIN_SHARE, _WEIGHT = 0.75, 0.1
+_MAX_FULL = 2  # passes ahead that may run out of memory before no more are launched
 
 
 def make_ahead(runner: ModelRunner, wanted: bool | None) -> RunAhead | None:
@@ -77,12 +77,12 @@ def _is_plain(sequence: Sequence, drafts: tuple[int, ...]) -> bool:
 class _Guess:
     """Feeds expected in the next step: by lane the feed, and the index of its row in `logits` [N, V].
 
-    The token of a feed is -1 until it is read. `places`: for each row, the index of its sequence among the
+    The token of a feed is -1 until it is read. `indices`: for each row, the index of its sequence among the
     sampled ones. `is_fed`: whether the pass was launched.
     """
 
     feeds: dict[int, tuple[Feed, int]]
-    places: list[int]
+    indices: list[int]
     is_fed: bool = False
     logits: Tensor | None = None
 
@@ -115,16 +115,17 @@ class RunAhead:
 
     def launch(self, sampled: SampledSequences, tokens: Tensor, scheduler: Scheduler) -> None:
         """Launch the guessed feeds of the next step with `tokens` [Q, 1]: the step's draws, -1 for none."""
-        if self._num_full >= _MOST_FULL or not (places := next_feeds(sampled, scheduler)):
+        if self._num_full >= _MAX_FULL or not (indices := next_feeds(sampled, scheduler)):
             return
-        starts = [(sampled[place][0].slot, sampled[place][0].num_computed_tokens) for place in places]
+        sequences = [sampled[index][0] for index in indices]
+        starts = [(sequence.slot, sequence.num_computed_tokens) for sequence in sequences]
         feeds = {lane: (Feed(lane, start, (-1,)), row) for row, (lane, start) in enumerate(starts)}
-        self._guess = guess = _Guess(feeds, places)
-        if self._share < _LEAST:
+        self._guess = guess = _Guess(feeds, indices)
+        if self._share < _MIN_SHARE:
             return
         ids = tokens[:, 0]
-        if len(places) < len(sampled):
-            ids = ids.index_select(0, upload_ints(places, ids.device))
+        if len(indices) < len(sampled):
+            ids = ids.index_select(0, upload_ints(indices, ids.device))
         plan = StepPlan(tuple(Feed(lane, start, (0,)) for lane, start in starts))
         guess.is_fed = True  # from here on lanes may be longer, even if the pass is interrupted
         try:
@@ -133,7 +134,7 @@ class RunAhead:
             if not is_out_of_memory(error):
                 raise
             self._num_full += 1
-            if self._num_full == _MOST_FULL:
+            if self._num_full == _MAX_FULL:
                 self.notices.append(
                     "The memory has no room for steps ahead: from now on each step is read first."
                 )
@@ -145,7 +146,7 @@ class RunAhead:
         if (guess := self._guess) is None:
             return
         for lane, (feed, row) in guess.feeds.items():
-            guess.feeds[lane] = Feed(lane, feed.start, (tokens[guess.places[row]][0],)), row
+            guess.feeds[lane] = Feed(lane, feed.start, (tokens[guess.indices[row]][0],)), row
 
     def forward(self, plan: StepPlan) -> Tensor:
         """Run ModelRunner.forward, except for guessed feeds, whose logits come from the pass ahead."""
@@ -153,7 +154,7 @@ class RunAhead:
             return self._runner.forward(plan)
         rows = [guess.row(feed) for feed in plan.feeds]
         is_true = None not in rows
-        self._share += _NEW * (is_true - self._share)
+        self._share += _WEIGHT * (is_true - self._share)
         taken = [row for row in rows if row is not None]
         if guess.logits is None or not taken:
             self._drop()
@@ -161,11 +162,11 @@ class RunAhead:
         self._drop({feed.lane for feed, row in zip(plan.feeds, rows, strict=True) if row is not None})
         if is_true:
             self.num_used += 1
-            is_whole = taken == [*range(len(guess.places))]
+            is_whole = taken == [*range(len(guess.indices))]
             return guess.logits if is_whole else _select(guess.logits, taken)
         others = tuple(feed for feed, row in zip(plan.feeds, rows, strict=True) if row is None)
-        made = self._runner.forward(StepPlan(others, plan.num_scored))
-        return _select(torch.cat([guess.logits, made]), _order(plan.feeds, rows, len(guess.places)))
+        logits = torch.cat([guess.logits, self._runner.forward(StepPlan(others, plan.num_scored))])
+        return _select(logits, _order(plan.feeds, rows, len(guess.indices)))
 
     def forward_layers(
         self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
@@ -277,8 +278,8 @@ class Speculation:
 
     def guard(self, request: Request) -> Iterator[str]:
         """Disable drafts for plugin stages that fail with them. Yield the notices, each once."""
-        is_known = request.given is not None or bool(request.prefix)
-        if not (self._drafter.handles(request) or is_known or can_rewind(request)):
+        is_given = request.given is not None or bool(request.prefix)
+        if not (self._drafter.handles(request) or is_given or can_rewind(request)):
             return
         new = [text for text in _draft_notices(request) if text not in self._noted]
         self._noted.update(new)
@@ -322,11 +323,11 @@ class Speculation:
             return None
         drawn = [self._step.drawn.get(sequence.slot) for sequence, _ in sampled]
         sizes = [len(run) for _, run in sampled]
-        known = [(run, size) for run, size in zip(drawn, sizes, strict=True) if run and size]
-        if not known:
+        pairs = [(run, size) for run, size in zip(drawn, sizes, strict=True) if run and size]
+        if not pairs:
             return None
-        logits = torch.stack([row for run, size in known for row in run.logits[:size]])
-        probabilities = [q for run, size in known for q in run.probabilities[:size]]
+        logits = torch.stack([row for run, size in pairs for row in run.logits[:size]])
+        probabilities = [q for run, size in pairs for q in run.probabilities[:size]]
         flags = tuple(run is not None for run, size in zip(drawn, sizes, strict=True) for _ in range(size))
         return Proposal(logits, flags, upload(probabilities, logits.device))
 
@@ -360,22 +361,19 @@ class Speculation:
         if held := self._pipeline.sequential(sequence.slot):
             sequence.record_drafts(Drafted(held=held))
             return None
-        most = self._max_drafts(sequence)
+        # Drafts never cross a rope switch, which would restart the sequence's prefill. Every step chooses
+        # one token besides them.
+        limit = min(sequence.room, self._spec.limit(len(sequence)) - len(sequence)) - 1
         text = Text(sequence.prompt, sequence.output)
-        return DraftAsk(sequence.slot, text, most) if most > 0 else None
-
-    def _max_drafts(self, sequence: Sequence) -> int:
-        """Maximum number of draft tokens within the limits, besides the token that every step chooses."""
-        # Drafts never cross a rope switch, which would restart the sequence's prefill.
-        return min(sequence.room, self._spec.limit(len(sequence)) - len(sequence)) - 1
+        return DraftAsk(sequence.slot, text, limit) if limit > 0 else None
 
     def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
         step = self._step
         drafting = step.draft_seconds / len(step.asked) if slot in step.asked else 0.0
-        rest = step.seconds / step.lanes if step.is_measured else 0.0
+        verifying = step.seconds / step.lanes if step.is_measured else 0.0
         marks = tuple(int(position < accepted) for position in range(proposed))
         timed, plain = (1 + accepted if step.is_measured else 0), int(step.is_plain)
-        return Drafted(1, (1,) * proposed, marks, drafting, rest, timed, plain, plain * rest)
+        return Drafted(1, (1,) * proposed, marks, drafting, verifying, timed, plain, plain * verifying)
 
 
 def _draft_notices(request: Request) -> Iterator[str]:
@@ -398,18 +396,18 @@ def check_rewind(request: Request, spec: ModelSpec, pipeline: Pipeline) -> None:
     if not can_rewind(request):
         return
     names = [name for name, _ in request.chain.active()]
-    held = next((name for name in names if pipeline.runs_stepwise(name)), "")
+    stepwise = next((name for name in names if pipeline.runs_stepwise(name)), "")
     reasons = {
         "`beams`": request.beams is not None,
         "`contrastive_alpha`": request.contrastive is not None,
         f"`verify` = {request.verification.policy}": request.drafts_decide,
         f"{spec.name}, whose layers keep a running state": not spec.can_rollback,
         f"{spec.name}, whose rotary factors depend on the length": bool(spec.rope_switches),
-        f"the stage {held}, which needs the token before": bool(held),
+        f"the stage {stepwise}, which needs the token before": bool(stepwise),
     }
-    if found := next((what for what, is_so in reasons.items() if is_so), ""):
+    if reason := next((reason for reason, holds in reasons.items() if holds), ""):
         raise UsageError(
-            f"A ban with rewind and {found} do not go together: the output cannot go back.",
+            f"A ban with rewind and {reason} do not go together: the output cannot go back.",
             hint="Leave `ban_rewind` out: then the texts are masked before they are complete.",
         )
 
@@ -430,18 +428,10 @@ def settle(
     if not stage.may_hold(sequence.slot, tokens):
         sequence.hold(())
         return tokens, True
-    count = _length_at_end(sequence, tokens, followed, now)
-    tokens = tokens if count is None else tokens[:count]
-    found: Settled = stage.settle(sequence.slot, tokens, is_final=count is not None)
-    sequence.hold(tuple(tokens[found.certain : found.certain + found.held]))
-    return tokens[: found.certain], found.is_whole
-
-
-def _length_at_end(
-    sequence: Sequence, tokens: Tokens[int], followed: Tokens[GrammarStatus], now: float
-) -> int | None:
-    """Return after how many of these tokens the text would end; None if it would continue."""
-    copy = sequence.fork()
+    copy = sequence.fork()  # whether the text would end with one of these tokens
     taken, error = copy.take(tokens, followed, now=now)
-    is_over = error is not None or copy.finish is not None or bool(copy.cut)
-    return len(taken.ids) if is_over else None
+    is_final = error is not None or copy.finish is not None or bool(copy.cut)
+    tokens = tokens[: len(taken.ids)] if is_final else tokens
+    settled: Settled = stage.settle(sequence.slot, tokens, is_final=is_final)
+    sequence.hold(tuple(tokens[settled.certain : settled.certain + settled.held]))
+    return tokens[: settled.certain], settled.is_whole

@@ -20,7 +20,6 @@ from gencli.engine.reports import Taken, best_reachable, chosen_events, interrup
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import Group, SampledSequences
 from gencli.engine.sequence import Sequence as Beam
-from gencli.engine.sequence import Sequence as Branch
 from gencli.engine.slot_state import admission
 from gencli.errors import GencliError, UsageError
 from gencli.text.text_stream import TextStream
@@ -39,7 +38,7 @@ class ChildBranch:
     """A sequence extended by one token, and the slot of its parent."""
 
     parent: int
-    branch: Branch
+    branch: Beam
     taken: Taken
 
 
@@ -56,7 +55,7 @@ class Branches:
     ) -> None:
         self._scheduler, self._pipeline, self._fork, self._release = scheduler, pipeline, fork, release
 
-    def extend(self, parent: Branch, token: int) -> ChildBranch:
+    def extend(self, parent: Beam, token: int) -> ChildBranch:
         """Return a copy of the sequence extended by a token, and ended if the token ends it.
 
         Raises GencliError for a stop pattern that takes too long.
@@ -101,15 +100,17 @@ def rows_of(
 ) -> tuple[tuple[G, ...], tuple[tuple[int, ...], ...]]:
     """Return the groups of this kind that are sampled in the step, and the logit rows of their members."""
     pairs = zip(sampled, first_rows, strict=True)
-    rows = {one.slot: row for (one, _), row in pairs if isinstance(one.group, kind)}
-    groups = dict.fromkeys(one.group for one, _ in sampled if isinstance(one.group, kind))
-    return tuple(groups), tuple(tuple(rows[one.slot] for one in group.members) for group in groups)
+    rows = {sequence.slot: row for (sequence, _), row in pairs if isinstance(sequence.group, kind)}
+    groups = dict.fromkeys(sequence.group for sequence, _ in sampled if isinstance(sequence.group, kind))
+    return tuple(groups), tuple(tuple(rows[member.slot] for member in group.members) for group in groups)
 
 
 def note(children: Sequence[ChildBranch], row_of: dict[int, int], inspect: Inspect) -> None:
     """Add to each child the log-probability of its last token. `row_of`: row of each slot."""
-    found = inspect([row_of[one.parent] for one in children], [one.taken.ids[0] for one in children])
-    for child, entry in zip(children, found, strict=True):
+    entries = inspect(
+        [row_of[child.parent] for child in children], [child.taken.ids[0] for child in children]
+    )
+    for child, entry in zip(children, entries, strict=True):
         child.branch.note([entry])
 
 
@@ -155,8 +156,8 @@ class Ranked:
         if self.best[-1][0] == -torch.inf:
             return  # nothing else is allowed
         seen = upload([index for _, index in self.best], self.totals.device)
-        rest = self.totals.index_fill(0, seen, -torch.inf).sort(descending=True, stable=True)
-        yield from self._candidates(zip(rest.values.tolist(), rest.indices.tolist(), strict=True))
+        unseen = self.totals.index_fill(0, seen, -torch.inf).sort(descending=True, stable=True)
+        yield from self._candidates(zip(unseen.values.tolist(), unseen.indices.tolist(), strict=True))
 
     def _candidates(self, pairs: Iterable[tuple[float, int]]) -> Iterator[BeamCandidate]:
         for logprob, index in pairs:
@@ -209,8 +210,6 @@ def _pairs(numbers: list[float]) -> list[tuple[float, int]]:
 
 
 T = TypeVar("T")
-
-
 Extend = Callable[[Beam, int], ChildBranch]  # extends a copy of the beam by a token; raises GencliError
 
 
@@ -302,9 +301,8 @@ class Search(Group):
             )
             for score, beam in self.finished.entries
         ]
-        scored.sort(
-            key=lambda entry: (len(entry[3].ids), entry[3].ids)
-        )  # among equal scores the shorter text comes first
+        # Among equal scores the shorter text comes first.
+        scored.sort(key=lambda entry: (len(entry[3].ids), entry[3].ids))
         events = chosen_events(request.id, request.n, scored)
         return interrupted(events) if self._is_interrupted else events
 
@@ -322,11 +320,11 @@ class Search(Group):
             return False
         if self.width == 1 or self._beams.early_stopping:
             return True
-        return max(map(self._best_reachable, self.members)) <= self.finished.worst
-
-    def _best_reachable(self, beam: Beam) -> float:
         penalty = self._beams.length_penalty
-        return best_reachable(beam.logprob, len(beam.output), self._max_tokens, penalty)
+        bounds = [
+            best_reachable(beam.logprob, len(beam.output), self._max_tokens, penalty) for beam in self.members
+        ]
+        return max(bounds) <= self.finished.worst
 
     def _finish(self, beam: Beam, length: int) -> None:
         self.finished.add(length_score(beam.logprob, length, self._beams.length_penalty), beam)
@@ -371,8 +369,7 @@ class RankedSearches:
 
     def read(self, values: Sequence[float]) -> list[RankedSearch]:
         """Return the searches, ranked on the host. `values`: the numbers of `ranking.packed`."""
-        found = zip(self.searches, self.rows, self.ranking.read(values), strict=True)
-        return [RankedSearch(*one) for one in found]
+        return [*map(RankedSearch, self.searches, self.rows, self.ranking.read(values))]
 
 
 class BeamSearches:
@@ -384,8 +381,8 @@ class BeamSearches:
     def create(self, root: Beam) -> None:
         """Make a sequence the root of a search."""
         eos_ids, request = self._pipeline.env.eos_ids, root.request
-        most = admission(request, root.context).max_tokens or 1
-        Search(root, max_tokens=most, num_ends=len({*eos_ids, *request.stops.ids}))
+        max_tokens = admission(request, root.context).max_tokens or 1
+        Search(root, max_tokens=max_tokens, num_ends=len({*eos_ids, *request.stops.ids}))
 
     def rank(
         self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor
@@ -394,13 +391,13 @@ class BeamSearches:
 
         `logits` [R, V]: processed.
         """
-        searches, places = rows_of(Search, sampled, first_rows)
+        searches, rows = rows_of(Search, sampled, first_rows)
         if not searches:
             return None
-        at = upload([row for beams in places for row in beams], logits.device, torch.int64)
+        at = upload([row for beams in rows for row in beams], logits.device, torch.int64)
         logprobs = log_probabilities(logits.index_select(0, at))
         sums, num_top = [search.sums for search in searches], [search.num_top for search in searches]
-        return RankedSearches(searches, places, rank(logprobs, sums, num_top))
+        return RankedSearches(searches, rows, rank(logprobs, sums, num_top))
 
     def advance(
         self, ranked: RankedSearch, logits: Tensor, rows: Rows, inspect: Inspect | None = None
@@ -415,24 +412,24 @@ class BeamSearches:
             (first, *_) = candidates.faulty or (0,)
             return [], self._pipeline.explain_failure(logits, rows, ranked.rows[first])
         former = [beam.slot for beam in search.members]
-        made = list[ChildBranch]()
+        extended = list[ChildBranch]()
         try:
-            children = search.advance(candidates, lambda beam, token: self._extend(beam, token, made))
+            children = search.advance(candidates, lambda beam, token: self._extend(beam, token, extended))
         except GencliError as error:  # a stop pattern that takes too long
             return [], error
-        if inspect is not None and search.request.logprobs is not None and made:
-            note(made, dict(zip(former, ranked.rows, strict=True)), inspect)
+        if inspect is not None and search.request.logprobs is not None and extended:
+            note(extended, dict(zip(former, ranked.rows, strict=True)), inspect)
         if search.is_over:
             return [], None
         self._branches.assign(search, former, children)
         return [(child.branch, child.taken) for child in children], None
 
-    def _extend(self, parent: Beam, token: int, made: list[ChildBranch]) -> ChildBranch:
-        """Return a copy of the beam extended by a token, and ended if the token ends it; add it to `made`."""
+    def _extend(self, parent: Beam, token: int, extended: list[ChildBranch]) -> ChildBranch:
+        """Return a copy of the beam with one more token, ended if that ends it; add it to `extended`."""
         child = self._branches.extend(parent, token)
         beam = child.branch
         if beam.cut:
             is_open = beam.request.finish_open and beam.document == "open"
             beam.end_cut(self._pipeline.completion(parent.slot, child.taken.ids) if is_open else ())
-        made.append(child)
+        extended.append(child)
         return child

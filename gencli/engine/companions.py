@@ -78,7 +78,7 @@ class Companions:
         self._runner, self._offset, self._budget = runner, offset, budget
         self._runners = {**(amateurs or {}), "": runner}
         self._by_slot: dict[int, _Companion] = {}
-        self._caches = {name: PrefixLanes(one) for name, one in self._runners.items()}
+        self._caches = {name: PrefixLanes(runner) for name, runner in self._runners.items()}
         self._has_layers = False  # whether any request so far used DoLa
         self._has_states = False  # whether any request so far was a contrastive search
 
@@ -112,8 +112,8 @@ class Companions:
                 "with the output.",
                 hint="Shorten `negative`." if not request.guidance.amateur else "",
             )
-        if (most := max(prompt)) >= spec.vocab_size or min(prompt) < 0:
-            raise UsageError(f"Token id {most} is outside the {spec.vocab_size} of {spec.name}.")
+        if (largest := max(prompt)) >= spec.vocab_size or min(prompt) < 0:
+            raise UsageError(f"Token id {largest} is outside the {spec.vocab_size} of {spec.name}.")
 
     def context(self, request: Request) -> int:
         """Return the maximum number of prompt and output tokens in the contexts of sample and companion."""
@@ -155,9 +155,9 @@ class Companions:
     def pair(self, step: Step) -> Pairing:
         """Return the step with the feeds of its companions."""
         layers = wanted_layers(step, self._runner.spec) if self._has_layers else ()
-        asked = [one.slot for one in step.sequences if one.request.contrastive] if self._has_states else ()
+        lanes = [s.slot for s in step.sequences if s.request.contrastive] if self._has_states else ()
         parts = tuple(self._parts(step)) if self._by_slot else ()
-        return Pairing(step, self._runner, parts, layers, frozenset(asked))
+        return Pairing(step, self._runner, parts, layers, frozenset(lanes))
 
     def _parts(self, step: Step) -> Iterator[PairedPart]:
         """Yield the feeds of companions: of sampled sequences first, then prefill chunks in the budget."""
@@ -196,13 +196,13 @@ class Companions:
         prompt, runner = companion.prompt, companion.cache.runner
         if not runner.spec.can_rollback:
             return False
-        begun = (
+        others = [
             other for other in self._by_slot.values() if other.has_begun and other.cache.runner is runner
-        )
+        ]
         salt = companion.sequence.request.salt
         return any(
             other.prompt == prompt and other.lag > 1 and other.sequence.request.salt == salt
-            for other in begun
+            for other in others
         )
 
 
@@ -225,9 +225,6 @@ class Others:
 
     companions: dict[int, Tensor]
     inner: Inner | None = None
-
-
-_NONE = Others({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,7 +251,7 @@ class Pairing:
         if self.parts or self.layers or self.lanes:
             own, others = self._run()
         else:
-            own, others = self.runner.forward(self.step.plan), _NONE
+            own, others = self.runner.forward(self.step.plan), Others({})
         for sequence, feed in zip(self.step.sequences, self.step.plan.feeds, strict=True):
             sequence.computed(len(feed.tokens))
         return own, others
@@ -273,9 +270,9 @@ class Pairing:
                 logits, inner = cast(LayeredRunner, runner).forward_layers(plan, self.layers, self.lanes)
             else:
                 logits = runner.forward(plan)
-            first, *rest = torch.split(logits, counts)
-            own = first if feeds else own
-            companions |= {part.sequence.slot: rows for part, rows in zip(parts, rest, strict=True)}
+            samples, *by_part = torch.split(logits, counts)
+            own = samples if feeds else own
+            companions |= {part.sequence.slot: rows for part, rows in zip(parts, by_part, strict=True)}
         for part in self.parts:
             part.lane.extend(part.feed.tokens)
         return own, Others(companions, inner)
@@ -330,10 +327,10 @@ def check_layers(request: Request, spec: ModelSpec) -> None:
         )
     if not 0 <= dola.cutoff <= 1:
         raise UsageError(f"The cutoff of `dola` is {dola.cutoff:g}.", hint="It is between 0 and 1.")
-    found = candidates(dola.layers, spec)
-    if not found or not all(0 <= layer < spec.num_layers for layer in found):
+    layers = candidates(dola.layers, spec)
+    if not layers or not all(0 <= layer < spec.num_layers for layer in layers):
         raise UsageError(
-            f"`dola` names the layers {found}; {spec.name} can contrast 0 to {spec.num_layers - 1}.",
+            f"`dola` names the layers {layers}; {spec.name} can contrast 0 to {spec.num_layers - 1}.",
             hint="low, high, or numbers such as 2,4,6; 0 is the embedding.",
         )
 
@@ -364,30 +361,29 @@ def contrasted(step: Step, logits: Tensor, early: EarlyLogits, spec: ModelSpec) 
 
     `early` has rows for all wanted positions of the step, including scored prompt positions.
     """
-    asked = list(_rows(step))
-    at, there = ([row[place] for row in asked] for place in (0, 1))
-    sets = [candidates(dola.layers, spec) for _, _, dola in asked]
-    cutoffs = upload([dola.cutoff for _, _, dola in asked], logits.device)
-    source, target = upload(there, logits.device), upload(at, logits.device)
+    targets, sources, contrasts = zip(*_rows(step), strict=True)
+    sets = [candidates(dola.layers, spec) for dola in contrasts]
+    cutoffs = upload([dola.cutoff for dola in contrasts], logits.device)
+    source, target = upload([*sources], logits.device), upload([*targets], logits.device)
 
     def layers() -> Iterator[tuple[Tensor, Tensor]]:
         for layer in wanted_layers(step, spec):
             rows = early(layer).index_select(0, source)
-            yield rows.to(logits.device), upload([layer in own for own in sets], logits.device)
+            yield rows.to(logits.device), upload([layer in wanted for wanted in sets], logits.device)
 
-    found = contrast_layers(logits.index_select(0, target), layers(), cutoffs)
-    if len(at) == len(logits):
-        return found
-    return logits.to(torch.float32, copy=True).index_copy_(0, target, found)
+    changed = contrast_layers(logits.index_select(0, target), layers(), cutoffs)
+    if len(targets) == len(logits):
+        return changed
+    return logits.to(torch.float32, copy=True).index_copy_(0, target, changed)
 
 
 def _rows(step: Step) -> Iterable[tuple[int, int, LayerContrast]]:
     """Yield for each row with DoLa: its index among sampled rows and among wanted positions, and contrast."""
     sampled = {sequence.slot: 1 + len(drafts) for sequence, drafts in step.sampled}
-    row, place = 0, 0
+    row, position = 0, 0
     for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
         count = sampled.get(sequence.slot, 0)
-        first = place + feed.num_scored
+        first = position + feed.num_scored
         if sequence.request.dola is not None:
             yield from ((row + i, first + i, sequence.request.dola) for i in range(count))
-        row, place = row + count, place + feed.num_logits
+        row, position = row + count, position + feed.num_logits

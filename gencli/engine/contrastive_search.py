@@ -6,9 +6,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from itertools import accumulate
 from math import isnan
 
 import torch
@@ -103,7 +101,7 @@ class ContrastiveSearch(Group):
         self.text = self.members[best]
         return self.text
 
-    def branch(self, members: Items[Text], probabilities: Tensor) -> None:
+    def branch(self, members: Sequence[Text], probabilities: Tensor) -> None:
         """Replace the members by these candidates, with `probabilities` [K] float64."""
         self.members, self._probabilities = [*members], probabilities
 
@@ -150,9 +148,9 @@ def check_contrastive(request: Request, spec: ModelSpec, max_batch: int) -> None
         "`draft`": request.drafting.drafter not in ("", NO_DRAFTER),
         "`trace`": request.trace is not None,
     }
-    if found := next((what for what, is_so in beside.items() if is_so), ""):
+    if option := next((option for option, is_asked in beside.items() if is_asked), ""):
         raise UsageError(
-            f"`contrastive_alpha` and {found} do not go together.", hint="Leave one of them out."
+            f"`contrastive_alpha` and {option} do not go together.", hint="Leave one of them out."
         )
 
 
@@ -184,20 +182,13 @@ class Choices:
 
     def read(self, values: Sequence[float]) -> list[ContrastiveChoice]:
         """Return the choices on the host. `values`: the numbers of `packed`."""
-        ends = [*accumulate(2 + 2 * len(found) for found in self.probabilities)]
-        starts = [0, *ends[:-1]]
-        parts = [values[start:end] for start, end in zip(starts, ends, strict=True)]
-        found = zip(self.searches, self.rows, self.probabilities, parts, strict=True)
-        return [_choice(*one) for one in found]
-
-
-def _choice(
-    search: ContrastiveSearch, rows: tuple[int, ...], probabilities: Tensor, values: Sequence[float]
-) -> ContrastiveChoice:
-    (best, score), count = values[:2], len(probabilities)
-    ids, chances = values[2 : 2 + count], values[2 + count :]
-    allowed = tuple(int(token) for token, chance in zip(ids, chances, strict=True) if chance > 0)
-    return ContrastiveChoice(search, rows, int(best), allowed, probabilities, isnan(score))
+        choices, numbers = list[ContrastiveChoice](), iter(values)
+        for search, rows, probabilities in zip(self.searches, self.rows, self.probabilities, strict=True):
+            best, score = next(numbers), next(numbers)
+            ids, chances = ([next(numbers) for _ in range(len(probabilities))] for _ in range(2))
+            allowed = tuple(int(token) for token, chance in zip(ids, chances, strict=True) if chance > 0)
+            choices.append(ContrastiveChoice(search, rows, int(best), allowed, probabilities, isnan(score)))
+        return choices
 
 
 class ContrastiveSearches:
@@ -223,11 +214,11 @@ class ContrastiveSearches:
 
     def choose(self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor) -> Choices | None:
         """Choose for the searches of the step; None if there is none. `logits` [R, V]: processed."""
-        searches, places = rows_of(ContrastiveSearch, sampled, first_rows)
+        searches, rows_by_search = rows_of(ContrastiveSearch, sampled, first_rows)
         if not searches:
             return None
         packed, probabilities = list[Tensor](), list[Tensor]()
-        for search, rows in zip(searches, places, strict=True):
+        for search, rows in zip(searches, rows_by_search, strict=True):
             best, score = search.choose()
             row = upload_ints(rows, logits.device).index_select(0, best)
             logprobs = log_probabilities(logits.index_select(0, row))
@@ -235,7 +226,7 @@ class ContrastiveSearches:
             chances = logprobs.gather(1, ids).exp().squeeze(0)
             packed += [part.double() for part in (best, score, ids.squeeze(0), chances)]
             probabilities.append(chances)
-        return Choices(searches, places, tuple(probabilities), torch.cat(packed))
+        return Choices(searches, rows_by_search, tuple(probabilities), torch.cat(packed))
 
     def advance(
         self, choice: ContrastiveChoice, logits: Tensor, rows: Rows, inspect: Inspect | None = None
@@ -264,5 +255,5 @@ class ContrastiveSearches:
         search.branch([child.branch for child in children], choice.probabilities[: len(children)])
         self._branches.assign(search, former, children)
         # A candidate that ends the text commits nothing, because no token follows it.
-        kept = [(one.branch, one.taken if one.branch.finish is None else Taken(())) for one in children]
-        return kept, events
+        branches = [(child.branch, Taken(()) if child.branch.finish else child.taken) for child in children]
+        return branches, events

@@ -116,8 +116,8 @@ class Engine:
 
     def effective(self, request: Request) -> Request:
         """Return the request as it will run."""
-        known, width = self._tokenizer.vocab_size, self._runner.spec.vocab_size
-        return effective(request, known=known, width=width, registry=self._registry)
+        num_ids, width = self._tokenizer.vocab_size, self._runner.spec.vocab_size
+        return effective(request, num_ids=num_ids, width=width, registry=self._registry)
 
     @torch.inference_mode()
     def submit(self, request: Request) -> None:
@@ -189,8 +189,8 @@ class Engine:
                     events += [*self._scheduler.reading(), *self._step()]
                 return [*self._best_of.select(events)]
             except Exception as error:
-                if found := DeviceError.of(error):
-                    raise found from error
+                if fault := DeviceError.of(error):
+                    raise fault from error
                 raise
 
     def _end_all(self) -> list[Event]:
@@ -299,7 +299,7 @@ def make_parts(
     amateurs: Mapping[str, ModelRunner] | None,
     clock: Clock | None,
 ) -> EngineParts:
-    """Return the parts of an engine on `runner`, which is `ahead` if it runs ahead; the rest as in Engine.
+    """Return the parts of an engine on `runner`, which is `ahead` if it runs ahead; others as in Engine.
 
     Companions use the lanes after the slots of the scheduler.
     """
@@ -320,22 +320,12 @@ def make_parts(
     outputs = Outputs(runner, scheduler, state, speculation, *searches, endings, room)
     notices = pipeline.notices  # the same list
     notices += engine_drafter.notices
-    others = (one.spec.graphs for one in (amateurs or {}).values())
-    for one in (spec.graphs, graphs, ahead, *others):
-        if one is not None:
-            one.notices = notices
+    others = (amateur.spec.graphs for amateur in (amateurs or {}).values())
+    for source in (spec.graphs, graphs, ahead, *others):
+        if source is not None:
+            source.notices = notices
     return EngineParts(
-        state,
-        speculation,
-        companions,
-        owners,
-        endings,
-        beams,
-        contrastive,
-        steps,
-        outputs,
-        room,
-        notices,
+        state, speculation, companions, owners, endings, beams, contrastive, steps, outputs, room, notices
     )
 
 
@@ -388,7 +378,9 @@ class StepRunner:
             self._contrastive.read(step, others.inner.states.to(self._device))
         scored = None
         if step.plan.num_scored:
-            own, scored = split_scores(step.plan.feeds, [one.scoring for one in step.sequences], own)
+            own, scored = split_scores(
+                step.plan.feeds, [sequence.scoring for sequence in step.sequences], own
+            )
         logits = pairing.guided(own, others).to(self._device)
         if not sampled:
             if scored:
@@ -396,7 +388,8 @@ class StepRunner:
             return None
         watch, given = None, given_tokens(sampled, self._device) if self._has_given else None
         if self.has_asked:
-            watch = Watch.of([one.request.logprobs for one, _ in sampled], own, logits, rows, given)
+            counts = [sequence.request.logprobs for sequence, _ in sampled]
+            watch = Watch.of(counts, own, logits, rows, given)
         ranked = choices = processed = None
         groups = [sequence.group for sequence, _ in sampled]
         is_searching = groups.count(None) < len(groups)
@@ -442,8 +435,8 @@ class StepRunner:
 
     def _propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
         """Return the drafts of sequences: of the drafter, or the tokens that are held or known."""
-        given = [one for one in sequences if one.known]
-        drawn = [one for one in sequences if not one.known]
-        runs = self._speculation.propose([one for one in drawn if not one.held])
+        given = [sequence for sequence in sequences if sequence.known]
+        drawn = [sequence for sequence in sequences if not sequence.known]
+        runs = self._speculation.propose([sequence for sequence in drawn if not sequence.held])
         rows = self._scheduler.score_rows // 2  # the logits are held twice: raw and processed
         return runs | held_drafts(drawn) | given_drafts(given, self._pipeline, self._runner.spec, rows)

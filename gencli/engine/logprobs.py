@@ -5,7 +5,6 @@ prompts.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from math import isfinite
 
@@ -67,8 +66,8 @@ class Watch:
         if rows.drafts.shape[1]:  # a lossy policy may accept a draft that the stages forbid
             ids = torch.cat([ids, rows.drafted()[at][:, None]], dim=1)
         if given is not None:
-            known = given[upload(owners, at.device), rows.offsets[at]]
-            ids = torch.cat([ids, known.clamp(min=0)[:, None]], dim=1)
+            forced = given[upload(owners, at.device), rows.offsets[at]]
+            ids = torch.cat([ids, forced.clamp(min=0)[:, None]], dim=1)
         watch = cls(places, owners, counts, rows, at, raw, ids, torch.full_like(ids, -1))
         watch.seen("model", own.to(guided.device))
         if own is not guided:
@@ -92,19 +91,18 @@ class Watch:
         """Return log-probabilities of tokens [N] chosen at rows [N] of the step, in a separate transfer."""
         index = [self.places.index(place) for place in places]
         chosen = upload(tokens, processed.device, torch.int64)
-        found = self._measured(upload(places, processed.device, torch.int64), processed, chosen, index)
-        values = found.packed.tolist()
-        return found.read(values)
+        measured = self._measured(upload(places, processed.device, torch.int64), processed, chosen, index)
+        return measured.read(measured.packed.tolist())
 
     def _measured(self, at: Tensor, processed: Tensor, chosen: Tensor, index: list[int]) -> Measured:
         """Measure the watched rows with indices `index`, which are the rows `at` [N] of processed [R, V]."""
-        most = max(self.counts)
-        mine = upload(index, chosen.device, torch.int64)
-        raw, ids, by = self.raw[mine], self.ids[mine], self.by[mine]
-        is_known = ids == chosen[:, None]
-        ban = torch.where(is_known, by, -1).amax(dim=1) if ids.shape[1] else torch.full_like(chosen, -1)
-        packed = measure(raw, processed.index_select(0, at), chosen, ids[:, :most], (ban, by[:, :most]))
-        return Measured(packed, [self.counts[one] for one in index], tuple(self.names))
+        width = max(self.counts)
+        watched = upload(index, chosen.device, torch.int64)
+        raw, ids, by = self.raw[watched], self.ids[watched], self.by[watched]
+        is_chosen = ids == chosen[:, None]
+        ban = torch.where(is_chosen, by, -1).amax(dim=1) if ids.shape[1] else torch.full_like(chosen, -1)
+        packed = measure(raw, processed.index_select(0, at), chosen, ids[:, :width], (ban, by[:, :width]))
+        return Measured(packed, [self.counts[row] for row in index], tuple(self.names))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,11 +118,11 @@ class Measured:
 
     def read(self, values: Sequence[Sequence[float]]) -> list[TokenLogprobs]:
         """Return the entries of the tokens. `values`: the numbers of `packed`."""
-        most = (self.packed.shape[1] - _HEAD) // 7
-        return [self._entry(row, count, most) for row, count in zip(values, self.counts, strict=True)]
+        width = (self.packed.shape[1] - _HEAD) // 7
+        return [self._entry(row, count, width) for row, count in zip(values, self.counts, strict=True)]
 
-    def _entry(self, row: Sequence[float], count: int, most: int) -> TokenLogprobs:
-        after = _HEAD + 4 * most
+    def _entry(self, row: Sequence[float], count: int, width: int) -> TokenLogprobs:
+        after = _HEAD + 4 * width
         best = [row[start : start + 3] for start in range(after, after + 3 * count, 3)]
         return TokenLogprobs(
             chosen=self._alternative(row[:4]),
@@ -185,8 +183,8 @@ def _side_by_side(*columns: Tensor) -> Tensor:
 
 def _logprobs(logits: Tensor, ids: Tensor) -> Tensor:
     """Return log_softmax(logits) [A, V] at the ids [A, M]; -inf for masked ids."""
-    found = logits.gather(1, ids)
-    return torch.where(found == -torch.inf, found, found - row_logsumexps(logits))
+    at_ids = logits.gather(1, ids)
+    return torch.where(at_ids == -torch.inf, at_ids, at_ids - row_logsumexps(logits))
 
 
 def _rank(logits: Tensor, chosen: Tensor) -> Tensor:
@@ -197,13 +195,9 @@ def _rank(logits: Tensor, chosen: Tensor) -> Tensor:
     return 1 + is_before.sum(dim=1)
 
 
-_CELLS = 2**24  # logits of prompt positions in a step: 64 MiB in float32
-_MOST_ROWS = 512
-
-
 def slice_rows(vocab_size: int) -> int:
-    """Return the limit of prompt positions scored in a step: 2**24 / V, but 16 to 512."""
-    return min(_MOST_ROWS, max(16, _CELLS // vocab_size))
+    """Return the limit of prompt positions scored in a step: 16 to 512, with 64 MiB of float32 logits."""
+    return min(512, max(16, 2**24 // vocab_size))
 
 
 @dataclass(slots=True, eq=False)
@@ -240,9 +234,8 @@ class PromptScoring:
 
     def num_rows(self, start: int, end: int) -> int:
         """Number of positions to score whose logits come from feeding the tokens `start` to `end`."""
-        return (
-            0 if self.is_complete else max(0, min(end, len(self._scores) - 1) - max(start, self.first_read))
-        )
+        end = min(end, len(self._scores) - 1)
+        return 0 if self.is_complete else max(0, end - max(start, self.first_read))
 
     @property
     def first_unsound(self) -> int | None:
@@ -276,7 +269,7 @@ class Scored:
     measured: Measured
     taken: tuple[tuple[PromptScoring, int], ...]
 
-    def take(self, values: Items[Items[float]]) -> None:
+    def take(self, values: Sequence[Sequence[float]]) -> None:
         """Give the scorings their entries. `values`: the numbers of `measured.packed`."""
         entries = iter(self.measured.read(values))
         for scoring, count in self.taken:
@@ -287,25 +280,21 @@ def split_scores(
     feeds: tuple[Feed, ...], scorings: list[PromptScoring | None], own: Tensor
 ) -> tuple[Tensor, Scored]:
     """Measure the scored rows of own [R, V]; return the other rows, and the measurements."""
-    places, kept, targets, counts = list[int](), list[int](), list[int](), list[int]()
+    scored, kept, targets, counts = list[int](), list[int](), list[int](), list[int]()
     row, taken = 0, list[tuple[PromptScoring, int]]()
     for feed, scoring in zip(feeds, scorings, strict=True):
         end = row + feed.num_scored
         if scoring is not None and feed.num_scored:
-            places += range(row, end)
+            scored += range(row, end)
             targets += scoring.request.prompt_ids[scoring.next : scoring.next + feed.num_scored]
             counts += [scoring.request.prompt_logprobs or 0] * feed.num_scored
             taken.append((scoring, feed.num_scored))
         kept += range(end, row + feed.num_logits)
         row += feed.num_logits
-    raw = own if not kept else own.index_select(0, upload(places, own.device))
-    rest = own[:0] if not kept else own.index_select(0, upload(kept, own.device))
-    return rest, Scored(_measured(raw.float(), targets, counts), tuple(taken))
-
-
-def _measured(raw: Tensor, targets: list[int], counts: list[int]) -> Measured:
-    """Measure the target ids [A] under raw logits [A, V] float32."""
+    raw = (own if not kept else own.index_select(0, upload(scored, own.device))).float()
+    others = own[:0] if not kept else own.index_select(0, upload(kept, own.device))
     top, chosen = best_ids(raw, max(counts)), upload(targets, raw.device, torch.int64)
-    gone = (raw == -torch.inf).gather(1, torch.cat([chosen[:, None], top], dim=1))
-    bans = torch.where(gone, 0, -1)
-    return Measured(measure(raw, raw, chosen, top, (bans[:, 0], bans[:, 1:])), counts, ("model",))
+    is_masked = (raw == -torch.inf).gather(1, torch.cat([chosen[:, None], top], dim=1))
+    bans = torch.where(is_masked, 0, -1)
+    measured = Measured(measure(raw, raw, chosen, top, (bans[:, 0], bans[:, 1:])), counts, ("model",))
+    return others, Scored(measured, tuple(taken))

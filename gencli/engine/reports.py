@@ -148,13 +148,13 @@ def length_score(logprob: float, length: int, penalty: float) -> float:
     return float(logprob / max(length, 1) ** penalty)
 
 
-def best_reachable(logprob: float, length: int, most: int, penalty: float) -> float:
-    """Return an upper bound on the score of any continuation of a text of `length` tokens, up to `most`.
+def best_reachable(logprob: float, length: int, longest: int, penalty: float) -> float:
+    """Return an upper bound on the score of any continuation of a text of `length` tokens, up to `longest`.
 
     The log-probability of a text can only fall as it grows. So the bound keeps it, and takes the length with
     the best score: the longest for a positive penalty, else the shortest.
     """
-    return length_score(logprob, most if penalty > 0 else length + 1, penalty)
+    return length_score(logprob, longest if penalty > 0 else length + 1, penalty)
 
 
 def rounded(value: float) -> float:

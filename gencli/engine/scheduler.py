@@ -36,7 +36,7 @@ class LookAhead:
         self, waiting: deque[Sequence], shared: Callable[[Sequence], int], window: int = WINDOW
     ) -> None:
         self._waiting, self._size = waiting, window
-        self._shared = {id(one): shared(one) for one in self._window()}
+        self._shared = {id(sequence): shared(sequence) for sequence in self._window()}
         self._last_prefill: int | None = None
 
     def take(self, room: int) -> Sequence | None:
@@ -53,9 +53,8 @@ class LookAhead:
     def _window(self) -> Iterator[Sequence]:
         if not self._waiting:
             return iter(())
-        first = self._waiting[0]
-        end, priority = first.number + self._size, first.request.priority
-        return takewhile(lambda one: one.number < end and one.request.priority == priority, self._waiting)
+        end, priority = self._waiting[0].number + self._size, _priority(self._waiting[0])
+        return takewhile(lambda other: other.number < end and _priority(other) == priority, self._waiting)
 
     def _order(self, sequence: Sequence) -> tuple[int, int, int]:
         length = self._prefill_length(sequence)
@@ -114,7 +113,7 @@ class Pending:
         if not self._queue or self._queue[-1].request.priority <= samples.request.priority:
             self._queue.append(samples)
         else:
-            insort(self._queue, samples, key=lambda one: one.request.priority)
+            insort(self._queue, samples, key=_priority)
 
     @property
     def priority(self) -> int | None:
@@ -131,7 +130,7 @@ class Pending:
 
     def end(self, reason: str, request_id: str | None = None) -> Iterator[Event]:
         """End all samples that are not created yet, or those of one request."""
-        for samples in [one for one in self._queue if request_id in (None, one.request.id)]:
+        for samples in [s for s in self._queue if request_id in (None, s.request.id)]:
             self._queue.remove(samples)
             yield from samples.end(reason)
 
@@ -229,8 +228,8 @@ class Scheduler:
         ahead = LookAhead(self.waiting, self._num_shared, self._window)
         while (sequence := ahead.take(self._room)) is not None:
             self._fill()
-            most, salt = len(sequence.reusable), sequence.request.salt
-            shared = self._prefix_cache.best(sequence.prompt, most, salt=salt).length
+            limit, salt = len(sequence.reusable), sequence.request.salt
+            shared = self._prefix_cache.best(sequence.prompt, limit, salt=salt).length
             rope = self._rope(sequence)
             slot, num_cached = self._slots.take(sequence, rope=rope, at_least=shared)
             sequence.place(slot, num_cached, rope)
@@ -249,11 +248,11 @@ class Scheduler:
         """Return the prefill progress of sequences with over 64 prompt tokens left, running or next."""
         self._fill()
         waiting = islice(self.waiting, max(0, self.limit - self.num_used))
-        running = [one for one in self.running if len(one.prompt) - one.num_computed_tokens > _LONG]
+        running = [s for s in self.running if len(s.prompt) - s.num_computed_tokens > _LONG]
         return [
-            Reading(one.request.id, one.sample, one.num_computed_tokens, len(one.prompt))
-            for one in heads(chain(running, waiting))
-            if len(one.prompt) - one.num_computed_tokens > _LONG
+            Reading(s.request.id, s.sample, s.num_computed_tokens, len(s.prompt))
+            for s in heads(chain(running, waiting))
+            if len(s.prompt) - s.num_computed_tokens > _LONG
         ]
 
     @property
@@ -280,16 +279,16 @@ class Scheduler:
 
     def replace(self, group: Group) -> None:
         """Run the group's present members, which have slots, instead of the former members."""
-        place = self._stop(group)
-        self.running[place:place] = group.members
+        index = self._stop(group)
+        self.running[index:index] = group.members
         for member in group.members:
             self._prefix_cache.begin(member)
 
     def _stop(self, unit: Sequence | Group) -> int:
         """Remove a unit from the running sequences; return the index of its first sequence."""
-        stopped = [place for place, sequence in enumerate(self.running) if sequence.unit is unit]
-        for place in reversed(stopped):
-            self._prefix_cache.leave(self.running.pop(place))
+        stopped = [index for index, sequence in enumerate(self.running) if sequence.unit is unit]
+        for index in reversed(stopped):
+            self._prefix_cache.leave(self.running.pop(index))
         return stopped[0]
 
     def rewind(self, sequence: Sequence) -> bool:
@@ -316,7 +315,7 @@ class Scheduler:
         preempted = sorted(heads(self.running), key=lambda sequence: sequence.number)
         if len(preempted) > 1:
             self.limit = self.num_used // 2
-        num_idle, self._slots.most = self._slots.num_idle, min(self.limit, self.num_used)
+        num_idle, self._slots.limit = self._slots.num_idle, min(self.limit, self.num_used)
         for sequence in self.running:
             self._prefix_cache.leave(sequence)
         self.running.clear()
@@ -331,24 +330,20 @@ class Scheduler:
         is chosen for them.
         """
         forks = self._prefix_cache.forks(self.running)
-        held = self._held(is_waiting)
+        groups = {sequence.group for sequence in self.running if sequence.group is not None}
+        behind = {group for group in groups if group.is_behind}
+        held = {s for s in self.running if is_waiting(s) or s.group in behind}
         decoding = self._decoding(held)
         spans = [*self._chunks(self._left(decoding), held)] if len(decoding) < len(self.running) else []
         sampled = decoding + [sequence for sequence, end in spans if end == len(sequence)]
-        left = self._left(decoding) - sum(span_cost(sequence, end) for sequence, end in spans)
+        left = self._left(decoding) - (sum(span_cost(*span) for span in spans) if spans else 0)
         drafts = self._cut(propose(sampled), sampled, left)
         pairs = [(sequence, drafts.get(sequence.slot, ())) for sequence in sampled]
         feeds = [decode_feed(sequence, run) for sequence, run in pairs[: len(decoding)]]
         feeds += [span_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans]
-        sequences = (*decoding, *(sequence for sequence, _ in spans))
+        sequences = (*decoding, *(sequence for sequence, _ in spans)) if spans else tuple(decoding)
         num_scored = sum(feed.num_scored for feed in feeds[len(decoding) :]) if spans else 0
         return Step(StepPlan(tuple(feeds), num_scored), sequences, pairs, forks)
-
-    def _held(self, is_waiting: Callable[[Sequence], bool]) -> set[Sequence]:
-        """Return the sequences that do not feed their last token in this step."""
-        groups = {sequence.group for sequence in self.running if sequence.group is not None}
-        behind = {group for group in groups if group.is_behind}
-        return {s for s in self.running if is_waiting(s) or s.group in behind}
 
     def _left(self, decoding: list[Sequence]) -> int:
         return self.step_tokens - sum([sequence.decode_cost for sequence in decoding])
@@ -377,7 +372,10 @@ class Scheduler:
         return decoding
 
     def _chunks(self, left: int, held: set[Sequence]) -> Iterator[_Span]:
-        """Yield sequences in prefill and the token up to which each is fed. `left`: budget after decoding."""
+        """Yield sequences in prefill and the token up to which each is fed. `left`: budget after decoding.
+
+        The last token of `held` sequences is not fed.
+        """
         budget = max(left - self._num_drafts_requested, min(left, self.step_tokens // 4), 1)
         if held:
             budget = max(budget - self.step_tokens // 4, 1)  # reserved for the companions that they wait for
@@ -417,15 +415,13 @@ class Scheduler:
         return drafts | fitting(free, lanes, room)
 
 
-def _priority(sequence: Sequence) -> int:
-    return sequence.request.priority
+def _priority(queued: Sequence | Samples) -> int:
+    return queued.request.priority
 
 
 @dataclass(frozen=True, slots=True)
 class _Parked:
-    """A session's lane between two requests.
-
-    It holds `num_held` tokens; the first of them, `tokens`, are valid.
+    """A session's lane between two requests: `num_held` tokens, of which the first, `tokens`, are valid.
 
     `kind`: see Sequence.kind.
     """
@@ -444,13 +440,13 @@ class Slots:
     oldest parked one.
 
     `stays_warm` is false if prefix sharing is off, and for models without rollback, which cannot truncate a
-    lane to the shared prefix. `most`: number of lanes that may hold tokens while some are warm; it keeps
+    lane to the shared prefix. `limit`: number of lanes that may hold tokens while some are warm; it keeps
     lanes of finished sequences from filling the memory again after out-of-memory.
     """
 
     def __init__(self, count: int, *, can_rollback: bool, stays_warm: bool) -> None:
         self.warm = Prefixes()
-        self._count = self.most = count
+        self._count = self.limit = count
         self._empty: list[int] = [*range(count)]
         self._age: dict[int, None] = {}  # the warm slots, the oldest first
         self._parked: dict[str, _Parked] = {}  # by session, the oldest first
@@ -472,7 +468,8 @@ class Slots:
         beginning, kind = sequence.reusable, (rope, sequence.request.salt)
         parked = self._parked.pop(sequence.request.session, None)
         if parked is not None:
-            return parked.slot, self._kept(parked, beginning) if parked.kind == kind else 0
+            kept = shared_length(parked.tokens, beginning) if parked.kind == kind else 0
+            return parked.slot, kept if self._can_rollback or kept == parked.num_held else 0
         match = self.warm.nearest(beginning, kind)
         if match.length >= max(1, at_least):
             self._cool(match.lane)
@@ -515,12 +512,8 @@ class Slots:
         self._empty = [*range(self._count)]
         return [*self._empty]
 
-    def _kept(self, parked: _Parked, beginning: Tokens) -> int:
-        kept = shared_length(parked.tokens, beginning)
-        return kept if self._can_rollback or kept == parked.num_held else 0
-
     def _unused(self) -> int:
-        has_room = self._count - len(self._empty) < self.most or not self.num_idle
+        has_room = self._count - len(self._empty) < self.limit or not self.num_idle
         if self._empty and has_room:
             return heapq.heappop(self._empty)
         if self._age:
@@ -534,12 +527,12 @@ class Slots:
         self.warm.remove(slot)
 
 
-_DEFAULT = 512  # tokens per step; larger steps are not faster per token, and running texts wait for them
-
-
 def step_limit(asked: int | None, max_batch: int) -> int:
-    """Return the token budget of a step: `asked`, or by default 512 but at least twice `max_batch`."""
-    return max(_DEFAULT, 2 * max_batch) if asked is None else asked
+    """Return the token budget of a step: `asked`, or by default 512 but at least twice `max_batch`.
+
+    Larger steps are not faster per token, and running texts wait for them.
+    """
+    return max(512, 2 * max_batch) if asked is None else asked
 
 
 def span_cost(sequence: Sequence, end: int) -> int:

@@ -77,8 +77,8 @@ class Sequence:
         request = self.request
         self.prompt, self.drafts_decide = request.prompt_ids, request.drafts_decide
         self.decode_cost = request.num_lanes * (1 + (request.num_drafts or 0) * self.drafts_decide)
-        most = request.limits.max_tokens if request.given is None else len(request.given)
-        self._longest = min(self.context, len(self.prompt) + most)
+        max_tokens = request.limits.max_tokens if request.given is None else len(request.given)
+        self._longest = min(self.context, len(self.prompt) + max_tokens)
 
     def __len__(self) -> int:
         return len(self.prompt) + len(self.output)
@@ -261,7 +261,6 @@ class Sequence:
         self.close("closed" if closing else "length", cut or self.cut)
 
     def _follow(self, token: int, followed: GrammarStatus) -> Delta:
-        """Push a token of a text with a grammar to the stream."""
         is_inside = self.document in (None, "free", "open")
         self.document = followed.document
         if followed.document == "broken":
@@ -394,22 +393,23 @@ class PrefixCache:
         self._begun.pop(sequence.slot, None)
         self._prompts.remove(sequence.slot)
 
-    def best(self, prompt: Tokens, most: int | None = None, *, salt: str = "") -> Match:
+    def best(self, prompt: Tokens, limit: int | None = None, *, salt: str = "") -> Match:
         """Return the lane, begun or warm, with the longest shared prefix, if the prefix is worth a copy.
 
-        `most`: number of tokens that may be copied; by default all but the last. `salt`: salt of the request.
+        `limit`: tokens that may be copied; by default all but the last. `salt`: salt of the request.
         """
         if not self._is_on:
             return Match()
-        beginning = prompt[: -1 if most is None else most]
+        beginning = prompt[: -1 if limit is None else limit]
         kind = rope_factors(len(prompt), self._rope_switches), salt
-        lanes = (self._prompts, self._warm)
-        match = max((one.nearest(beginning, kind) for one in lanes), key=lambda match: match.length)
-        if not self._can_rollback:
-            is_whole = match.length == len(beginning)
-            is_exact = is_whole and match.lane in self._begun and self._is_at(match.lane, match.length)
-            return match if is_exact else Match()
-        return match if is_worth_copying(match.length, len(beginning)) else Match()
+        matches = [prefixes.nearest(beginning, kind) for prefixes in (self._prompts, self._warm)]
+        match = max(matches, key=lambda match: match.length)
+        if self._can_rollback:
+            return match if is_worth_copying(match.length, len(beginning)) else Match()
+        # The lane has to hold exactly this beginning, and no more.
+        source = self._begun.get(match.lane) if match.length == len(beginning) else None
+        is_exact = source and len(self._prompts[match.lane]) == match.length >= source.num_computed_tokens
+        return match if is_exact else Match()
 
     def forks(self, running: Items[Sequence]) -> tuple[Fork, ...]:
         """Return the copies for this step. Sequences without a match begin; others wait for their prefix."""
@@ -421,9 +421,10 @@ class PrefixCache:
             if self.has_begun(sequence):
                 continue
             match = self.best(sequence.prompt, len(sequence.reusable), salt=sequence.request.salt)
+            source = self._begun.get(match.lane)
             if match.length == 0:
                 self.begin(sequence)
-            elif self._holds(match):
+            elif source is None or source.num_computed_tokens >= match.length:
                 forks.append(Fork(match.lane, sequence.slot, match.length))
                 sequence.reuse(match.length)
                 self.begin(sequence)
@@ -438,14 +439,6 @@ class PrefixCache:
         shared = len(sequence.prompt) - 1
         is_awaited = sequence.num_computed_tokens < shared and sequence.prompt[:-1] in self._awaited
         return shared if is_awaited else len(sequence)
-
-    def _holds(self, match: Match) -> bool:
-        sequence = self._begun.get(match.lane)
-        return sequence is None or sequence.num_computed_tokens >= match.length
-
-    def _is_at(self, lane: int, length: int) -> bool:
-        """Whether a lane holds exactly a prompt of `length` tokens, and no more."""
-        return len(self._prompts[lane]) == length and self._begun[lane].num_computed_tokens <= length
 
 
 # Sequences whose next token a step chooses, each with its draft tokens.

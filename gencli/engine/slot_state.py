@@ -160,34 +160,30 @@ class SlotOwners:
             owner.trim()
 
 
-def effective(request: Request, *, known: int, width: int, registry: Registry) -> Request:
+def effective(request: Request, *, num_ids: int, width: int, registry: Registry) -> Request:
     """Return the request as it runs: without inactive stages, greedy resolved, unknown ids masked.
 
-    Beam search disables draw and drafts; contrastive search and a given output disable drafts. `known`:
+    Beam search disables draw and drafts; contrastive search and a given output disable drafts. `num_ids`:
     number of ids of the tokenizer; larger ids are masked. `width`: number of logits per row. Raises
     ChainError for stages that contradict each other.
     """
-    if request.given is not None:
-        request = replace(request, jump="off", drafting=Drafting(NO_DRAFTER))
-    if request.contrastive is not None:
+    if (request.given, request.contrastive, request.beams) != (None, None, None):
         request = replace(request, jump="off", drafting=Drafting(NO_DRAFTER))
     if request.beams is not None:
-        request = replace(request, draw="greedy", jump="off", drafting=Drafting(NO_DRAFTER))
+        request = replace(request, draw="greedy")
     chain, draw = request.chain.resolved(request.draw, registry)
     check_together(chain, registry)
-    chain = chain.with_stage("tail", registry, size=known) if known < width else chain
+    chain = chain.with_stage("tail", registry, size=num_ids) if num_ids < width else chain
     return replace(request, draw=draw, chain=chain)
 
 
 def admission(request: Request, context: int) -> Admission:
     """Return the request's data for the stages. `context`: maximum number of prompt and output tokens."""
-    size = len(request.prompt_ids)
-    most = max(0, min(request.limits.max_tokens, context - size))
-    return Admission(request.prompt_ids, request.stops.ids, most, can_rewind(request))
+    max_tokens = max(0, min(request.limits.max_tokens, context - len(request.prompt_ids)))
+    return Admission(request.prompt_ids, request.stops.ids, max_tokens, can_rewind(request))
 
 
 def _stop_rules(request: Request, eos_ids: tuple[int, ...]) -> StopRules:
-    """The stop rules of the request's texts."""
     at_least = cast(MinTokensParams | None, request.chain.get("min_tokens"))
     ignore = cast(IgnoreEosParams | None, request.chain.get("ignore_eos"))
     return StopRules(

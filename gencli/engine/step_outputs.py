@@ -8,7 +8,6 @@ import math
 import time
 from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Sequence as Items
-from collections.abc import Sequence as Tokens
 from dataclasses import dataclass, field, replace
 from itertools import accumulate
 from typing import Any
@@ -101,12 +100,15 @@ class StepResult:
         parts = iter(more)
         searches = ranked.read(next(parts)) if ranked else []
         chosen = choices.read(next(parts)) if choices else []
-        entries = _by_owner(*measured, next(parts)) if measured else {}
+        entries = dict[int, list[TokenLogprobs]]()
+        if measured:
+            for owner, entry in zip(measured[1], measured[0].read(next(parts)), strict=True):
+                entries.setdefault(owner, []).append(entry)
         if scored:
             scored.take(next(parts))
-        lines = [(int(count), rest) for count, *rest in values]
-        ids = [[int(token) for token in values[:count]] for count, values in lines]
-        logprobs = [values[width:][:count] for count, values in lines]
+        lines = [(int(count), numbers) for count, *numbers in values]
+        ids = [[int(token) for token in numbers[:count]] for count, numbers in lines]
+        logprobs = [numbers[width:][:count] for count, numbers in lines]
         return cls(sampled, logits, rows, ids, logprobs, searches, chosen, entries)
 
     @classmethod
@@ -142,37 +144,25 @@ def _transfer(table: Tensor, *packed: Tensor, meanwhile: Callable[[], None] | No
     """Copy tables [Q, N] and lists [M] to the host: the only device synchronisation of the step."""
     if not packed:
         return [_read(table, meanwhile)]
-    every = (table, *packed)
-    flat = _read(torch.cat([one.double().flatten() for one in every]), meanwhile)
-    ends = [*accumulate(one.numel() for one in every)]
-    parts = [flat[end - one.numel() : end] for one, end in zip(every, ends, strict=True)]
-    return [
-        _rows(part, one.shape[1]) if one.dim() > 1 else part for part, one in zip(parts, every, strict=True)
-    ]
+    tensors = (table, *packed)
+    flat = _read(torch.cat([tensor.double().flatten() for tensor in tensors]), meanwhile)
+    parts, end = list[list[Any]](), 0
+    for tensor in tensors:
+        start, end = end, end + tensor.numel()
+        width = tensor.shape[1] if tensor.dim() > 1 else 0
+        rows = [flat[at : at + width] for at in range(start, end, width)] if width else flat[start:end]
+        parts.append(rows)
+    return parts
 
 
 def _read(table: Tensor, meanwhile: Callable[[], None] | None) -> list[Any]:
     """Return the values of a tensor. On a GPU the host does not wait for work launched by `meanwhile`."""
     if meanwhile is None:
-        found: list[Any] = table.tolist()
-        return found
+        values: list[Any] = table.tolist()
+        return values
     read = start_download(table)
     meanwhile()
     return read()
-
-
-def _rows(flat: list[float], width: int) -> list[list[float]]:
-    return [flat[start : start + width] for start in range(0, len(flat), width)]
-
-
-def _by_owner(
-    measured: Measured, owners: list[int], values: list[list[float]]
-) -> dict[int, list[TokenLogprobs]]:
-    """Return the entries of each sequence, by its index."""
-    found = dict[int, list[TokenLogprobs]]()
-    for owner, entry in zip(owners, measured.read(values), strict=True):
-        found.setdefault(owner, []).append(entry)
-    return found
 
 
 def own_logprobs(logits: Tensor, rows: Rows, tokens: Tensor, wanted: Items[bool]) -> Tensor:
@@ -181,13 +171,13 @@ def own_logprobs(logits: Tensor, rows: Rows, tokens: Tensor, wanted: Items[bool]
     `logits` [R, V]: the model's own logits. Token j of a request belongs to the request's row j.
     """
     owners = [owner for owner, count in enumerate(rows.counts) for _ in range(count)]
-    mine = [row for row, owner in enumerate(owners) if wanted[owner]]
-    at, owner = upload([mine, [owners[row] for row in mine]], tokens.device)
+    measured = [row for row, owner in enumerate(owners) if wanted[owner]]
+    at, owner = upload([measured, [owners[row] for row in measured]], tokens.device)
     offsets = rows.offsets[at]
     table = logits.to(tokens.device)[at].double().log_softmax(-1)
-    found = torch.zeros(tokens.shape, dtype=torch.float64, device=tokens.device)
-    found[owner, offsets] = table.gather(1, tokens[owner, offsets, None].clamp(min=0)).squeeze(1)
-    return found
+    logprobs = torch.zeros(tokens.shape, dtype=torch.float64, device=tokens.device)
+    logprobs[owner, offsets] = table.gather(1, tokens[owner, offsets, None].clamp(min=0)).squeeze(1)
+    return logprobs
 
 
 class Outputs:
@@ -222,18 +212,18 @@ class Outputs:
                 taken, error = take_given(result, index, self._pipeline, now)
             else:
                 tokens = result.tokens[index]
-                is_known = len(sequence.output) < len(sequence.request.prefix)
-                if not is_known and (drafts or sequence.drafted is not None):
+                is_prefix = len(sequence.output) < len(sequence.request.prefix)
+                if not is_prefix and (drafts or sequence.drafted is not None):
                     count = 0 if sequence.held else len(drafts)
                     self._speculation.observe(sequence, proposed=count, accepted=min(count, len(tokens) - 1))
                 valid = tokens if min(tokens) >= 0 else [token for token in tokens if token >= 0]
                 followed = preview(sequence.slot, valid) if preview else ()
-                certain: Tokens[int] = valid
+                certain: Items[int] = valid
                 is_whole = True
-                if withholding and not is_known and (stage := withholding.get(sequence.slot)):
+                if withholding and not is_prefix and (stage := withholding.get(sequence.slot)):
                     certain, is_whole = settle(sequence, valid, followed, stage, now)
                 taken, error = sequence.take(certain, followed, now=now, logprobs=result.logprobs[index])
-                if is_known:
+                if is_prefix:
                     error = prefix_error(sequence, error)
                 if index in result.entries:
                     sequence.note(result.entries[index][: len(taken.ids)])
@@ -266,16 +256,16 @@ class Outputs:
                 events += ranked.search.drain(now, error)
                 self._endings.remove(ranked.search)
         for choice in result.choices:
-            candidates, told = self._contrastive.advance(choice, result.logits, result.rows, result.inspect)
+            candidates, new = self._contrastive.advance(choice, result.logits, result.rows, result.inspect)
             kept += candidates
-            events += told
+            events += new
             if not candidates:
                 self._endings.remove(choice.search)
         return events
 
     def scores(self) -> Iterator[Event]:
         """Yield the scores of prompts that are complete, and end requests that only score."""
-        for sequence in [one for one in self._scheduler.running if one.scoring]:
+        for sequence in [sequence for sequence in self._scheduler.running if sequence.scoring]:
             assert sequence.scoring is not None
             is_due = sequence.scoring.is_complete and not sequence.scoring.is_reported
             if is_due and (position := sequence.scoring.first_unsound) is not None:
@@ -324,14 +314,14 @@ def check_given(request: Request, context: int) -> None:
 
 def check_prefix(request: Request, context: int) -> None:
     """Raise UsageError if the output cannot begin with the prefix. `context`: most tokens in total."""
-    size, most = len(request.prefix), min(request.limits.max_tokens, context - len(request.prompt_ids))
+    size, limit = len(request.prefix), min(request.limits.max_tokens, context - len(request.prompt_ids))
     if request.given is not None or request.beams is not None or request.contrastive is not None:
         raise UsageError(
             "A prefix of the output goes with no `beams`, no `contrastive_alpha`, and with no given output."
         )
-    if size > most:
+    if size > limit:
         raise UsageError(
-            f"The prefix of the output has {size} tokens, but {most} fit `max_tokens` and context."
+            f"The prefix of the output has {size} tokens, but {limit} fit `max_tokens` and context."
         )
 
 
@@ -358,14 +348,14 @@ def given_drafts(
     The known id after the drafts is the token that the step chooses. A chain with a sequential stage gets no
     drafts: one id a step.
     """
-    found = dict[int, tuple[int, ...]]()
+    drafts = dict[int, tuple[int, ...]]()
     share = rows // max(1, len(sequences))
     for sequence in sequences:
-        known = sequence.known
-        most = min(len(known), sequence.room, spec.limit(len(sequence)) - len(sequence), share) - 1
-        if most > 0 and not pipeline.sequential(sequence.slot):
-            found[sequence.slot] = known[:most]
-    return found
+        ids = sequence.known
+        count = min(len(ids), sequence.room, spec.limit(len(sequence)) - len(sequence), share) - 1
+        if count > 0 and not pipeline.sequential(sequence.slot):
+            drafts[sequence.slot] = ids[:count]
+    return drafts
 
 
 def given_tokens(sampled: SampledSequences, device: torch.device) -> Tensor | None:
@@ -413,17 +403,19 @@ def take_given(
 
 def _impossible(entry: TokenLogprobs) -> TokenLogprobs:
     ids = (entry.chosen, *entry.top)
-    chosen, *top = (replace(one, processed=-math.inf, banned_by=one.banned_by or "grammar") for one in ids)
+    chosen, *top = (replace(i, processed=-math.inf, banned_by=i.banned_by or "grammar") for i in ids)
     return TokenLogprobs(chosen, entry.rank, chosen.id + 1, tuple(top))
-
-
-_Release = Callable[[Iterable[int], Iterable[int]], None]
 
 
 class Endings:
     """Ends sequences and groups. `release(lanes, slots)` empties KV lanes and drops other state of slots."""
 
-    def __init__(self, scheduler: Scheduler, pipeline: Pipeline, release: _Release) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pipeline: Pipeline,
+        release: Callable[[Iterable[int], Iterable[int]], None],
+    ) -> None:
         self._scheduler, self._pipeline, self._release = scheduler, pipeline, release
         self._cancelled: dict[str, None] = {}  # ids of requests, until the next step; accesses are atomic
 
@@ -439,8 +431,8 @@ class Endings:
         """End all samples of cancelled requests (reason `interrupted`)."""
         while self._cancelled:
             request_id, _ = self._cancelled.popitem()
-            mine = [one for one in self._scheduler.everything() if one.request.id == request_id]
-            yield from self._end(mine, "interrupted")
+            sequences = [s for s in self._scheduler.everything() if s.request.id == request_id]
+            yield from self._end(sequences, "interrupted")
             yield from self._scheduler.pending.end("interrupted", request_id)
 
     def everything(self) -> Iterator[Event]:
@@ -500,9 +492,9 @@ def explained(
     """
     sequence, _ = result.sampled[index]
     request, first = sequence.request, result.first_rows[index]
-    places = range(first, first + len(tokens))
-    logits = result.logits.index_select(0, upload_ints(places, result.logits.device))
-    rows = result.rows.select(places)
+    indices = range(first, first + len(tokens))
+    logits = result.logits.index_select(0, upload_ints(indices, result.logits.device))
+    rows = result.rows.select(indices)
     views = explain_rows(
         state.pipeline,
         state.sampler,
@@ -516,4 +508,4 @@ def explained(
         return views
     seeds = [seed % (1 << 64) for seed in rows.seeds.tolist()]
     kept = [KeptLogits.of(row, keep, seed) for row, seed in zip(logits, seeds, strict=True)]
-    return [replace(view, kept=one) for view, one in zip(views, kept, strict=True)]
+    return [replace(view, kept=logits) for view, logits in zip(views, kept, strict=True)]

@@ -76,18 +76,17 @@ class SideBySide:
         """
         if decided_by is None:
             decided_by = self._a.explain(kept, token).decided_by
-        place = ComparedPlace(self._pos, token, None, tuple(decided_by))
-        found = self._measured(place, kept, kept if other is None else other)
+        unmeasured = ComparedPlace(self._pos, token, None, tuple(decided_by))
+        place = self._measured(unmeasured, kept, kept if other is None else other)
         if not self._is_lost:
             self._is_lost = not self._b.follows(token)
         if not self._is_lost:
             self._b.commit(token)
         self._a.commit(token)
         self._pos += 1
-        return found
+        return place
 
     def _measured(self, place: ComparedPlace, kept: KeptLogits, other: KeptLogits) -> ComparedPlace:
-        """Return the place with B's choice and the measures."""
         if self._is_lost:
             return replace(place, unmeasured="grammar")
         a, b = self._a.look(kept), self._b.look(other)
@@ -158,8 +157,8 @@ class Comparison:
 
     def __repr__(self) -> str:
         count = sum(place.is_parted for place in self.places)
-        said = f"{len(self.a.tokens)} tokens, {count} chosen differently, parted_at={self.parted_at}"
-        return f"Comparison(prompt={shown(self.prompt)}, {said})"
+        facts = f"{len(self.a.tokens)} tokens, {count} chosen differently, parted_at={self.parted_at}"
+        return f"Comparison(prompt={shown(self.prompt)}, {facts})"
 
     def _repr_html_(self) -> str:
         from gencli.explain.page.html_pages import compared_fragment
@@ -189,8 +188,8 @@ class Summary:
     unmeasured: Counter[Unmeasured] = field(default_factory=Counter)
 
     def __add__(self, other: Summary) -> Summary:
-        added = {one.name: getattr(self, one.name) + getattr(other, one.name) for one in fields(self)}
-        return Summary(**added | {"tv_max": max(self.tv_max, other.tv_max)})
+        sums = {sum_.name: getattr(self, sum_.name) + getattr(other, sum_.name) for sum_ in fields(self)}
+        return Summary(**sums | {"tv_max": max(self.tv_max, other.tv_max)})
 
     @property
     def tv_mean(self) -> float | None:
@@ -210,12 +209,12 @@ class Summary:
 
 def summarize(places: Sequence[ComparedPlace]) -> Summary:
     """Return the sums over the positions of a text."""
-    apart = [place.divergence for place in places if place.divergence is not None]
+    measures = [place.divergence for place in places if place.divergence is not None]
     parted = [place for place in places if place.is_parted]
-    tv, ab, ba = ([getattr(one, key) for one in apart] for key in ("tv", "kl_ab", "kl_ba"))
+    tv, ab, ba = ([getattr(measure, key) for measure in measures] for key in ("tv", "kl_ab", "kl_ba"))
     return Summary(
         places=len(places),
-        measured=len(apart),
+        measured=len(measures),
         parted=len(parted),
         tv_sum=fsum(tv),
         tv_max=max(tv, default=0.0),
@@ -251,7 +250,7 @@ def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None 
     vocabulary, ProcessorsError for a chain that cannot run.
     """
     tokens = tuple(record["id"] for record in text.records)
-    own = Output(tokens, "".join(record["text"] for record in text.records), text.reason)
+    output = Output(tokens, "".join(record["text"] for record in text.records), text.reason)
     along, size, places = None, 0, list[ComparedPlace]()
     for record, kept in kept_of(text):
         if along is None:
@@ -260,7 +259,7 @@ def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None 
             raise GenerationError(f"The token at {record['pos']} is not of the vocabulary of the others.")
         places.append(along.place(record["id"], kept, record["decided_by"]))
     name, prompt = text_label(text.key), str(text.head.get("prompt", ""))
-    return Comparison(name, prompt, own, None, tuple(places), known_texts(text))
+    return Comparison(name, prompt, output, None, tuple(places), known_texts(text))
 
 
 def _begin(
@@ -281,38 +280,38 @@ def _begin(
     wanted, tail = other.chain, chain.get("tail")
     if tail is not None and vocabulary is None:
         wanted = wanted.with_stage("tail", other.registry, **tail.to_mapping())
-    own = {"stop_ids": other.stop_ids and [*other.stop_ids], "max_tokens": other.max_tokens}
-    told = {**head, **{key: value for key, value in own.items() if value is not None}}
+    limits = {"stop_ids": other.stop_ids and [*other.stop_ids], "max_tokens": other.max_tokens}
+    head = {**head, **{key: value for key, value in limits.items() if value is not None}}
     method = other.draw or ("gumbel" if draw == "greedy" else draw)
-    return SideBySide(a, replay_of(told, kept, vocabulary, wanted, method, other.registry))
+    return SideBySide(a, replay_of(head, kept, vocabulary, wanted, method, other.registry))
 
 
 def known_texts(text: TracedText) -> dict[int, str]:
     """Return the texts of all ids in the records."""
-    found = {record["id"]: record["text"] for record in text.records}
+    names = {record["id"]: record["text"] for record in text.records}
     for record in text.records:
         for place in (record["raw"], record["final"], *record["stages"]):
-            found |= {token: name for token, name, _ in place["top"] if isinstance(token, int)}
-    return found
+            names |= {token: name for token, name, _ in place["top"] if isinstance(token, int)}
+    return names
 
 
 TextOf = Callable[[int], str | None]  # returns the text of a token id; None if unknown
 
 
-def comparison_record(found: Comparison, text_of: TextOf) -> dict[str, Any]:
+def comparison_record(comparison: Comparison, text_of: TextOf) -> dict[str, Any]:
     """Return the record of a prompt.
 
     Tokens are [id, text]; an infinite KL divergence is null while `tv` is a number.
     """
     return {
-        "id": found.id,
-        "prompt": found.prompt,
-        "equal": found.is_equal,
-        "parted_at": found.parted_at,
-        "a": _output(found.a, text_of),
-        "b": None if found.b is None else _output(found.b, text_of),
-        "places": [_place(place, text_of) for place in found.places],
-        "summary": summary_record(summarize(found.places)),
+        "id": comparison.id,
+        "prompt": comparison.prompt,
+        "equal": comparison.is_equal,
+        "parted_at": comparison.parted_at,
+        "a": _output(comparison.a, text_of),
+        "b": None if comparison.b is None else _output(comparison.b, text_of),
+        "places": [_place(place, text_of) for place in comparison.places],
+        "summary": summary_record(summarize(comparison.places)),
     }
 
 
@@ -326,15 +325,14 @@ def _output(output: Output, text_of: TextOf) -> dict[str, Any]:
 
 
 def _place(place: ComparedPlace, text_of: TextOf) -> dict[str, Any]:
-    apart = place.divergence
+    distance = place.divergence
+    measures = ("tv", "kl_ab", "kl_ba")
     return {
         "pos": place.pos,
         "a": [place.a, text_of(place.a)],
         "b": None if place.b is None else [place.b, text_of(place.b)],
         "parted": place.is_parted,
-        "tv": None if apart is None else significant(apart.tv),
-        "kl_ab": None if apart is None else significant(apart.kl_ab),
-        "kl_ba": None if apart is None else significant(apart.kl_ba),
+        **{key: None if distance is None else significant(getattr(distance, key)) for key in measures},
         "decided_by_a": list(place.decided_a),
         "decided_by_b": list(place.decided_b),
         "unmeasured": place.unmeasured,

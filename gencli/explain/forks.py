@@ -20,8 +20,6 @@ from gencli.results.run_results import Row, piece
 from gencli.text.tokenizer import Tokenizer
 from processors.rng import derive
 
-_NEAREST = 4  # tokens listed in a message
-
 
 @dataclass(frozen=True, slots=True)
 class Cut:
@@ -72,9 +70,9 @@ class Forks:
             raise GenerationError(f"The model has no token {token}: the text is of another one.")
 
     def _is_other(self, token: int, text: str) -> GenerationError:
-        own = piece(token, self.tokenizer)
+        other = piece(token, self.tokenizer)
         return GenerationError(
-            f"Token {token} is {text!r} in the file and {own!r} in the model: the text is of another one."
+            f"Token {token} is {text!r} in the file and {other!r} in the model: the text is of another one."
         )
 
     def pieces(self, tree: Tree, node: int) -> list[str]:
@@ -91,16 +89,16 @@ class Forks:
             raise UsageError(f"Position {cut.at} is behind the text, whose {len(ids)} tokens count from 0.")
         prefix = ids[: cut.at] + (() if cut.token is None else (cut.token,))
         base = derive(head["seed"] if seed is None else seed, f"fork {head['run']} {head['sample']}")
-        made = (self._request(str(n + 1), derive(base, tree.next_id + n)) for n in range(count))
-        return [replace(one, prefix=prefix) for one in made]
+        requests = (self._request(str(n + 1), derive(base, tree.next_id + n)) for n in range(count))
+        return [replace(request, prefix=prefix) for request in requests]
 
     def ranking(self, tree: Tree, cut: Cut, rank: int) -> Request:
         """Return a request whose last token, at the cut, has the `rank` most likely ids as alternatives.
 
         It has no limit of time: that is for the children.
         """
-        given, made = tree.ids(cut.node)[: cut.at + 1], self._request("rank", 0)
-        return replace(made, given=given, logprobs=rank, limits=replace(made.limits, max_time=None))
+        ids, request = tree.ids(cut.node)[: cut.at + 1], self._request("rank", 0)
+        return replace(request, given=ids, logprobs=rank, limits=replace(request.limits, max_time=None))
 
     def node(self, tree: Tree, cut: Cut, request: Request, row: Row) -> Node | None:
         """Return the node of a request's result; None if it failed or has no new token."""
@@ -126,8 +124,8 @@ class Forks:
         )
 
     def _request(self, name: str, seed: int) -> Request:
-        made = make_request(self.job, name, self.prompt, seed, self.tokenizer)
-        return replace(made, n=1, best_of=None, logprobs=0, prompt_logprobs=None, trace=None)
+        request = make_request(self.job, name, self.prompt, seed, self.tokenizer)
+        return replace(request, n=1, best_of=None, logprobs=0, prompt_logprobs=None, trace=None)
 
 
 def pieces(
@@ -138,24 +136,21 @@ def pieces(
     A character belongs to the token that completes it.
     """
     stream = tokenizer.stream(prompt)
-    found = [stream.push(token) for token in ids]
-    if found and is_whole:
-        found[-1] += stream.flush()
-    return found
+    texts = [stream.push(token) for token in ids]
+    if texts and is_whole:
+        texts[-1] += stream.flush()
+    return texts
 
 
 def token_of(text: str, tokenizer: Tokenizer) -> int:
     """Return the id of the token with exactly this text. Raises UsageError with the nearest tokens."""
     data = text.encode()
-    found = next((token for token, known in enumerate(tokenizer.token_bytes) if known == data), None)
-    if found is None:
-        found = next(
-            (token for token in sorted(tokenizer.special_ids) if piece(token, tokenizer) == text), None
-        )
-    if found is not None and text:
-        return found
-    near = list(dict.fromkeys(_near(data, tokenizer)))[:_NEAREST]
-    shown = ", ".join(repr(one.decode(errors="replace")) for one in near)
+    ids = [token for token, known in enumerate(tokenizer.token_bytes) if known == data]
+    ids = ids or [token for token in sorted(tokenizer.special_ids) if piece(token, tokenizer) == text]
+    if ids and text:
+        return ids[0]
+    near = list(dict.fromkeys(_near(data, tokenizer)))[:4]
+    shown = ", ".join(repr(similar.decode(errors="replace")) for similar in near)
     parts = " ".join(repr(piece(token, tokenizer)) for token in tokenizer.encode(text, special=False)[:8])
     raise UsageError(
         f"{text!r} is no single token of the model; it is made of {parts or 'nothing'}.",
@@ -165,12 +160,12 @@ def token_of(text: str, tokenizer: Tokenizer) -> int:
 
 def _near(data: bytes, tokenizer: Tokenizer) -> Iterator[bytes]:
     """Yield tokens similar to a text, most similar first: other spaces or case, then its prefixes."""
-    known = set(tokenizer.token_bytes) - {b""}
+    tokens = set(tokenizer.token_bytes) - {b""}
     bare = data.strip()
-    for one in (b" " + bare, bare, b" " + bare.lower(), bare.lower(), b" " + bare.capitalize()):
-        if one in known and one != data:
-            yield one
-    yield from (data[:size] for size in range(len(data) - 1, 0, -1) if data[:size] in known)
+    for similar in (b" " + bare, bare, b" " + bare.lower(), bare.lower(), b" " + bare.capitalize()):
+        if similar in tokens and similar != data:
+            yield similar
+    yield from (data[:size] for size in range(len(data) - 1, 0, -1) if data[:size] in tokens)
 
 
 def text_head(info: RunInfo, prompt: str, prompt_ids: tuple[int, ...]) -> dict[str, Any]:

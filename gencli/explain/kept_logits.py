@@ -15,10 +15,9 @@ from torch import Tensor
 
 from processors.explain_rows import KeptLogits
 
-_MOST = 1 << 20  # limit of vocabulary sizes
-
-
+_MAX_VOCABULARY = 1 << 20
 _IDS, _VALUES = "<i4", "<f4"  # number formats in the file
+_SLACK = 1e-3  # rounding error of a sum of logits
 
 
 def kept_fields(kept: KeptLogits) -> dict[str, Any]:
@@ -38,7 +37,7 @@ def kept_fields(kept: KeptLogits) -> dict[str, Any]:
 def read_kept(fields: Mapping[str, Any]) -> KeptLogits:
     """Return the kept logits of a record. Raises KeyError, TypeError or ValueError for invalid fields."""
     size, seed, rest = fields["vocab"], fields["seed"], fields["rest"]
-    if not isinstance(size, int) or not 0 < size <= _MOST:
+    if not isinstance(size, int) or not 0 < size <= _MAX_VOCABULARY:
         raise ValueError(f"vocab is {str(size)[:40]}")
     if not isinstance(seed, int) or not 0 <= seed < 1 << 64:
         raise ValueError(f"seed is {str(seed)[:40]}, and not a number of 64 bits")
@@ -51,9 +50,9 @@ def read_kept(fields: Mapping[str, Any]) -> KeptLogits:
         raise ValueError(f"rest is {str(rest)[:40]}")
     if not bool((values < math.inf).all()):  # also rejects NaN
         raise ValueError("a logit is no number")
-    most = float(values.min()) + math.log(size - len(ids)) if len(ids) < size else -math.inf
-    if rest is not None and rest > most + _SLACK:  # no other logit exceeds the smallest kept one
-        raise ValueError(f"rest is {rest}, but at most {most} with the logits that are kept")
+    bound = float(values.min()) + math.log(size - len(ids)) if len(ids) < size else -math.inf
+    if rest is not None and rest > bound + _SLACK:  # no other logit exceeds the smallest kept one
+        raise ValueError(f"rest is {rest}, but at most {bound} with the logits that are kept")
     return KeptLogits(ids, values, -math.inf if rest is None else float(rest), size, seed)
 
 
@@ -64,10 +63,7 @@ def _packed(values: NDArray[Any], kind: str) -> str:
 def _unpacked(text: str, kind: str) -> Tensor:
     """Return the decoded numbers [L], int64 or float32."""
     try:
-        found = np.frombuffer(base64.b64decode(text, validate=True), kind)
+        numbers = np.frombuffer(base64.b64decode(text, validate=True), kind)
     except (binascii.Error, ValueError) as error:
         raise ValueError(f"they are not numbers in base64: {error}") from None
-    return torch.from_numpy(found.astype(np.int64 if kind == _IDS else np.float32))
-
-
-_SLACK = 1e-3  # rounding error of a sum of logits
+    return torch.from_numpy(numbers.astype(np.int64 if kind == _IDS else np.float32))

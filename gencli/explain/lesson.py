@@ -15,10 +15,8 @@ from processors.chain import Chain
 from processors.registry import Registry, builtin_registry
 from processors.standalone import ChainRun
 
-__all__ = ["TEXT", "WORDS", "Column", "Lesson", "make_lesson"]
-
-_SAID = ("The", " cat", " sat", " on", " the", " mat", ".", " The", " dog", " sat", " on", " the")
-TEXT = "".join(_SAID)
+_TEXT_WORDS = ("The", " cat", " sat", " on", " the", " mat", ".", " The", " dog", " sat", " on", " the")
+TEXT = "".join(_TEXT_WORDS)
 # Probabilities that a model might give the next word; "mat" occurs in the text already, after the same three
 # words.
 WORDS = {
@@ -53,13 +51,13 @@ class Lesson:
 def make_lesson(chain: Chain, draw: Draw, seed: int, registry: Registry | None = None) -> Lesson:
     """Return the lesson of a chain. Raises ProcessorsError for a chain that cannot run on the words."""
     registry = registry or builtin_registry()
-    count, words = len(WORDS), [*dict.fromkeys((*WORDS, *_SAID))]
+    count, words = len(WORDS), [*dict.fromkeys((*WORDS, *_TEXT_WORDS))]
     env = Env(len(words), Words(words))
-    request = Admission(tuple(words.index(word) for word in _SAID), max_tokens=16)
+    request = Admission(tuple(words.index(word) for word in _TEXT_WORDS), max_tokens=16)
     run = ChainRun(chain, env, seeds=[seed], draw=draw, request=request, registry=registry)
-    logits, found, rows = torch.full((1, len(words)), -torch.inf), list[list[float]](), run.rows()
+    logits, shares, rows = torch.full((1, len(words)), -torch.inf), list[list[float]](), run.rows()
     logits[0, :count] = torch.tensor(list(WORDS.values())).log()
-    run.pipeline(logits, rows, lambda _, after: found.append(after[0, :count].double().softmax(-1).tolist()))
+    run.pipeline(logits, rows, lambda _, after: shares.append(after[0, :count].double().softmax(-1).tolist()))
     chosen = run.choose(logits, rows)
     token = int(chosen.tokens[0])
     if token < 0:
@@ -68,6 +66,6 @@ def make_lesson(chain: Chain, draw: Draw, seed: int, registry: Registry | None =
     columns = [Column("model", "", tuple(WORDS.values()))]
     columns += [
         Column(text, sentence(registry, name), tuple(p))
-        for text, (name, _), p in zip(texts, run.chain, found, strict=True)
+        for text, (name, _), p in zip(texts, run.chain, shares, strict=True)
     ]
     return Lesson(tuple(columns), run.draw, words[token])

@@ -11,9 +11,7 @@ from torch import Tensor
 
 from gencli.errors import UsageError
 
-__all__ = ["read_logits"]
-
-_MOST = 1 << 31  # limit of bytes of all rows
+_MAX_BYTES = 1 << 31  # of all rows
 
 
 def read_logits(name: str, tensor: str | None = None) -> Tensor:
@@ -23,13 +21,13 @@ def read_logits(name: str, tensor: str | None = None) -> Tensor:
     """
     path = Path(name)
     try:
-        found = _npy(path) if path.suffix == ".npy" else _safetensors(path, tensor)
+        logits = _npy(path) if path.suffix == ".npy" else _safetensors(path, tensor)
     except (OSError, ValueError, SafetensorError) as error:
         raise UsageError(f"The logits {name!r} cannot be read: {error}.") from None
-    if found.dim() not in (1, 2) or not found.numel():
-        shape = list(found.shape)
+    if logits.dim() not in (1, 2) or not logits.numel():
+        shape = list(logits.shape)
         raise UsageError(f"The logits {name!r} have the shape {shape}.", hint="It is [V] or [T, V].")
-    rows = found.reshape(-1, found.shape[-1]).float()
+    rows = logits.reshape(-1, logits.shape[-1]).float()
     for number, row in enumerate(rows):
         if bool(torch.isnan(row).any()) or bool((row == torch.inf).any()):
             raise UsageError(f"Row {number} of the logits {name!r} has NaN or an infinite logit.")
@@ -39,11 +37,11 @@ def read_logits(name: str, tensor: str | None = None) -> Tensor:
 
 
 def _npy(path: Path) -> Tensor:
-    found = np.load(path, mmap_mode="r", allow_pickle=False)
-    if found.dtype.kind not in "fiu":
-        raise ValueError(f"it has {found.dtype}, and not numbers")
-    _check_size(found.nbytes)
-    return torch.from_numpy(np.array(found, dtype=np.float32))
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    if array.dtype.kind not in "fiu":
+        raise ValueError(f"it has {array.dtype}, and not numbers")
+    _check_size(array.nbytes)
+    return torch.from_numpy(np.array(array, dtype=np.float32))
 
 
 def _safetensors(path: Path, tensor: str | None) -> Tensor:
@@ -58,12 +56,12 @@ def _safetensors(path: Path, tensor: str | None) -> Tensor:
             raise UsageError(f"{path} has no tensor {name[:60]!r}, but {', '.join(names[:5])}.")
         part = file.get_slice(name)
         _check_size(4 * int(np.prod(part.get_shape() or [1])))
-        found: Tensor = file.get_tensor(name)
-        if not found.is_floating_point():
-            raise ValueError(f"{name} has {found.dtype}, and not floating-point numbers")
-        return found
+        logits: Tensor = file.get_tensor(name)
+        if not logits.is_floating_point():
+            raise ValueError(f"{name} has {logits.dtype}, and not floating-point numbers")
+        return logits
 
 
 def _check_size(size: int) -> None:
-    if size > _MOST:
-        raise ValueError(f"it has {size:,} bytes of logits, at most {_MOST:,} are read")
+    if size > _MAX_BYTES:
+        raise ValueError(f"it has {size:,} bytes of logits, at most {_MAX_BYTES:,} are read")

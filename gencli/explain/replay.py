@@ -1,5 +1,5 @@
-"""Replay of a chain on kept logits, without the model: its choices at each position of a text, why a named
-token was not chosen, and kept logits as fields of a record.
+"""Replay of a chain on kept logits, without the model: its choices at each position of a text, and why a
+named token was not chosen.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from processors.row_view import RowView
 from processors.standalone import ChainRun
 
 _ENDED: tuple[Document, ...] = ("broken", "over")  # states of a document after which no token may follow
-_MOST_STAGES = 256  # limit of stages in a trace's chain
+_MAX_STAGES = 256  # limit of stages in a trace's chain
 _SAME = 1e-6  # difference of probabilities due to rounding
 
 
@@ -77,7 +77,7 @@ class Replay:
 
     def follows(self, token: int) -> bool:
         """Whether the chain's grammar, if any, may continue after this token at the next position."""
-        return all(one.document not in _ENDED for one in self.run.pipeline.preview(0, [token]))
+        return all(status.document not in _ENDED for status in self.run.pipeline.preview(0, [token]))
 
     def commit(self, token: int) -> None:
         """Advance by a token of the text."""
@@ -99,11 +99,11 @@ def _is_settled(tokens: Tensor, logits: Tensor, ids: Tensor) -> bool:
 def chain_of(head: Mapping[str, Any], registry: Registry | None = None) -> tuple[Chain, Draw]:
     """Return the chain and the draw of a traced text. Raises GenerationError if its head has none."""
     stages, draw = head.get("chain"), head.get("draw")
-    if not isinstance(stages, list) or not all(isinstance(one, dict) for one in stages):
+    if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
         raise GenerationError("The trace does not say which chain its text has.")
-    if len(stages) > _MOST_STAGES:
+    if len(stages) > _MAX_STAGES:
         raise GenerationError(
-            f"The chain of the trace has {len(stages)} stages, at most {_MOST_STAGES} are read."
+            f"The chain of the trace has {len(stages)} stages, at most {_MAX_STAGES} are read."
         )
     if draw not in get_args(Draw):
         raise GenerationError(
@@ -138,12 +138,9 @@ def replay_of(
             isinstance(i, int) and 0 <= i < kept.vocab_size for i in ids
         ):
             raise GenerationError(f"{key} of the trace is no list of token ids below {kept.vocab_size}.")
-    most = head.get("max_tokens")
-    request = Admission(
-        tuple(lists["prompt_ids"]),
-        tuple(lists["stop_ids"]),
-        most if isinstance(most, int) and 0 < most <= MOST else None,
-    )
+    limit = head.get("max_tokens")
+    max_tokens = limit if isinstance(limit, int) and 0 < limit <= MOST else None
+    request = Admission(tuple(lists["prompt_ids"]), tuple(lists["stop_ids"]), max_tokens)
     env = Env(kept.vocab_size, tokenizer, tuple(lists["eos_ids"]))
     return Replay(chain, env, kept, draw=draw, request=request, registry=registry)
 
@@ -238,18 +235,15 @@ def find_token(text: str, tokenizer: Tokenizer) -> tuple[int, str]:
     "#12" means the token with id 12. Otherwise: the token with the same bytes, with a space before them, or
     the first token of the text. Raises UsageError if there is none.
     """
-    known = tokenizer.token_bytes
-    for wanted in (text, f" {text}"):
-        if text and (found := _index(known, wanted.encode())) is not None:
-            return found, "" if wanted == text else f"No token is {text!r}, so it is {wanted!r}."
+    tokens = tokenizer.token_bytes
+    for wanted in (text, f" {text}") if text else ():
+        data = wanted.encode()
+        if (token := next((i for i, other in enumerate(tokens) if other == data), None)) is not None:
+            return token, "" if wanted == text else f"No token is {text!r}, so it is {wanted!r}."
     number = text.removeprefix("#")
     if text.startswith("#") and number.isascii() and number.isdigit() and len(number) < 10:
         return int(number), ""
     if ids := tokenizer.encode(text, special=False) if text else []:
-        first = known[ids[0]].decode("utf-8", "replace") if ids[0] < len(known) else f"#{ids[0]}"
+        first = tokens[ids[0]].decode("utf-8", "replace") if ids[0] < len(tokens) else f"#{ids[0]}"
         return ids[0], f"{text!r} has {len(ids)} tokens; this is about the first one, {first!r}."
     raise UsageError("No token has this text: it is empty.", hint="Give the text of a token, or #ID.")
-
-
-def _index(known: Any, wanted: bytes) -> int | None:
-    return next((at for at, one in enumerate(known) if one == wanted), None)

@@ -58,52 +58,52 @@ class Tree:
 
     def children(self, node: int) -> list[Node]:
         """Return the children of a node, by position and id."""
-        found = [one for one in self.nodes.values() if one.parent == node]
-        return sorted(found, key=lambda one: (one.at, one.id))
+        children = [child for child in self.nodes.values() if child.parent == node]
+        return sorted(children, key=lambda child: (child.at, child.id))
 
     def path(self, node: int) -> list[Node]:
         """Return the nodes from the root to this one."""
-        found, at = list[Node](), self.nodes.get(node)
+        path, at = list[Node](), self.nodes.get(node)
         while at is not None:
-            found.append(at)
+            path.append(at)
             at = None if at.parent is None else self.nodes[at.parent]
-        return found[::-1]
+        return path[::-1]
 
     def ids(self, node: int) -> tuple[int, ...]:
         """Return all output tokens of a node's text."""
-        found = list[int]()
-        for one in self.path(node):
-            found[one.at :] = one.ids
-        return tuple(found)
+        ids = list[int]()
+        for step in self.path(node):
+            ids[step.at :] = step.ids
+        return tuple(ids)
 
     def text(self, node: int) -> str:
         """Return the whole text of a node."""
-        found = ""
-        for one in self.path(node):
-            found = found[: one.kept] + one.text
-        return found
+        text = ""
+        for step in self.path(node):
+            text = text[: step.kept] + step.text
+        return text
 
     def walk(self, node: int = ROOT, depth: int = 0) -> Iterator[tuple[int, Node]]:
         """Yield `node` and all nodes below it with their depths, each before its children."""
         below: dict[int | None, list[Node]] = {}
-        for one in self.nodes.values():
-            below.setdefault(one.parent, []).append(one)
+        for child in self.nodes.values():
+            below.setdefault(child.parent, []).append(child)
         stack = [(depth, self.nodes[node])] if node in self.nodes else []
         while stack:
-            depth, one = stack.pop()
-            yield depth, one
-            children = sorted(below.get(one.id, ()), key=lambda child: (child.at, child.id), reverse=True)
+            depth, top = stack.pop()
+            yield depth, top
+            children = sorted(below.get(top.id, ()), key=lambda child: (child.at, child.id), reverse=True)
             stack += [(depth + 1, child) for child in children]
 
     def grown(self, nodes: Iterable[Node]) -> Tree:
         """Return the tree extended by these nodes; their parents have to be in it."""
-        new = {one.id: one for one in nodes}
+        new = {node.id: node for node in nodes}
         return replace(self, nodes={**self.nodes, **new}, next_id=max([self.next_id, *(n + 1 for n in new)]))
 
     def pruned(self, node: int) -> Tree:
         """Return the tree without a node and all nodes below it."""
-        gone = {one.id for _, one in self.walk(node)}
-        return replace(self, nodes={key: one for key, one in self.nodes.items() if key not in gone})
+        gone = {below.id for _, below in self.walk(node)}
+        return replace(self, nodes={key: kept for key, kept in self.nodes.items() if key not in gone})
 
 
 MOST_CELLS = 1000
@@ -127,15 +127,15 @@ def read_axis(text: str) -> Axis:
 
     Raises UsageError for an unknown option, an invalid value, or a duplicate.
     """
-    name, sign, given = text.partition("=")
+    name, sign, listed = text.partition("=")
     key = name.strip().lstrip("-").replace("-", "_")
-    if not sign or not given.strip():
+    if not sign or not listed.strip():
         hint = "Write temperature=0.2:1.4:0.2 or min_p=0,0.1."
         raise UsageError(f"{text[:60]!r} varies nothing.", hint=hint)
     if key not in VARIED:
         near = meant_option(key, {name: name for name in VARIED})
         raise UsageError(f"A sweep cannot vary {key[:60]!r}. {near}".strip())
-    values = _range(given) if given.count(":") == 2 else [one.strip() for one in given.split(",")]
+    values = _range(listed) if listed.count(":") == 2 else [value.strip() for value in listed.split(",")]
     for value in values:
         VARIED[key].value(value, f"{key}={value[:40]}")
     if len(set(values)) < len(values):
@@ -149,7 +149,7 @@ def _range(text: str) -> list[str]:
     except InvalidOperation:
         raise UsageError(f"{text[:60]!r} is no range of numbers.", hint="Write from:to:step.") from None
     numbers = first, last, step
-    if len(text) > 90 or not all(one.is_finite() and one.copy_abs() < _LARGEST for one in numbers):
+    if len(text) > 90 or not all(n.is_finite() and n.copy_abs() < _LARGEST for n in numbers):
         raise UsageError(f"{text[:60]!r} has a number that is too large or too long.")
     if not step or (last - first) / step < 0:
         raise UsageError(f"The step {step} does not lead from {first} to {last}.")
@@ -174,8 +174,7 @@ def cells(axes: Sequence[Axis]) -> list[Mapping[str, str]]:
         raise UsageError("An option is varied twice.", hint="Put its values into one list.")
     if (count := prod(len(axis.values) for axis in axes)) > MOST_CELLS:
         raise UsageError(f"The grid has {count} cells, at most {MOST_CELLS} are tried.", hint="Vary less.")
-    found = product(*(axis.values for axis in axes))
-    return [dict(zip(keys, values, strict=True)) for values in found]
+    return [dict(zip(keys, values, strict=True)) for values in product(*(axis.values for axis in axes))]
 
 
 # The measures of a text, with their units and meanings.
@@ -205,8 +204,8 @@ def distinct(ids: Sequence[int], size: int) -> float | None:
 
 def repetition(ids: Sequence[int]) -> float | None:
     """Return seq-rep-4 of Welleck et al. 2020: 1 - distinct-4; None for fewer than 4 tokens."""
-    found = distinct(ids, 4)
-    return None if found is None else 1 - found
+    share = distinct(ids, 4)
+    return None if share is None else 1 - share
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,5 +272,5 @@ class TextMeter:
 
 def mean_of(values: Iterable[float | None]) -> float | None:
     """Return the mean of the values that are not None; None if there are none."""
-    found = [value for value in values if value is not None]
-    return math.fsum(found) / len(found) if found else None
+    numbers = [value for value in values if value is not None]
+    return math.fsum(numbers) / len(numbers) if numbers else None

@@ -6,10 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 Record = Mapping[str, Any]
-
-
 Scale = Literal["probability", "rank", "entropy", "decided"]
-
 
 # The level of a value is the number of bounds that it exceeds.
 _BOUNDS: dict[str, tuple[float, float, float]] = {
@@ -18,8 +15,6 @@ _BOUNDS: dict[str, tuple[float, float, float]] = {
     "entropy": (0.5, 1.5, 3),
     "decided": (0, 1, 2),
 }
-
-
 LEGENDS: dict[str, tuple[str, str, str, str]] = {
     "probability": ("p > .5", ".1 to .5", ".02 to .1", "below .02"),
     "rank": ("first", "2 to 5", "6 to 20", "beyond"),

@@ -1,5 +1,5 @@
 """The record of a token as JSON (docs/trace.schema.json), the records of a text as one value that shows
-itself, levels that colour tokens, and `Words`, a vocabulary that is a list of texts.
+itself, and `Words`, a vocabulary that is a list of texts.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from gencli.text.tokenizer import Tokenizer
 from processors.row_view import Place, RowView, StageView, Weighed
 
 VERSION = 1  # version of the lines of a trace
-_DIGITS = 6  # significant digits of a number
 
 
 def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, position: int) -> Record:
@@ -25,7 +24,11 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
     Ids are written with their texts, [id, text, p]. Bytes of partial characters appear as U+FFFD; `bytes` has
     the token's bytes in base64.
     """
-    names = _Names(tokenizer)
+    names, forgone, kept = _Names(tokenizer), view.forgone, dict[str, Any]()
+    if view.kept is not None:
+        from gencli.explain.kept_logits import kept_fields
+
+        kept = {"logits": kept_fields(view.kept)}
     return {
         "run": run,
         "sample": sample,
@@ -47,24 +50,15 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         "decided_by": list(view.decided_by),
         "instead": [None if token is None else names.pair(token) for token in view.instead],
         "mask": {"constrained_by": list(view.mask.constrained_by), "n_masked": view.mask.n_masked},
-        "forgone": None
-        if view.forgone is None
-        else {
-            "id": view.forgone.id,
-            "text": names.text(view.forgone.id),
-            "p": significant(view.forgone.p_raw),
-            "removed_by": view.forgone.removed_by,
+        "forgone": forgone
+        and {
+            "id": forgone.id,
+            "text": names.text(forgone.id),
+            "p": significant(forgone.p_raw),
+            "removed_by": forgone.removed_by,
         },
-        **_kept(view),
+        **kept,
     }
-
-
-def _kept(view: RowView) -> dict[str, Any]:
-    if view.kept is None:
-        return {}
-    from gencli.explain.kept_logits import kept_fields
-
-    return {"logits": kept_fields(view.kept)}
 
 
 def token_text(token: int, tokenizer: Tokenizer) -> str:
@@ -73,32 +67,29 @@ def token_text(token: int, tokenizer: Tokenizer) -> str:
 
 
 class _Names:
-    """Looks up the texts of ids."""
+    """The bytes and the characters that tokens add to a text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def bytes(self, token: int) -> bytes:
-        """Return the bytes that the token adds to the text."""
-        known = self._tokenizer.token_bytes
-        return known[token] if token < len(known) else b""
+        by_id = self._tokenizer.token_bytes
+        return by_id[token] if token < len(by_id) else b""
 
     def text(self, token: int) -> str:
-        """Return the characters that the token adds to the text."""
         return self.bytes(token).decode("utf-8", "replace")
 
     def pair(self, token: int) -> list[Any]:
-        """Return [id, text]."""
         return [token, self.text(token)]
 
-    def weighed(self, found: Iterable[Weighed]) -> list[list[Any]]:
-        """Return [id, text, p] for each pair."""
-        return [[token, self.text(token), significant(p)] for token, p in found]
+    def weighed(self, tokens: Iterable[Weighed]) -> list[list[Any]]:
+        """Return [id, text, p] of each token."""
+        return [[token, self.text(token), significant(p)] for token, p in tokens]
 
 
 def significant(value: float) -> float | None:
     """Return the number with six significant digits; None if it is not finite."""
-    rounded = float(f"{value:.{_DIGITS}g}")
+    rounded = float(f"{value:.6g}")
     return rounded if abs(rounded) != float("inf") and rounded == rounded else None
 
 
@@ -141,12 +132,12 @@ def views() -> Views:
 
 
 def records(
-    found: Iterable[RowView], tokenizer: Tokenizer, *, run: str, sample: int, first: int = 0
+    views: Iterable[RowView], tokenizer: Tokenizer, *, run: str, sample: int, first: int = 0
 ) -> list[Record]:
     """Return the records of consecutive tokens; the first one has position `first`."""
     return [
         token_record(view, tokenizer, run=run, sample=sample, position=position)
-        for position, view in enumerate(found, start=first)
+        for position, view in enumerate(views, start=first)
     ]
 
 

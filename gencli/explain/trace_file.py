@@ -67,33 +67,33 @@ class TraceWriter:
         return self._running[key]
 
     def _add_token(self, event: Token) -> None:
-        own = self._sample(event.request, event.sample)
+        running = self._sample(event.request, event.sample)
         if self._waits:
-            own.waiting += event.views
+            running.waiting += event.views
         else:
-            self._add_records(event, own, event.views)
+            self._add_records(event, running, event.views)
 
     def _end(self, event: Finish | Error) -> None:
-        own = self._sample(event.request, event.sample)
-        self._add_records(event, own, of_last_attempt(own.waiting, event))
-        self._write(_end_line(event.request, event, own.count))
+        running = self._sample(event.request, event.sample)
+        self._add_records(event, running, of_last_attempt(running.waiting, event))
+        self._write(_end_line(event.request, event, running.count))
         del self._running[event.request, event.sample]
 
-    def _add_records(self, event: Token | Finish | Error, own: _Sample, found: Sequence[RowView]) -> None:
+    def _add_records(self, event: Token | Finish | Error, running: _Sample, views: Sequence[RowView]) -> None:
         run, sample = event.request, event.sample
-        for record in records(found, self._tokenizer, run=run, sample=sample, first=own.count):
+        for record in records(views, self._tokenizer, run=run, sample=sample, first=running.count):
             self._write(_line("token", record))
-        own.count += len(found)
+        running.count += len(views)
 
 
 def sample_lines(
-    run: str, end: Finish | Error, head: Mapping[str, Any], found: Sequence[RowView], tokenizer: Tokenizer
+    run: str, end: Finish | Error, head: Mapping[str, Any], views: Sequence[RowView], tokenizer: Tokenizer
 ) -> Iterator[str]:
     """Yield the lines of a sample that has ended, with the explanations of its tokens."""
     yield _text_line(run, end.sample, head)
-    for record in records(found, tokenizer, run=run, sample=end.sample):
+    for record in records(views, tokenizer, run=run, sample=end.sample):
         yield _line("token", record)
-    yield _end_line(run, end, len(found))
+    yield _end_line(run, end, len(views))
 
 
 def _text_line(run: str, sample: int, head: Mapping[str, Any]) -> str:
@@ -138,10 +138,13 @@ class TracedText:
         )
 
 
-def text_label(key: tuple[str, int]) -> str:
-    """Return the number of a sample for a person, as in 1.2 for the second one of request 1."""
+def text_label(key: tuple[str, int], num_samples: int = 2) -> str:
+    """Return the number of a sample for a person, as in 1.2 for the second one of request 1.
+
+    A request of one sample has no second number.
+    """
     request, sample = key
-    return f"{request}.{sample + 1}"
+    return f"{request}.{sample + 1}" if num_samples > 1 else request
 
 
 def read_trace(lines: Iterable[str]) -> list[TracedText]:
@@ -187,12 +190,12 @@ def objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
         if not text.strip():
             continue
         try:
-            found = parse_json(text[:MAX_LINE])
+            line = parse_json(text[:MAX_LINE])
         except DocumentError as error:
             raise GenerationError(f"Line {number} is no JSON: {error.text}") from None
-        if not isinstance(found, dict):
+        if not isinstance(line, dict):
             raise GenerationError(f"Line {number} is no object.")
-        yield number, found
+        yield number, line
 
 
 def _checked(line: dict[str, Any], number: int) -> Record:
@@ -204,8 +207,8 @@ def _checked(line: dict[str, Any], number: int) -> Record:
     return line
 
 
-_MOST = 1e39  # above any float32
-_MOST_COUNT = 1 << 53  # the largest integer that every JSON reader represents exactly
+_MAX_NUMBER = 1e39  # above any float32
+_MAX_COUNT = 1 << 53  # the largest integer that every JSON reader represents exactly
 
 
 def check_record(line: Mapping[str, Any]) -> None:
@@ -246,10 +249,10 @@ def _check_place(place: Mapping[str, Any]) -> None:
 
 def _check_weighed(entries: Any) -> None:
     for token, text, p in _listed(entries):
-        found = {"id": token, "text": text, "p": p}
-        _counts(found, "id")
-        typed(found, text=str)
-        _probabilities(found, "p")
+        fields = {"id": token, "text": text, "p": p}
+        _counts(fields, "id")
+        typed(fields, text=str)
+        _probabilities(fields, "p")
 
 
 def _check_stage(stage: Mapping[str, Any]) -> None:
@@ -281,55 +284,55 @@ def _check_draw(draw: Mapping[str, Any]) -> None:
         typed({"text": text}, text=str)
 
 
-def _check_instead(found: Any, count: int) -> None:
-    if len(_listed(found)) != count:
-        raise ValueError(f"instead has {len(found)} tokens for {count} stages")
-    for entry in found:
+def _check_instead(tokens: Any, count: int) -> None:
+    if len(_listed(tokens)) != count:
+        raise ValueError(f"instead has {len(tokens)} tokens for {count} stages")
+    for entry in tokens:
         if entry is not None:
             token, text = _listed(entry)
             _counts({"id": token}, "id")
             typed({"text": text}, text=str)
 
 
-def _check_names(found: Any, known: Iterable[str], what: str) -> None:
-    for name in _listed(found):
-        if not isinstance(name, str) or name not in known:
+def _check_names(names: Any, stages: Iterable[str], what: str) -> None:
+    for name in _listed(names):
+        if not isinstance(name, str) or name not in stages:
             raise ValueError(f"{what} names {_shown(name)}, which is no stage of it")
 
 
-def _listed(found: Any) -> list[Any]:
-    if not isinstance(found, list):
-        raise TypeError(f"{_shown(found)} is no list")
-    return found
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"{_shown(value)} is no list")
+    return value
 
 
-def typed(found: Mapping[str, Any], **types: type) -> None:
+def typed(fields: Mapping[str, Any], **types: type) -> None:
     """Raise KeyError for a missing field, TypeError for one of another type."""
     for name, kind in types.items():
-        if not isinstance(found[name], kind):
-            raise TypeError(f"{name} is {_shown(found[name])}")
+        if not isinstance(fields[name], kind):
+            raise TypeError(f"{name} is {_shown(fields[name])}")
 
 
-def _counts(found: Mapping[str, Any], *names: str) -> None:
+def _counts(fields: Mapping[str, Any], *names: str) -> None:
     for name in names:
-        value = found[name]
-        if type(value) is not int or not 0 <= value <= _MOST_COUNT:
+        value = fields[name]
+        if type(value) is not int or not 0 <= value <= _MAX_COUNT:
             raise ValueError(f"{name} is {_shown(value)}")
 
 
-def _probabilities(found: Mapping[str, Any], *names: str) -> None:
+def _probabilities(fields: Mapping[str, Any], *names: str) -> None:
     for name in names:
-        _number(found[name], name, least=0, most=1)
+        _number(fields[name], name, least=0, largest=1)
 
 
-def _number_or_none(found: Mapping[str, Any], name: str, least: float = -_MOST) -> None:
-    if found[name] is not None:
-        _number(found[name], name, least=least)
+def _number_or_none(fields: Mapping[str, Any], name: str, least: float = -_MAX_NUMBER) -> None:
+    if fields[name] is not None:
+        _number(fields[name], name, least=least)
 
 
-def _number(value: Any, name: str, *, least: float = -_MOST, most: float = _MOST) -> None:
+def _number(value: Any, name: str, *, least: float = -_MAX_NUMBER, largest: float = _MAX_NUMBER) -> None:
     """Raise ValueError unless the value is a number within these bounds; booleans are not numbers."""
-    if type(value) not in (int, float) or not least <= value <= most:
+    if type(value) not in (int, float) or not least <= value <= largest:
         raise ValueError(f"{name} is {_shown(value)}")
 
 
@@ -387,11 +390,11 @@ def _lines(path: Path, file: BinaryIO, pause: float) -> Iterator[str]:
 def _check(path: Path, file: BinaryIO) -> None:
     """Raise GenerationError if the file was replaced, or is shorter than the part read so far."""
     try:
-        there = os.stat(path)
+        on_disk = os.stat(path)
     except FileNotFoundError:
         raise GenerationError(f"The trace {str(path)!r} was removed while it was read.") from None
-    here = os.fstat(file.fileno())
-    if (there.st_dev, there.st_ino) != (here.st_dev, here.st_ino):
+    opened = os.fstat(file.fileno())
+    if (on_disk.st_dev, on_disk.st_ino) != (opened.st_dev, opened.st_ino):
         raise GenerationError(f"The trace {str(path)!r} was replaced while it was read.")
-    if here.st_size < file.tell():
+    if opened.st_size < file.tell():
         raise GenerationError(f"The trace {str(path)!r} was cut while it was read.")

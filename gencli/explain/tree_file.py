@@ -18,8 +18,8 @@ from gencli.files import NO_LINK, read_file
 
 VERSION = 1  # version of the lines of a tree
 _HEAD = ("run", "sample", "model", "prompt", "chain", "draw", "seed", "preset", "code", "files")
-_MOST = 64 << 20  # limit of bytes of a file
-_MOST_ID, _MOST_SEED = 2**31, 2**64
+_MAX_BYTES = 64 << 20  # of a file
+_END_OF_IDS, _END_OF_SEEDS = 2**31, 2**64
 _BINARY = getattr(os, "O_BINARY", 0)
 
 
@@ -83,8 +83,8 @@ def checked_head(line: Mapping[str, Any]) -> dict[str, Any]:
         types: dict[str, Any] = dict.fromkeys(("run", "model", "prompt", "draw", "preset"), str)
         typed(line, **types, sample=int, seed=int, chain=list, code=dict, files=dict)
         for key, value in line["code"].items():
-            is_named = value is True or isinstance(value, str)
-            if key not in CODE or not (is_named or _are(value, str)):
+            names = value if isinstance(value, list) else [value]
+            if key not in CODE or not (value is True or all(isinstance(name, str) for name in names)):
                 raise TypeError(f"code has {key[:40]!r}")
         for key, file in line["files"].items():
             if not (isinstance(file, dict) and isinstance(file.get("path"), str)):
@@ -99,10 +99,6 @@ def checked_head(line: Mapping[str, Any]) -> dict[str, Any]:
 def recipe_of(head: Mapping[str, Any]) -> Recipe:
     """Return the recipe that reproduces the job of a checked head's run."""
     return Recipe(head["preset"], head["code"], head["files"])
-
-
-def _are(values: Any, kind: type) -> bool:
-    return isinstance(values, list) and all(isinstance(one, kind) for one in values)
 
 
 def _append(path: Path, text: str, flags: int = 0) -> int:
@@ -124,7 +120,7 @@ def _append(path: Path, text: str, flags: int = 0) -> int:
 def _read(path: Path) -> tuple[Tree, int]:
     """Return the tree, and the size in bytes of its complete lines."""
     try:
-        data = read_file(path, _MOST)
+        data = read_file(path, _MAX_BYTES)
         whole = data[: data.rfind(b"\n") + 1]
         text = whole.decode("utf-8")
     except OSError as error:
@@ -167,20 +163,20 @@ class _TreeReader:
     def add(self, line: Mapping[str, Any]) -> None:
         """Add a node. Raises KeyError, TypeError or ValueError for an invalid one."""
         typed(line, token=str, text=str, ids=list, reason=str, given=bool)
-        node, at, kept = (_whole(line, key, _MOST_ID) for key in ("id", "at", "kept"))
-        seed, parent, p = _whole(line, "seed", _MOST_SEED), line["parent"], line["p"]
+        node, at, kept = (_whole(line, key, _END_OF_IDS) for key in ("id", "at", "kept"))
+        seed, parent, p = _whole(line, "seed", _END_OF_SEEDS), line["parent"], line["p"]
         if node in self.nodes:
             raise ValueError(f"id {node} is taken")
         if (parent is None) != (node == ROOT):
             raise ValueError(f"parent is {str(parent)[:40]}")
         if parent is not None:
-            parent = _whole(line, "parent", _MOST_ID)
+            parent = _whole(line, "parent", _END_OF_IDS)
             if parent not in self.nodes:
                 raise ValueError(f"there is no node {parent} before it")
         tokens, chars = (0, 0) if parent is None else self._sizes[parent]
         if at > tokens or kept > chars:
             raise ValueError(f"at is {at} and kept is {kept}, beyond the end of the parent")
-        if not line["ids"] or any(type(one) is not int or not 0 <= one < _MOST_ID for one in line["ids"]):
+        if not line["ids"] or any(type(i) is not int or not 0 <= i < _END_OF_IDS for i in line["ids"]):
             raise ValueError("ids are no token ids")
         if p is not None and (type(p) not in (int, float) or not 0 <= p <= 1):
             raise ValueError("p is no probability")
@@ -191,17 +187,17 @@ class _TreeReader:
 
     def prune(self, line: Mapping[str, Any]) -> None:
         """Record that a node is pruned."""
-        node = _whole(line, "id", _MOST_ID)
+        node = _whole(line, "id", _END_OF_IDS)
         if node == ROOT or node not in self.nodes:
             raise ValueError(f"node {node} cannot be pruned")
         self._gone.add(node)
 
     def tree(self) -> Tree:
         """Return the tree without pruned nodes; parents come before children."""
-        for node, one in self.nodes.items():
-            if one.parent in self._gone:
-                self._gone.add(node)
-        kept = {node: one for node, one in self.nodes.items() if node not in self._gone}
+        for number, node in self.nodes.items():
+            if node.parent in self._gone:
+                self._gone.add(number)
+        kept = {number: node for number, node in self.nodes.items() if number not in self._gone}
         return Tree(self._head, kept, self._next)
 
 

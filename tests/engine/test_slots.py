@@ -101,7 +101,7 @@ def test_slots_of_a_group_are_reserved_at_once_and_freed_together():
 
 def test_after_a_full_memory_a_warm_lane_is_taken_before_an_empty_one():
     idle = slots(3)
-    idle.most = 1
+    idle.limit = 1
     take(idle, (1, 1))
     idle.put(sequence((1, 1), slot=0))
     assert take(idle, (9, 9)) == (0, 0)

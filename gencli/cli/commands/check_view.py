@@ -51,10 +51,10 @@ def _stage(registry: PluginRegistry, target: str) -> type[Processor[Any]]:
     try:
         return load_stage(parse_plugin(target))
     except UsageError:
-        known = ", ".join(registry.names())
+        names = ", ".join(registry.names())
         raise UsageError(
             f"{target!r} is neither path.py[:Class], nor module:Class, nor the name of a stage.",
-            hint=f"Stages: {known}.",
+            hint=f"Stages: {names}.",
         ) from None
 
 

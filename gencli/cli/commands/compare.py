@@ -40,7 +40,7 @@ from processors.errors import ProcessorsError
 from processors.params import Bounds
 from processors.registry import Registry
 
-_MOST_PROMPTS = 10_000
+_MAX_PROMPTS = 10_000
 
 _OWN: tuple[Option, ...] = (
     Option(("--a",), str, "The chain that makes the text: a whole chain, as in 'temperature=0.8 | top_k=40'; "
@@ -156,8 +156,8 @@ def _prompts(arguments: Sequence[str], path: str | None, side: Side) -> tuple[st
             why = record.failure.message if record.failure else "It has no text in the column prompt."
             raise UsageError(f"{record.place}: {why}")
         prompts.append(str(text))
-        if len(prompts) > _MOST_PROMPTS:
-            raise UsageError(f"{path} has more than {_MOST_PROMPTS} prompts.", hint="Take a part of them.")
+        if len(prompts) > _MAX_PROMPTS:
+            raise UsageError(f"{path} has more than {_MAX_PROMPTS} prompts.", hint="Take a part of them.")
     if not prompts:
         raise UsageError(f"{path} has no prompt.")
     return tuple(prompts)
@@ -165,9 +165,9 @@ def _prompts(arguments: Sequence[str], path: str | None, side: Side) -> tuple[st
 
 def _say(voice: Stderr, *named: tuple[str, Iterable[str]]) -> None:
     """Write the notices of the sides; common notices once, others with the side's name."""
-    texts = {name: list(dict.fromkeys(found)) for name, found in named}
-    for name, found in texts.items():
-        for text in found:
+    texts = {name: list(dict.fromkeys(sentences)) for name, sentences in named}
+    for name, sentences in texts.items():
+        for text in sentences:
             count = sum(text in other for other in texts.values())
             if count == 1 or name == next(iter(texts)):
                 voice.notice(text if count > 1 else f"{name}: {text}")
@@ -205,8 +205,8 @@ def _on_trace(
         return compare_on_trace(own["trace"], b, own, sink=sink, voice=voice, has_model=tokenizer is not None)
 
 
-_MOST_TEXTS = 100_000
-_MOST_TITLE = 120  # characters of a title
+_MAX_TEXTS = 100_000
+_MAX_TITLE = 120  # characters of a title
 _SWEEP_OPTIONS: tuple[Option, ...] = (
     Option(("--vary",), str, "An option and its values: temperature=0.2:1.4:0.2 (from, to, step) or "
            "min_p=0,0.05,0.1.", "Draw", many=True, metavar="KEY=VALUES"),
@@ -264,15 +264,15 @@ def run_sweep(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     job = make_job(settings)
     source = read_prompts(arguments, settings["file"], wanted_template(settings))
     voice = Stderr(is_quiet=settings["quiet"])
-    if (count := len(grid) * len(source.texts) * job.n) > _MOST_TEXTS:
-        raise UsageError(f"These are {count} texts, at most {_MOST_TEXTS} are drawn.", hint="Vary less.")
+    if (count := len(grid) * len(source.texts) * job.n) > _MAX_TEXTS:
+        raise UsageError(f"These are {count} texts, at most {_MAX_TEXTS} are drawn.", hint="Vary less.")
     job, settings = begin(job, settings, source, run_given, voice)
     jobs = Jobs(settings, _layer)
-    made = [jobs.job(one) for one in grid]  # faults are reported before anything is loaded
-    for text in dict.fromkeys(text for one in made for text in one.assembly.notices):
+    cell_jobs = [*map(jobs.job, grid)]  # faults are reported before anything is loaded
+    for text in dict.fromkeys(text for cell_job in cell_jobs for text in cell_job.assembly.notices):
         voice.notice(text)
     set_wait(settings["wait"], os.environ)  # before torch is imported
-    found, total = [], len(grid)
+    results, total = [], len(grid)
     with (
         Sink(settings["output"]) as sink,
         interrupts() as handler,
@@ -285,17 +285,17 @@ def run_sweep(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
             handler.on_first = engine.interrupt
 
         for cell in run_cells(
-            grid, made, source.texts, jobs, settings, voice, first=values["first"], on_engine=take
+            grid, cell_jobs, source.texts, jobs, settings, voice, first=values["first"], on_engine=take
         ):
-            found.append(cell)
-        sink.write(_shown(axes, found, source.texts, values, settings["model"], job.seed))
+            results.append(cell)
+        sink.write(_shown(axes, results, source.texts, values, settings["model"], job.seed))
     if values["png"] is not None:
-        write_png(axes, found, values["show"], values["png"])
+        write_png(axes, results, values["show"], values["png"])
     if values["html"] is not None:
         with Sink(values["html"]) as page:
-            page.write(grid_page(axes, found, " ".join(source.texts)[:_MOST_TITLE]))
-    samples = [sample for cell in found for sample in cell.samples]
-    voice.say(f"{len(found)} of {total} cells, seed {job.seed}")
+            page.write(grid_page(axes, results, " ".join(source.texts)[:_MAX_TITLE]))
+    samples = [sample for cell in results for sample in cell.samples]
+    voice.say(f"{len(results)} of {total} cells, seed {job.seed}")
     if any(sample.reason == "interrupted" for sample in samples):
         return 130
     failed = [sample.error for sample in samples if sample.error]
@@ -327,19 +327,19 @@ def _layer(values: Mapping[str, Any], registry: Registry) -> Layer:
 
 def _shown(
     axes: Sequence[Axis],
-    found: Sequence[Any],
+    results: Sequence[Any],
     prompts: Sequence[str],
     values: Mapping[str, Any],
     model: str,
     seed: int,
 ) -> str:
     if values["format"] == "csv":
-        return csv_lines(axes, found)
+        return csv_lines(axes, results)
     if values["format"] == "text":
         if values["show"]:
-            return heat_table(axes, found, values["show"])
-        return cell_table(axes, found) + cell_texts(found)
-    record = sweep_record(axes, found, prompts, {"model": model, "seed": seed, "first": values["first"]})
+            return heat_table(axes, results, values["show"])
+        return cell_table(axes, results) + cell_texts(results)
+    record = sweep_record(axes, results, prompts, {"model": model, "seed": seed, "first": values["first"]})
     if values["format"] == "jsonl":
         return "".join(record_text(cell, "jsonl") for cell in record["cells"])
     return record_text(record, values["format"])

@@ -144,8 +144,8 @@ def _lint(files: _Files, plugins: Plugins = None) -> int:
 
 def _diff(a: _Preset, b: _Preset, plugins: Plugins = None) -> int:
     registry = _registry(plugins)
-    one, other = (gather_presets(name, registry=registry) for name in (a, b))
-    Sink().write(differences(one, other, names=(a, b)))
+    first, second = (gather_presets(name, registry=registry) for name in (a, b))
+    Sink().write(differences(first, second, names=(a, b)))
     return 0
 
 
@@ -183,9 +183,9 @@ def _import(
 ) -> int:
     from gencli.imports.imported_preset import import_from
 
-    found = import_from(arguments, peer or "", sys.stdin.buffer)
-    Sink().write(found.text)
-    for text in found.notes:
+    imported = import_from(arguments, peer or "", sys.stdin.buffer)
+    Sink().write(imported.text)
+    for text in imported.notes:
         say_notice(text)
     return 0
 
@@ -384,9 +384,9 @@ def _token(token: int, tokenizer: Tokenizer) -> dict[str, Any]:
 
 def _text(record: Mapping[str, Any]) -> str:
     rows = [("place", "id", "piece", "bytes")]
-    for place, token in enumerate(record["tokens"]):
+    for position, token in enumerate(record["tokens"]):
         piece = token["piece"] if token["special"] else repr(token["piece"])
-        rows.append((str(place), str(token["id"]), piece, token["bytes"] or "(special)"))
+        rows.append((str(position), str(token["id"]), piece, token["bytes"] or "(special)"))
     counts = record["counts"]
     return table(rows) + (
         f"{counts['tokens']} tokens, {counts['characters']} characters, {counts['bytes']} bytes\n"

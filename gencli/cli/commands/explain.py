@@ -85,14 +85,14 @@ def _check(arguments: Sequence[str], given: Mapping[str, Any], values: Mapping[s
     refuse_beside(values)
     if values["live"] and len(arguments) != 1:
         raise UsageError("--live follows one trace.", hint="Write one with gencli run --trace FILE.")
-    for one, other in (
+    for option, beside in (
         ("at", "decided_by"),
         ("why", "decided_by"),
         ("why", "html"),
         ("teach", "logits_file"),
     ):
-        if values[one] not in (None, False) and values[other] not in (None, False):
-            raise UsageError(f"{_flag(one)} and {_flag(other)} do not go together.", hint=_SELECTED)
+        if values[option] not in (None, False) and values[beside] not in (None, False):
+            raise UsageError(f"{_flag(option)} and {_flag(beside)} do not go together.", hint=_SELECTED)
     for key in ("tensor", "tokens"):
         if values[key] is not None and values["logits_file"] is None:
             raise UsageError(f"{_flag(key)} is given, but no --logits-file.", hint="Add it.")
@@ -173,15 +173,15 @@ def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) ->
     else:
         from gencli.cli.token_views import why_page, why_table
 
-        pages = (why_page(one, _before(text, one), len(text.records)) for one in records)
+        pages = (why_page(named, _before(text, named), len(text.records)) for named in records)
         Sink().write(why_table(records) if values["at"] is None else "\n".join(pages))
 
 
 def _why_records(text: TracedText, seeker: Seeker) -> Iterator[Record]:
     from gencli.explain.replay import why_record
 
-    for place, sight in enumerate(seeker.sights.get(text.key, ())):
-        yield why_record(sight, seeker.tokenizer, text.key, place)
+    for position, sight in enumerate(seeker.sights.get(text.key, ())):
+        yield why_record(sight, seeker.tokenizer, text.key, position)
 
 
 def _write_page(texts: Sequence[TracedText], values: Mapping[str, Any]) -> int:
@@ -201,11 +201,11 @@ def _name(text: TracedText) -> str:
 
 def _chosen(texts: Sequence[TracedText], values: Mapping[str, Any]) -> Iterator[TracedText]:
     """Yield the texts selected by the options. Raises UsageError if there is none."""
-    found = matching(texts, values)
-    if not found:
-        known = ", ".join(_name(text).removeprefix("== ") for text in texts[:5]) or "no text"
-        raise UsageError("The trace has no such text.", hint=f"It has {known}.")
-    yield from found
+    matches = matching(texts, values)
+    if not matches:
+        names = ", ".join(_name(text).removeprefix("== ") for text in texts[:5]) or "no text"
+        raise UsageError("The trace has no such text.", hint=f"It has {names}.")
+    yield from matches
 
 
 def _records(text: TracedText, records: Sequence[Record], values: Mapping[str, Any]) -> Sequence[Record]:
@@ -215,9 +215,9 @@ def _records(text: TracedText, records: Sequence[Record], values: Mapping[str, A
             raise UsageError(f"--at is {at}, but the text has {len(records)} tokens, from 0 on.")
         return records[at : at + 1]
     if (stage := values["decided_by"]) is not None:
-        known = list(dict.fromkeys(one["name"] for record in text.records for one in record["stages"]))
-        if stage not in known:
-            raise UsageError(f"The chain of the text has no stage {stage!r}.", hint=nearest(stage, known))
+        stages = list(dict.fromkeys(ran["name"] for record in text.records for ran in record["stages"]))
+        if stage not in stages:
+            raise UsageError(f"The chain of the text has no stage {stage!r}.", hint=nearest(stage, stages))
         return [record for record in records if stage in record["decided_by"]]
     return records
 
@@ -233,4 +233,4 @@ def _page(text: TracedText, records: Sequence[Record], values: Mapping[str, Any]
 
 def _before(text: TracedText, record: Record) -> str:
     """Return the text before a record."""
-    return "".join(one["text"] for one in text.records[: record["pos"]])
+    return "".join(earlier["text"] for earlier in text.records[: record["pos"]])

@@ -251,20 +251,20 @@ class Grower:
         size = self.forks.tokenizer.vocab_size
         if rank > size:
             raise UsageError(f"No token has rank {rank}: the model has {size} tokens.")
-        found: int | None = None
+        token: int | None = None
         for event in self._events([self.forks.ranking(tree, cut, rank)]):
             if isinstance(event, Token) and event.logprobs:
-                found = event.logprobs[-1].top[-1].id
+                token = event.logprobs[-1].top[-1].id
             elif isinstance(event, Error):
                 raise GenerationError(event.message)
-        if found is None:  # interrupted
+        if token is None:  # interrupted
             raise KeyboardInterrupt
-        return found
+        return token
 
     def _events(self, requests: Sequence[Request]) -> Iterator[Event]:
         engine = self.ready.engine
-        for one in requests:
-            engine.submit(one)
+        for request in requests:
+            engine.submit(request)
         while engine.notices:
             self.voice.notice(engine.notices.pop(0))
         self.handler.on_first = engine.interrupt
@@ -377,14 +377,14 @@ class _Comparison:
 
 def differences(entry: Entry, models: Mapping[str, Any]) -> list[str]:
     """Return a sentence for each difference from the logged run: gencli's version, weights of models."""
-    found = []
+    sentences = []
     if entry.version != __version__:
-        found.append(f"The run was made by gencli {entry.version}, this is {__version__}.")
+        sentences.append(f"The run was made by gencli {entry.version}, this is {__version__}.")
     for key, before in entry.models.items():
         now = models.get(key)
         if now is None or now["sha256"] != before["sha256"]:
-            found.append(f"The weights of {before['name']} ({key}) are not those of the run.")
-    return found
+            sentences.append(f"The weights of {before['name']} ({key}) are not those of the run.")
+    return sentences
 
 
 def _texts(row: Row) -> tuple[str | None, ...]:

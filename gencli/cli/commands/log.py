@@ -124,7 +124,9 @@ def _record(number: int, entry: Entry) -> dict[str, Any]:
         **{key: getattr(entry, key) for key in keys},
         "chain": entry.chain,
         "preset": entry.preset,
-        "prompts": [{"prompt": one.prompt, "texts": one.texts, **one.record} for one in entry.prompts],
+        "prompts": [
+            {"prompt": prompt.prompt, "texts": prompt.texts, **prompt.record} for prompt in entry.prompts
+        ],
     }
 
 
@@ -154,10 +156,10 @@ def _text(number: int, entry: Entry, is_terminal: bool) -> str:
 
 def _cut(text: str, is_terminal: bool) -> str:
     """Return the text; on a terminal a long text is shortened to its beginning."""
-    rest = len(text) - _MOST_SHOWN
-    if rest <= 0 or not is_terminal:
+    hidden = len(text) - _MOST_SHOWN
+    if hidden <= 0 or not is_terminal:
         return text
-    return f"{text[:_MOST_SHOWN]}\n[{rest:,} more characters; --format json has all]"
+    return f"{text[:_MOST_SHOWN]}\n[{hidden:,} more characters; --format json has all]"
 
 
 def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
@@ -171,7 +173,7 @@ def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
     voice = Stderr(is_quiet=settings["quiet"])
     for text in differences(entry, model_records(settings, job.registry, voice)):
         say_notice(text)
-    return carry_out(job, [one.prompt for one in entry.prompts], settings, voice, [compare(entry)])
+    return carry_out(job, [prompt.prompt for prompt in entry.prompts], settings, voice, [compare(entry)])
 
 
 def _clear(names: Sequence[str], values: Mapping[str, Any]) -> int:

@@ -124,46 +124,48 @@ def _manuals() -> Iterator[_Manual]:
     text = "Generate text with a local language model through a visible chain of logits processors."
     yield _Manual("", _SUMMARY, usage, text, {"Commands": table, "Options": general})
     app: Any = get_command(make_app(COMMANDS))
-    for name, made in app.commands.items():
-        yield from _command_manuals(name, made, COMMANDS[name])
+    for name, registered in app.commands.items():
+        yield from _command_manuals(name, registered, COMMANDS[name])
 
 
-def _command_manuals(words: str, made: Any, summary: str) -> Iterator[_Manual]:
+def _command_manuals(words: str, registered: Any, summary: str) -> Iterator[_Manual]:
     """Yield the page of a command and of its subcommands."""
     summary = summary[0].lower() + summary[1:].rstrip(".")
-    inner = getattr(made, "commands", None)
+    inner = getattr(registered, "commands", None)
     if inner:
-        table = [(name, one.short_help or one.help) for name, one in inner.items()]
+        table = [(name, subcommand.short_help or subcommand.help) for name, subcommand in inner.items()]
         yield _Manual(words, summary, [f"gencli {words} COMMAND [OPTIONS] ..."], "", {"Commands": table})
-        for (name, one), (_, sentence) in zip(inner.items(), table, strict=True):
-            yield from _command_manuals(f"{words} {name}", one, sentence)
-    elif page := getattr(made.callback, "page", None):
+        for (name, subcommand), (_, sentence) in zip(inner.items(), table, strict=True):
+            yield from _command_manuals(f"{words} {name}", subcommand, sentence)
+    elif page := getattr(registered.callback, "page", None):
         yield _page_manual(words, summary, page)
     else:
-        yield _parameter_manual(words, summary, made)
+        yield _parameter_manual(words, summary, registered)
 
 
 def _page_manual(words: str, summary: str, page: Page) -> _Manual:
     head, _, text = page.usage.partition("\n\n")
     usage = [line.removeprefix("Usage:").strip() for line in head.splitlines()]
     options: dict[str, list[tuple[str, str]]] = {}
-    for one in sorted(page.options, key=lambda entry: SECTIONS.index(entry.section)):
-        options.setdefault(one.section, []).append((signature(one), describe_option(one)))
+    for option in sorted(page.options, key=lambda entry: SECTIONS.index(entry.section)):
+        options.setdefault(option.section, []).append((signature(option), describe_option(option)))
     return _Manual(words, summary, usage, text, options)
 
 
-def _parameter_manual(words: str, summary: str, made: Any) -> _Manual:
+def _parameter_manual(words: str, summary: str, registered: Any) -> _Manual:
     """Return the page of a command that has no `Page`, from the parameters of its click command."""
     options, arguments = [], []
-    for one in made.params:
-        if not one.opts[0].startswith("-"):
-            arguments.append((one.metavar or one.name.upper()) + ("..." if one.nargs == -1 else ""))
+    for parameter in registered.params:
+        if not parameter.opts[0].startswith("-"):
+            arguments.append(
+                (parameter.metavar or parameter.name.upper()) + ("..." if parameter.nargs == -1 else "")
+            )
         else:
-            flags = ", ".join(sorted([*one.opts, *one.secondary_opts], key=len))
-            options.append((f"{flags} {one.metavar or ''}".strip(), one.help or ""))
+            flags = ", ".join(sorted([*parameter.opts, *parameter.secondary_opts], key=len))
+            options.append((f"{flags} {parameter.metavar or ''}".strip(), parameter.help or ""))
     usage = " ".join([f"gencli {words}", *(["[OPTIONS]"] if options else []), *arguments])
     # Beside a short help the help is the description; \b is click's sign not to fill the next lines.
-    text = made.help.replace("\b\n", "") if made.short_help else ""
+    text = registered.help.replace("\b\n", "") if registered.short_help else ""
     return _Manual(words, summary, [usage], text, {"Options": options} if options else {})
 
 

@@ -133,14 +133,14 @@ def _flags(card: Card, fit: CardFit) -> str:
     from torch import device
 
     chosen, _ = pick_dtype("auto", device=device("cuda", 0), stored=card.weights.stored)
-    found = []
+    flags = []
     if fit.quantize == "none" and fit.dtype != chosen:
-        found.append(f"--dtype {kv_name(fit.dtype)}")
+        flags.append(f"--dtype {kv_name(fit.dtype)}")
     if fit.quantize in ("int8", "int4"):
-        found.append(f"--quantize {fit.quantize}")
+        flags.append(f"--quantize {fit.quantize}")
     if fit.kv_dtype != fit.dtype:
-        found.append(f"--kv-dtype {kv_name(fit.kv_dtype)}")
-    return " ".join(found)
+        flags.append(f"--kv-dtype {kv_name(fit.kv_dtype)}")
+    return " ".join(flags)
 
 
 def card_text(record: Mapping[str, Any]) -> str:
@@ -181,7 +181,7 @@ def _number(value: int | None) -> str:
 
 
 def _advice(name: str, entries: list[dict[str, Any]], what: str) -> str:
-    found = next((entry for entry in entries if entry["fits"]), None)
-    if found is None:
+    fitting = next((entry for entry in entries if entry["fits"]), None)
+    if fitting is None:
         return f"Nothing fits for {what}: take fewer or shorter texts, or a smaller model."
-    return f"Fits for {what}: gencli run --model {name} --device cuda {found['flags']}".rstrip()
+    return f"Fits for {what}: gencli run --model {name} --device cuda {fitting['flags']}".rstrip()

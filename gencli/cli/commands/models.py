@@ -121,13 +121,16 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 def _list(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     """Return all models, partial downloads and aliases."""
     complete, cached = list(_all(names)), list(cached_models())
-    partial = [one for one in cached if one.is_partial]
-    rows = [_row_json(one) for one in complete]
-    rows += [partial_json(one) for one in partial]
+    partial = [model for model in cached if model.is_partial]
+    rows = [_row_json(model) for model in complete]
+    rows += [partial_json(model) for model in partial]
     rows += [{"name": name, "source": "alias", "target": target} for name, target in read_aliases().items()]
     aliases = "".join(f"{name}: alias of {target}\n" for name, target in read_aliases().items())
     text = (
-        _table(complete) + "".join(partial_line(one) for one in partial) + aliases + cache_line(len(cached))
+        _table(complete)
+        + "".join(partial_line(model) for model in partial)
+        + aliases
+        + cache_line(len(cached))
     )
     return rows, text
 
@@ -136,21 +139,21 @@ def _all(folders: Sequence[str]) -> Iterator[_Found]:
     for name in BUNDLED:
         if name != "fake":
             yield _found(name, "bundled", bundled_folder(name))
-    for one in cached_models():
-        if one.folder is not None and not one.is_partial:
-            yield _found(one.name, "hub", one.folder)
+    for model in cached_models():
+        if model.folder is not None and not model.is_partial:
+            yield _found(model.name, "hub", model.folder)
     for name in folders:
-        place = Path(name).expanduser()
-        if is_gguf(place) and place.is_file():
-            yield _found(name, "file", place)
+        source = Path(name).expanduser()
+        if is_gguf(source) and source.is_file():
+            yield _found(name, "file", source)
             continue
-        if not place.is_dir():
+        if not source.is_dir():
             raise ModelError(f"There is no folder {name}.")
-        inner = [path.parent for path in sorted(place.glob("*/config.json"))]
-        is_model = (place / "config.json").is_file() or not (inner or any(place.glob("*.gguf")))
-        for folder in [place] if is_model else inner:
+        inner = [path.parent for path in sorted(source.glob("*/config.json"))]
+        is_model = (source / "config.json").is_file() or not (inner or any(source.glob("*.gguf")))
+        for folder in [source] if is_model else inner:
             yield _found(str(folder), "folder", folder)
-        for file in sorted(place.glob("*.gguf")):
+        for file in sorted(source.glob("*.gguf")):
             part = PART.fullmatch(file.name)
             if part and int(part["number"]) > 1:
                 continue
@@ -164,10 +167,14 @@ def _found(name: str, source: str, folder: Path) -> _Found:
         return _Found(name, source, error.message)
 
 
-def _table(found: Sequence[_Found]) -> str:
+def _table(models: Sequence[_Found]) -> str:
     rows = [("name", "source", "size", "dtype", "architecture", "context", "chat", "lanes", "rollback")]
-    rows += [(one.name, one.source, *_cells(one.card)) for one in found if isinstance(one.card, Card)]
-    broken = "".join(f"{one.name}: {with_flags(one.card)}\n" for one in found if isinstance(one.card, str))
+    rows += [
+        (model.name, model.source, *_cells(model.card)) for model in models if isinstance(model.card, Card)
+    ]
+    broken = "".join(
+        f"{model.name}: {with_flags(model.card)}\n" for model in models if isinstance(model.card, str)
+    )
     return f"{table(rows)}{broken}fake, a table of random numbers for tests, is made when it is used.\n"
 
 
@@ -185,11 +192,11 @@ def _cells(card: Card) -> tuple[str, str, str, str, str, str, str]:
     )
 
 
-def _row_json(found: _Found) -> dict[str, Any]:
-    head = {"name": found.name, "source": found.source}
-    if isinstance(found.card, str):
-        return {**head, "error": found.card}
-    return {**head, **_card_json(found.card), "error": None}
+def _row_json(model: _Found) -> dict[str, Any]:
+    head = {"name": model.name, "source": model.source}
+    if isinstance(model.card, str):
+        return {**head, "error": model.card}
+    return {**head, **_card_json(model.card), "error": None}
 
 
 def _card_json(card: Card) -> dict[str, Any]:

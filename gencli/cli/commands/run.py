@@ -268,8 +268,8 @@ def _check_chain(plan: BatchPlan, settings: Settings) -> None:
 def _idle(plan: BatchPlan, settings: Settings) -> list[str]:
     """Return a notice about values, other than flags, that do not affect these scores."""
     is_raw = plan["mode"] == "raw"
-    known = {entry.key for entry in SCORE_OPTIONS} - (CHAIN_KEYS if is_raw else set())
-    idle = [key for key in settings if settings.origin(key) not in (FLAG, DEFAULT) and key not in known]
+    used = {entry.key for entry in SCORE_OPTIONS} - (CHAIN_KEYS if is_raw else set())
+    idle = [key for key in settings if settings.origin(key) not in (FLAG, DEFAULT) and key not in used]
     stages = is_raw and any(layer.stages for layer in settings.layers)
     named = [settings.name(key) for key in idle] + (["the stages of presets"] if stages else [])
     return [f"Scores do not use {', '.join(named)}."] if named else []

@@ -280,10 +280,10 @@ def run_detect(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         declared = declared_vocabulary(folder, tokenizer) if folder else (tokenizer.vocab_size, ())
         ids = tuple(tokenizer.encode(text, special=False))
         scorer = scorer_of(params, vocab=declared[0], eos_ids=declared[1])
-        found = detect(scorer, ids, level=values["level"], window=values["window"])
-    record = _record(found, ids, tokenizer, values)
+        detection = detect(scorer, ids, level=values["level"], window=values["window"])
+    record = _record(detection, ids, tokenizer, values)
     Sink().write(_lines(record) if values["format"] == "text" else record_text(record, values["format"]))
-    return _CODES[found.verdict]
+    return _CODES[detection.verdict]
 
 
 def _read_text(arguments: Sequence[str]) -> str:
@@ -303,22 +303,22 @@ def _read_text(arguments: Sequence[str]) -> str:
 
 
 def _record(
-    found: Detection, ids: Sequence[int], tokenizer: Tokenizer, values: Mapping[str, Any]
+    detection: Detection, ids: Sequence[int], tokenizer: Tokenizer, values: Mapping[str, Any]
 ) -> dict[str, Any]:
     import math
 
     record: dict[str, Any] = {
         "watermark": values["watermark"],
-        "verdict": found.verdict,
+        "verdict": detection.verdict,
         "level": values["level"],
-        "tokens": found.tokens,
-        "scored": found.scored,
-        **found.facts,
-        "p_value": found.p_value,
-        "log10_p_value": found.ln_p / math.log(10),
+        "tokens": detection.tokens,
+        "scored": detection.scored,
+        **detection.facts,
+        "p_value": detection.p_value,
+        "log10_p_value": detection.ln_p / math.log(10),
     }
-    if found.window is not None:
-        window = found.window
+    if detection.window is not None:
+        window = detection.window
         record["window"] = {
             "size": window.size,
             "windows": window.count,

@@ -8,18 +8,14 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
-from typing import TYPE_CHECKING, NamedTuple
+from pathlib import Path
+from typing import NamedTuple
 
 from gencli.explain.token_levels import LEGENDS, Record, level
 from gencli.text.escapes import escape_controls
 
-if TYPE_CHECKING:
-    pass
-from pathlib import Path
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    pass
+_MAX_TOKENS = 4000  # with a colour of their own; others are plain
+_MAX_ROWS = 200
 
 
 class Piece(NamedTuple):
@@ -43,13 +39,13 @@ def _style() -> str:
     return f"{themes}\n.gencli {{\n{part('tokens.css')}\n{part('fragment.css')}}}"
 
 
-def text(prompt: str, found: Iterable[Piece]) -> str:
+def text(prompt: str, tokens: Iterable[Piece]) -> str:
     """Return a text behind its prompt, its pieces in colour."""
-    taken = list(found)
-    rest = "".join(piece.text for piece in taken[_MOST:])
+    tokens = list(tokens)
+    plain = "".join(piece.text for piece in tokens[_MAX_TOKENS:])
     spans = [f'<span class="prompt">{_escaped(prompt)}</span>' if prompt else ""]
-    spans += map(_span, taken[:_MOST])
-    return f'<div class="tokens"><div class="line" dir="auto">{"".join(spans)}{_escaped(rest)}</div></div>'
+    spans += map(_span, tokens[:_MAX_TOKENS])
+    return f'<div class="tokens"><div class="line" dir="auto">{"".join(spans)}{_escaped(plain)}</div></div>'
 
 
 def _span(piece: Piece) -> str:
@@ -60,16 +56,16 @@ def _span(piece: Piece) -> str:
     return f'<span class="token{more}" data-level="{piece.level}"{title}>{_escaped(piece.text)}</span>'
 
 
-def facts(*said: str) -> str:
+def facts(*texts: str) -> str:
     """Return a line of facts; empty ones are left out."""
-    return f'<p class="facts">{_escaped(" · ".join(filter(None, said)))}</p>'
+    return f'<p class="facts">{_escaped(" · ".join(filter(None, texts)))}</p>'
 
 
 def legend(texts: Sequence[str]) -> str:
     """Return the legend of the levels 0, 1, 2 and 3."""
     samples = (
-        f'<span class="token sample" data-level="{number}">{_escaped(one)}</span>'
-        for number, one in enumerate(texts)
+        f'<span class="token sample" data-level="{number}">{_escaped(text)}</span>'
+        for number, text in enumerate(texts)
     )
     return f'<p class="legend">{" ".join(samples)}</p>'
 
@@ -81,12 +77,12 @@ def lanes(*blocks: str) -> str:
 
 def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """Return a table that a click on its title opens; "" without rows. Only the first 200 rows are in it."""
-    taken = list(rows)
-    if not taken:
+    rows = list(rows)
+    if not rows:
         return ""
     names = "".join(f"<th>{_escaped(name)}</th>" for name in head)
-    cells = ("".join(f"<td>{_escaped(cell)}</td>" for cell in row) for row in taken[:_MOST_ROWS])
-    left = facts(f"and {len(taken) - _MOST_ROWS:,} more") if len(taken) > _MOST_ROWS else ""
+    cells = ("".join(f"<td>{_escaped(cell)}</td>" for cell in row) for row in rows[:_MAX_ROWS])
+    left = facts(f"and {len(rows) - _MAX_ROWS:,} more") if len(rows) > _MAX_ROWS else ""
     body = "".join(f"<tr>{row}</tr>" for row in cells)
     body = f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>{left}"
     return f"<details><summary>{_escaped(title)}</summary>{body}</details>"
@@ -116,13 +112,13 @@ def pieces(records: Iterable[Record]) -> Iterator[Piece]:
     """Yield the tokens of an explained text; a character of several tokens stands at its last one."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     for record in records:
-        own = base64.b64decode(record["bytes"])
-        found = decoder.decode(own) if own else f"⟨{record['id']}⟩"
+        data = base64.b64decode(record["bytes"])
+        shown = decoder.decode(data) if data else f"⟨{record['id']}⟩"
         raw, by = record["raw"], ", ".join(record["decided_by"])
-        said = f"p {_p(raw['p'])}, rank {raw['rank'] or 'masked'}; at the draw p {_p(record['final']['p'])}"
-        yield Piece(found, level("probability", raw["p"]), f"{said}; decided by {by}" if by else said)
-    if rest := decoder.decode(b"", final=True):
-        yield Piece(rest)
+        title = f"p {_p(raw['p'])}, rank {raw['rank'] or 'masked'}; at the draw p {_p(record['final']['p'])}"
+        yield Piece(shown, level("probability", raw["p"]), f"{title}; decided by {by}" if by else title)
+    if incomplete := decoder.decode(b"", final=True):
+        yield Piece(incomplete)
 
 
 def _decided(record: Record) -> tuple[str, ...]:
@@ -146,9 +142,3 @@ def _p(value: float | None) -> str:
 def part(name: str) -> str:
     """Return a file of this package."""
     return Path(__file__).with_name(name).read_text(encoding="utf-8")
-
-
-_MOST = 4000  # tokens with a colour of their own; the rest is plain
-
-
-_MOST_ROWS = 200

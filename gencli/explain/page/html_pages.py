@@ -18,19 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.config.option_names import with_flags
 from gencli.errors import GenerationError
-from gencli.explain.page.html_fragments import (
-    Piece,
-    facts,
-    fragment,
-    lanes,
-    legend,
-    named_id,
-    part,
-    table,
-)
-from gencli.explain.page.html_fragments import (
-    text as marked_text,
-)
+from gencli.explain.page.html_fragments import Piece, facts, fragment, lanes, legend, named_id, part, table
+from gencli.explain.page.html_fragments import text as marked_text
 from gencli.explain.text_sets import ROOT, Tree
 from gencli.explain.token_levels import Record
 from gencli.explain.trace_file import TracedText, text_label
@@ -49,22 +38,23 @@ _SCRIPTS = {
     "tree": ("base.js", "tree.js"),
 }
 _TITLES = {"texts": "explain", "tree": "fork"}
-_DIGITS = 6  # significant digits of a number
 
 
 def assemble(kind: str, data: Mapping[str, Any]) -> str:
     """Return the file. Texts are data in it, never markup or code."""
     style, script = ("\n".join(map(part, names)) for names in (_STYLES, _SCRIPTS[kind]))
     written = json.dumps({"kind": kind, **data}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    # Lone surrogates become "?", because UTF-8 cannot encode them.
+    packed = base64.b64encode(zlib.compress(written.encode("utf-8", "replace"), 9)).decode()
     parts = {
         "KIND": kind,
         "TITLE": _TITLES.get(kind, kind),
         "POLICY": _policy(script, style),
         "STYLE": style,
         "SCRIPT": script,
-        "DATA": _packed(written),
+        "DATA": packed,
     }
-    return re.sub("%([A-Z]+)%", lambda found: parts[found[1]], part("index.html"))
+    return re.sub("%([A-Z]+)%", lambda match: parts[match[1]], part("index.html"))
 
 
 def short(value: Any) -> Any:
@@ -73,7 +63,7 @@ def short(value: Any) -> Any:
         return value
     if value != value or abs(value) == float("inf"):
         return None
-    rounded = float(f"{value:.{_DIGITS}g}")
+    rounded = float(f"{value:.6g}")
     return int(rounded) if rounded.is_integer() else rounded
 
 
@@ -88,17 +78,12 @@ def named(entries: Iterable[Sequence[Any]], names: dict[int, str]) -> list[Any]:
 
 def _policy(script: str, style: str) -> str:
     """Return a policy under which only the page's own script and style run, and nothing is fetched."""
-    own = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
-    return f"default-src 'none'; {own}; base-uri 'none'; form-action 'none'"
+    sources = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
+    return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
 
 
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
-
-
-def _packed(text: str) -> str:
-    """Return the text compressed, in base64; lone surrogates become "?", because UTF-8 cannot encode them."""
-    return base64.b64encode(zlib.compress(text.encode("utf-8", "replace"), 9)).decode()
 
 
 _Stages = dict[tuple[str, str], int]
@@ -112,18 +97,13 @@ def texts_data(texts: Sequence[TracedText]) -> dict[str, Any]:
     written = []
     for text in texts:
         try:
-            _spell(text, spellings)
+            for record in text.records:
+                if "\ufffd" in record["text"]:  # a part of a character, which only the bytes show
+                    spellings[record["id"]] = str(record["bytes"])
             written.append({**_text(text, names), "command": command(text, texts)})
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise GenerationError(f"A record of the text {text.key[0]!r} is no record: {error}.") from None
     return {"texts": written, "names": names, "bytes": spellings}
-
-
-def _spell(text: TracedText, spellings: dict[int, str]) -> None:
-    """Add the bytes of tokens whose text does not show them: parts of characters."""
-    for record in text.records:
-        if "\ufffd" in record["text"]:
-            spellings[record["id"]] = str(record["bytes"])
 
 
 def _text(text: TracedText, names: dict[int, str]) -> dict[str, Any]:
@@ -146,7 +126,7 @@ def _text(text: TracedText, names: dict[int, str]) -> dict[str, Any]:
 
 def _token(record: Record, stages: _Stages, names: dict[int, str]) -> list[Any]:
     names[record["id"]] = record["text"]
-    known = [stage["name"] for stage in record["stages"]]
+    ran = [stage["name"] for stage in record["stages"]]
     draw, forgone, runner_up = record["draw"], record["forgone"], None
     mask = record.get("mask", _NO_MASK)
     if draw["runner_up"] is not None:
@@ -164,7 +144,7 @@ def _token(record: Record, stages: _Stages, names: dict[int, str]) -> list[Any]:
         _place(record["raw"], record["raw"]["alive"], names),
         rows,
         [draw["kind"], short(draw["margin"]), runner_up],
-        [known.index(name) for name in record["decided_by"] if name in known],
+        [ran.index(name) for name in record["decided_by"] if name in ran],
         0 if forgone is None else [forgone["id"], short(forgone["p"]), forgone["removed_by"]],
         [mask["n_masked"], *mask["constrained_by"]] if mask["n_masked"] else 0,
         _instead(record, names),
@@ -172,19 +152,19 @@ def _token(record: Record, stages: _Stages, names: dict[int, str]) -> list[Any]:
 
 
 def _instead(record: Record, names: dict[int, str]) -> list[int | None]:
-    found: list[int | None] = []
+    ids: list[int | None] = []
     for other in record.get("instead", ()):
         if other is not None:
             names[other[0]] = other[1]
-        found.append(None if other is None else other[0])
-    return found
+        ids.append(None if other is None else other[0])
+    return ids
 
 
 def _stage(stage: Record, stages: _Stages, place: list[Any] | int, names: dict[int, str]) -> list[Any]:
     number = stages[stage["name"], stage["params"]]
     removed, changed = named(stage["removed"], names), named(stage["changed"], names)
-    said = stage["note"], stage.get("why_not", "")
-    row = [number, int(stage["acted"]), short(stage["mass_kept"]), place, removed, changed, *said]
+    notes = stage["note"], stage.get("why_not", "")
+    row = [number, int(stage["acted"]), short(stage["mass_kept"]), place, removed, changed, *notes]
     while row[-1] in (0, "", []):  # missing fields count as empty
         row.pop()
     return row
@@ -229,13 +209,13 @@ def _stages(chain: Chain) -> Iterator[tuple[str, str]]:
 
 def _prompts(text: TracedText, texts: Sequence[TracedText]) -> list[str] | None:
     """Return the prompts up to the text's own; None if one is not in the trace."""
-    known = {one.key[0]: one.head.get("prompt") for one in texts}
-    numbers = [str(number) for number in range(1, len(known) + 1)]
+    by_request = {other.key[0]: other.head.get("prompt") for other in texts}
+    numbers = [str(number) for number in range(1, len(by_request) + 1)]
     if text.key[0] not in numbers:
         return None
-    found = [known.get(number) for number in numbers[: numbers.index(text.key[0]) + 1]]
-    prompts = [prompt for prompt in found if isinstance(prompt, str)]
-    return prompts if len(prompts) == len(found) else None
+    numbers = numbers[: numbers.index(text.key[0]) + 1]
+    prompts = [prompt for n in numbers if isinstance(prompt := by_request.get(n), str)]
+    return prompts if len(prompts) == len(numbers) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +287,7 @@ def compare_page(
     prompt: str, sides: tuple[Side, Side], rows: Sequence[CompareRow], names: Mapping[int, str]
 ) -> str:
     """Return the page of two chains; `names` has the texts of all ids."""
-    if any(one.pos >= two.pos for one, two in pairwise(rows)):
+    if any(first.pos >= second.pos for first, second in pairwise(rows)):
         raise GenerationError("The places of a comparison are not in ascending order.")
     texts = [{"title": side.title, "chain": side.chain, "tokens": list(side.tokens)} for side in sides]
     written = [[row.pos, short(row.tv), short(row.kl), row.a, row.b, list(row.decided)] for row in rows]
@@ -329,7 +309,7 @@ def sweep_page(title: str, axes: Sequence[Axis], measures: Sequence[Measure], ce
         "title": title,
         "axes": [{"name": axis.name, "values": list(axis.values)} for axis in axes],
         "measures": [{"name": measure.name, "unit": measure.unit} for measure in measures],
-        "cells": [[list(one.at), [*map(short, one.measures)], one.text, one.command] for one in cells],
+        "cells": [[list(cell.at), [*map(short, cell.measures)], cell.text, cell.command] for cell in cells],
     }
     return assemble("sweep", data)
 
@@ -354,9 +334,9 @@ def branches_page(tree: Tree) -> str:
     ends: dict[int, _ENDS] = {}  # by node
     for _, node in tree.walk():
         before = None if node.parent is None else ends[node.parent][node.kept]
-        cuts = {min(max(one.kept - node.kept, 0), len(node.text)) for one in tree.children(node.id)}
-        found: _ENDS = {} if node.parent is None else dict(ends[node.parent])
-        found[node.kept] = before
+        cuts = {min(max(child.kept - node.kept, 0), len(node.text)) for child in tree.children(node.id)}
+        offsets: _ENDS = {} if node.parent is None else dict(ends[node.parent])
+        offsets[node.kept] = before
         start = 0
         for end in sorted({*cuts, len(node.text)}):
             if end > start or (end == len(node.text) and not start):
@@ -364,10 +344,10 @@ def branches_page(tree: Tree) -> str:
                 token = node.ids[0] if is_first and node.ids and node.id != ROOT else None
                 pieces.append(PageNode(before, token, node.p if is_first else None, node.text[start:end]))
                 before, start = len(pieces) - 1, end
-            found[node.kept + end] = before
-        for one in tree.children(node.id):
-            found.setdefault(one.kept, before)
-        ends[node.id] = found
+            offsets[node.kept + end] = before
+        for child in tree.children(node.id):
+            offsets.setdefault(child.kept, before)
+        ends[node.id] = offsets
         if node.ids:
             names[node.ids[0]] = node.token
     return tree_page(str(tree.head["prompt"]), pieces, names)
@@ -377,16 +357,16 @@ _BOUNDS = (0.05, 0.2, 0.5)  # of total variation, between the levels
 _LEGEND = ("total variation up to .05", ".05 to .2", ".2 to .5", "above .5")
 
 
-def compared_fragment(one: Comparison, sums: Summary) -> str:
+def compared_fragment(comparison: Comparison, sums: Summary) -> str:
     """Return the comparison as HTML. Without B's own text only A's is shown."""
     mean = "" if sums.tv_mean is None else f"total variation {sums.tv_mean:.3g} on average"
-    where = "" if one.parted_at is None else f"the texts part at token {one.parted_at}"
-    sides = [_side("A", one.prompt, _pieces(one), one.a.reason, one.a.error)]
-    if one.b is not None:
-        names = [one.names.get(token) or f"⟨id {token}⟩" for token in one.b.tokens]
-        other = (Piece(name, parts=at == one.parted_at) for at, name in enumerate(names))
-        sides.append(_side("B", one.prompt, other, one.b.reason, one.b.error))
-    rows = [_row(one, place) for place in one.places if place.is_parted]
+    where = "" if comparison.parted_at is None else f"the texts part at token {comparison.parted_at}"
+    sides = [_side("A", comparison.prompt, _pieces(comparison), comparison.a.reason, comparison.a.error)]
+    if comparison.b is not None:
+        names = [comparison.names.get(token) or f"⟨id {token}⟩" for token in comparison.b.tokens]
+        other = (Piece(name, parts=at == comparison.parted_at) for at, name in enumerate(names))
+        sides.append(_side("B", comparison.prompt, other, comparison.b.reason, comparison.b.error))
+    rows = [_row(comparison, place) for place in comparison.places if place.is_parted]
     head = ("token", "A", "B", "total variation", "decided by")
     return fragment(
         facts(f"{sums.parted} of {sums.places} tokens chosen differently", mean, where),
@@ -396,28 +376,30 @@ def compared_fragment(one: Comparison, sums: Summary) -> str:
     )
 
 
-def _side(title: str, prompt: str, found: Iterator[Piece], reason: str, error: str) -> str:
-    return facts(title, reason, error) + marked_text(prompt, found)
+def _side(title: str, prompt: str, pieces: Iterator[Piece], reason: str, error: str) -> str:
+    return facts(title, reason, error) + marked_text(prompt, pieces)
 
 
-def _pieces(one: Comparison) -> Iterator[Piece]:
+def _pieces(comparison: Comparison) -> Iterator[Piece]:
     """Yield A's tokens, coloured by how far the chains are apart there."""
-    places = {place.pos: place for place in one.places}
-    for at, token in enumerate(one.a.tokens):
-        place, name = places.get(at), one.names.get(token) or f"⟨id {token}⟩"
+    places = {place.pos: place for place in comparison.places}
+    for at, token in enumerate(comparison.a.tokens):
+        place, name = places.get(at), comparison.names.get(token) or f"⟨id {token}⟩"
         if place is None or place.divergence is None:
-            yield Piece(name, parts=at == one.parted_at)
+            yield Piece(name, parts=at == comparison.parted_at)
             continue
         tv = place.divergence.tv
-        said = f"total variation {tv:.3g}" + (f"; B chooses {_name(one, place.b)}" if place.is_parted else "")
-        yield Piece(name, sum(tv > bound for bound in _BOUNDS), said, at == one.parted_at)
+        title = f"total variation {tv:.3g}" + (
+            f"; B chooses {_name(comparison, place.b)}" if place.is_parted else ""
+        )
+        yield Piece(name, sum(tv > bound for bound in _BOUNDS), title, at == comparison.parted_at)
 
 
-def _row(one: Comparison, place: ComparedPlace) -> Sequence[str]:
+def _row(comparison: Comparison, place: ComparedPlace) -> Sequence[str]:
     decided = ", ".join(dict.fromkeys((*place.decided_a, *place.decided_b)))
     tv = "-" if place.divergence is None else f"{place.divergence.tv:.3g}"
-    return str(place.pos), _name(one, place.a), _name(one, place.b), tv, decided or "-"
+    return str(place.pos), _name(comparison, place.a), _name(comparison, place.b), tv, decided or "-"
 
 
-def _name(one: Comparison, token: int | None) -> str:
-    return named_id(token, one.names.get(token) if token is not None else None)
+def _name(comparison: Comparison, token: int | None) -> str:
+    return named_id(token, comparison.names.get(token) if token is not None else None)

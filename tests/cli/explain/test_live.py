@@ -73,11 +73,11 @@ def test_a_broken_trace_is_bounded_and_said_on_a_line(capsys, monkeypatch):
         show_live(iter([head(), token(0, "a"), "{"]), Sink())
     assert capsys.readouterr().out == "a\n"
 
-    monkeypatch.setattr("gencli.cli.trace_views._MOST_HELD", 3)
+    monkeypatch.setattr("gencli.cli.trace_views._MAX_HELD", 3)
     lines = [head(), head(1), *(token(at, "a", 1) for at in range(9))]
     with pytest.raises(GenerationError, match="wait for an earlier one"):
         show_live(iter(lines), Sink())
-    monkeypatch.setattr("gencli.cli.trace_views._MOST_TEXTS", 3)
+    monkeypatch.setattr("gencli.cli.trace_views._MAX_TEXTS", 3)
     with pytest.raises(GenerationError, match="more than 3 texts"):
         show_live(iter(map(head, range(9))), Sink())
 
