@@ -16,15 +16,7 @@ from gencli.errors import UsageError
 _AUTO = ("GENCLI_MAX_BATCH", "auto")  # a value accepted by batches only
 
 _OF_FILES = ("resume", "allow_other_batch", "retry_errors", "overwrite", "keep_journal")
-_OF_ROWS = (
-    "input_format",
-    "prompt_column",
-    "id_column",
-    "keep_input",
-    "limit",
-    "sample",
-    "shard",
-)
+_OF_ROWS = ("input_format", "prompt_column", "id_column", "keep_input", "limit", "sample", "shard")
 
 
 @dataclass(frozen=True, slots=True)

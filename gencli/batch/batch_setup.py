@@ -193,38 +193,30 @@ class Work(Protocol):
     @property
     def formats(self) -> Mapping[str, OutputFormat]:
         """The output formats by name; the first one is used for stdout."""
-        ...
 
     @property
     def decides(self) -> tuple[str, ...]:
         """Keys of the plan that affect results, so that a run with other values cannot resume this one."""
-        ...
 
     def rows(self, records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
         """Yield a row for each record; a fault becomes the `failure` of its row."""
-        ...
 
     def open(
         self, batch: Batch, reporter: BatchReporter, *, is_chat: bool
     ) -> AbstractContextManager[RowEngine]:
         """Load the model; the context's value runs rows. `is_chat`: all rows need the chat template."""
-        ...
 
     def table(self, batch: Batch, survey: Survey) -> Table:
         """Return the columns of a table of the results."""
-        ...
 
     def add(self, outcome: Outcome) -> None:
         """Record a result that is being written."""
-        ...
 
     def lines(self, batch: Batch, summary: Summary) -> Iterator[str]:
         """Yield the lines of the run's summary for a person."""
-        ...
 
     def record(self, summary: Summary) -> dict[str, Any]:
         """Return the summary of the run as JSON."""
-        ...
 
 
 _DIGITS = 18  # numbers with at most 18 digits fit into 64 bits

@@ -39,14 +39,7 @@ class Pool:
     on the row only.
     """
 
-    def __init__(
-        self,
-        open_engine: OpenEngine,
-        *,
-        workers: int,
-        share: Share,
-        window: int,
-    ) -> None:
+    def __init__(self, open_engine: OpenEngine, *, workers: int, share: Share, window: int) -> None:
         actor = ray.remote(Worker).options(num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0)
         self._make: Callable[[], Any] = partial(actor.remote, open_engine)
         self._members = [_Member(self._make()) for _ in range(workers)]

@@ -105,10 +105,7 @@ def fair_share(
     share = Share(
         _part(has_cpus, workers) if cpus is None else cpus, _part(has_gpus, workers) if gpus is None else gpus
     )
-    for key, each, has in (
-        ("worker_cpus", share.cpus, has_cpus),
-        ("worker_gpus", share.gpus, has_gpus),
-    ):
+    for key, each, has in (("worker_cpus", share.cpus, has_cpus), ("worker_gpus", share.gpus, has_gpus)):
         if each * workers > has:
             raise UsageError(
                 f"{workers} workers with `{key}` = {each:g} need {each * workers:g}; Ray has {has:g}.",

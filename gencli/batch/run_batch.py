@@ -365,11 +365,9 @@ class Store(Protocol):
 
     def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Yield the rows that have to run."""
-        ...
 
     def add(self, outcome: Outcome) -> None:
         """Store an outcome."""
-        ...
 
 
 class JournalStore:

@@ -44,7 +44,6 @@ class TextTarget(Protocol):
 
     def write(self, text: str, /) -> object:
         """Write text to the file. Raises OSError, for example for a full disk."""
-        ...
 
 
 class RowWriter(Protocol):
@@ -52,7 +51,6 @@ class RowWriter(Protocol):
 
     def write(self, outcome: Outcome) -> None:
         """Write one outcome in the format: a record, or a row for each sample."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

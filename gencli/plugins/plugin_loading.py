@@ -214,10 +214,7 @@ def _params_faults(params: Any) -> Iterator[tuple[str, str]]:
     try:
         params().is_off()
     except ParamError as error:
-        yield (
-            f"has a default in {params.__name__} that is not valid ({error})",
-            "a valid default",
-        )
+        yield (f"has a default in {params.__name__} that is not valid ({error})", "a valid default")
     except (Exception, SystemExit, GeneratorExit) as error:
         yield f"has Params {params.__name__} that cannot be constructed ({error!r})", "types that param takes"
 

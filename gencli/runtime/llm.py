@@ -180,12 +180,7 @@ class LLM:
         **values: Any,
     ) -> list[Completion]: ...
     def chat(
-        self,
-        messages: Sequence[Any],
-        params: Params = None,
-        *,
-        progress: bool | None = None,
-        **values: Any,
+        self, messages: Sequence[Any], params: Params = None, *, progress: bool | None = None, **values: Any
     ) -> Completion | list[Completion]:
         """Return the answers to conversations in order, or to a single one.
 
@@ -343,11 +338,7 @@ class LLM:
                 warnings.warn(text, GencliWarning, stacklevel=3)
 
     def _completions(
-        self,
-        texts: Sequence[str],
-        jobs: Sequence[Job],
-        ids: Sequence[tuple[int, ...]],
-        progress: bool | None,
+        self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]], progress: bool | None
     ) -> list[Completion]:
         found = Completions(texts, ids, self.tokenizer)
         most = max((job.limits.max_tokens for job in jobs), default=0)

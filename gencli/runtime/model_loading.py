@@ -275,18 +275,15 @@ class Reporter(Protocol):
 
     def say(self, text: str) -> None:
         """Report a line."""
-        ...
 
     def notice(self, text: str) -> None:
         """Report a notice."""
-        ...
 
     def loading(self, name: str, verb: str = "Loading") -> AbstractContextManager[OnBytes | None]:
         """Return a context in which a model is loaded or hashed.
 
         The context's value is a function of the bytes done and the total bytes, or None.
         """
-        ...
 
 
 class Recorder:

@@ -35,19 +35,15 @@ class Stepper(Protocol):
     @property
     def has_work(self) -> bool:
         """Whether any request has not ended."""
-        ...
 
     def submit(self, request: Request, structure: OutputSpec | None = None) -> None:
         """Queue a request. Raises an error for one that cannot run; the engine is unchanged then."""
-        ...
 
     def cancel(self, request_id: str) -> None:
         """End a request at the next step."""
-        ...
 
     def step(self) -> list[Event]:
         """Run one step; return its events."""
-        ...
 
 
 class EngineDied(GenerationError):

@@ -362,10 +362,7 @@ def _alternative(alternative: Alternative, style: LogprobStyle) -> dict[str, Any
 
 
 def completion_logprobs(
-    ids: Sequence[int],
-    entries: Sequence[TokenLogprobs | None],
-    style: LogprobStyle,
-    offsets: TextOffsets,
+    ids: Sequence[int], entries: Sequence[TokenLogprobs | None], style: LogprobStyle, offsets: TextOffsets
 ) -> dict[str, Any]:
     """Return the object `logprobs` of a completion: lists with an entry for each id, null if unknown.
 
@@ -407,10 +404,6 @@ def prompt_logprobs(
 def _by_id(entry: TokenLogprobs, names: TokenNames) -> dict[str, dict[str, Any]]:
     ranked = [(entry.rank, entry.chosen), *enumerate(entry.top, start=1)]
     return {
-        str(each.id): {
-            "logprob": finite(each.logprob),
-            "rank": rank,
-            "decoded_token": names.text(each.id),
-        }
+        str(each.id): {"logprob": finite(each.logprob), "rank": rank, "decoded_token": names.text(each.id)}
         for rank, each in ranked
     }
