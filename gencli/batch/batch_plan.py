@@ -52,11 +52,11 @@ def make_plan(
     """
     if _AUTO in environ.items():
         given = {"max_batch": "auto", **given}
-    keys = {entry.key for entry in options}
-    own = {
+    values = {
         entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in options
     }
-    plan = BatchPlan(inputs or ("-",), own, {key: value for key, value in given.items() if key not in keys})
+    shared = {key: value for key, value in given.items() if key not in values}
+    plan = BatchPlan(inputs or ("-",), values, shared)
     _refuse(plan)
     return plan
 
@@ -81,13 +81,14 @@ def _refuse(plan: BatchPlan) -> None:
             raise UsageError(
                 f"`{key}` needs an output file: results on stdout have no journal.", hint="Add `output`."
             )
-    for one, other in (("resume", "overwrite"), ("fail_fast", "max_errors")):
-        if plan[one] and plan[other] is not None and plan[other] is not False:
-            raise UsageError(f"`{one}` and `{other}` contradict each other.", hint="Leave one of them out.")
-    if plan["retry_errors"] and not plan["resume"]:
-        raise UsageError("`retry_errors` continues an earlier run.", hint="Add `resume`.")
-    if plan["allow_other_batch"] and not plan["resume"]:
-        raise UsageError("`allow_other_batch` continues an earlier run.", hint="Add `resume`.")
+    for first, second in (("resume", "overwrite"), ("fail_fast", "max_errors")):
+        if plan[first] and plan[second] is not None and plan[second] is not False:
+            raise UsageError(
+                f"`{first}` and `{second}` contradict each other.", hint="Leave one of them out."
+            )
+    for key in ("retry_errors", "allow_other_batch"):
+        if plan[key] and not plan["resume"]:
+            raise UsageError(f"`{key}` continues an earlier run.", hint="Add `resume`.")
     if plan["kv_memory"] is not None and plan["max_batch"] not in (None, "auto"):
         raise UsageError(
             "`kv_memory` and `max_batch` both limit the samples that run at once.",
@@ -96,13 +97,14 @@ def _refuse(plan: BatchPlan) -> None:
     check_engine(plan.own)
 
 
-_OF_RAY = ("workers", "worker_cpus", "worker_gpus")
-
-
 def check_engine(own: Mapping[str, Any]) -> None:
     """Raise UsageError for a batch's own options that its engine does not support."""
     if own["engine"] != "ray":
-        _refuse_workers(own)
+        for key in ("workers", "worker_cpus", "worker_gpus"):
+            if own[key] is not None:
+                raise UsageError(
+                    f"`{key}` is for workers of Ray.", hint="Add `engine` = ray, or leave it out."
+                )
         return
     if find_spec("ray") is None:
         raise UsageError(
@@ -135,9 +137,3 @@ def check_settings(settings: Settings) -> None:
             f"{settings.with_value('device')} names a GPU, but `engine` = ray gives each worker its own.",
             hint="Use `device` = cuda, and `worker_gpus`.",
         )
-
-
-def _refuse_workers(own: Mapping[str, Any]) -> None:
-    for key in _OF_RAY:
-        if own[key] is not None:
-            raise UsageError(f"`{key}` is for workers of Ray.", hint="Add `engine` = ray, or leave it out.")

@@ -358,11 +358,10 @@ class Summary:
             )
         yield from self.error_lines()
         if self.drafts:
-            made, stood = self.drafts["proposed"], self.drafts["accepted"]
-            each = self.drafts["tokens"] / max(1, self.drafts["forwards"])
-            yield f"Drafts: {stood:,} of {made:,} accepted, {each:.2f} tokens a forward."
-        if self.finish_reasons.get("length"):
-            count = self.finish_reasons["length"]
+            proposed, accepted = self.drafts["proposed"], self.drafts["accepted"]
+            tokens = self.drafts["tokens"] / max(1, self.drafts["forwards"])
+            yield f"Drafts: {accepted:,} of {proposed:,} accepted, {tokens:.2f} tokens a forward."
+        if count := self.finish_reasons.get("length"):
             yield f"{count:,} texts were cut at a limit; `matched` in the results names the limit."
 
     def error_lines(self) -> Iterator[str]:
@@ -370,8 +369,8 @@ class Summary:
         shown = self.error_messages[:_SHOWN]
         for error in shown:
             yield f"{error.count:,} {error.type}, first in row {error.first_row}: {error.message}"
-        if rest := sum(self.errors.values()) - sum(error.count for error in shown):
-            yield f"{rest:,} more errors with other messages; `error` in the results has them."
+        if count := sum(self.errors.values()) - sum(error.count for error in shown):
+            yield f"{count:,} more errors with other messages; `error` in the results has them."
 
 
 class BatchReporter(Reporter, Protocol):

@@ -166,9 +166,9 @@ class Pool:
             return
         self._num_deaths += 1
         if self._num_deaths >= _MAX_DEATHS:
-            said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise GenerationError(
-                f"{_MAX_DEATHS} workers died before a row was finished: {said}",
+                f"{_MAX_DEATHS} workers died before a row was finished: {reason}",
                 hint="The memory may be too small: lower `workers` or `max_batch`.",
             )
         self.notices.append(f"A worker has died; its {count:,} rows run again on another one.")

@@ -107,12 +107,12 @@ def _make_judge(
 
 def _of_input(row: Row, *, keep_input: bool) -> Mapping[str, Any]:
     """Return the fields of a result copied from the row: prompt, messages, kept columns."""
-    found: dict[str, Any] = {"prompt": row.prompt}
+    fields: dict[str, Any] = {"prompt": row.prompt}
     if row.messages:
-        found["messages"] = list(row.messages)
+        fields["messages"] = list(row.messages)
     if keep_input:
-        found["input"] = kept_columns(row)
-    return found
+        fields["input"] = kept_columns(row)
+    return fields
 
 
 _WORKERS = 2
@@ -150,11 +150,11 @@ def open_pool(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[Ro
         batch.jobs.are_guided,
         plan["named_key"],
     )
-    with connected() as (place, there):
+    with connected() as (address, resources):
         share = fair_share(
-            there, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
+            resources, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
         )
-        reporter.notice(f"Ray on {place} runs {workers} workers, each with {share}.")
+        reporter.notice(f"Ray on {address} runs {workers} workers, each with {share}.")
         from gencli.batch.ray_pool import Pool
 
         window = 2 * settings["max_batch"]  # as many rows wait as run

@@ -104,7 +104,7 @@ class Compiling:
     def __init__(self, structure: OutputSpec | None, timeout: float) -> None:
         self._structure, self._timeout = structure, timeout
         self._compiler: GrammarCompiler | None = None
-        self._found: Future[Compiled] | None = None
+        self._future: Future[Compiled] | None = None
 
     def begin(self, tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
         """Start compiling, if the run has a structure."""
@@ -112,19 +112,19 @@ class Compiling:
             return
         self._compiler = make_compiler(Env(width, tokenizer, eos_ids), self._timeout)
         thread = ThreadPoolExecutor(1, "grammar")
-        self._found = thread.submit(compile_plan, self._structure.plan, self._compiler)
+        self._future = thread.submit(compile_plan, self._structure.plan, self._compiler)
         thread.shutdown(wait=False)
 
     def finish(self, loaded: Loaded) -> tuple[GrammarCompiler, Compiled | None]:
         """Return the compiler for the loaded model and the run's grammar. Raises ConfigError."""
         early, env = self._compiler, grammar_env(loaded)
         if early is None or (early.env.vocab_size, early.env.eos_ids) != (env.vocab_size, env.eos_ids):
-            self._compiler, self._found = make_compiler(env, self._timeout), None
+            self._compiler, self._future = make_compiler(env, self._timeout), None
         assert self._compiler is not None
         if self._structure is None:
             return self._compiler, None
-        if self._found is not None:
-            return self._compiler, self._found.result()
+        if self._future is not None:
+            return self._compiler, self._future.result()
         return self._compiler, compile_plan(self._structure.plan, self._compiler)
 
     def close(self) -> None:
@@ -156,7 +156,7 @@ class Grammars:
 
     def __init__(self, compiler: Compiler, *, retries_late: bool = False) -> None:
         self._compiler, self._retries_late = compiler, retries_late
-        self._found = PerSpec(self._compile)
+        self._per_structure = PerSpec(self._compile)
 
     def ready(self, job: Job) -> Job:
         """Return the job, constrained to its grammar if it has one. Raises ConfigError."""
@@ -165,10 +165,10 @@ class Grammars:
 
     def compiled(self, job: Job) -> Compiled | None:
         """Return the grammar of a job; None without a structure. Raises ConfigError."""
-        found = self._found(job.structure)
-        if isinstance(found, ConfigError):
-            raise found
-        return found
+        compiled = self._per_structure(job.structure)
+        if isinstance(compiled, ConfigError):
+            raise compiled
+        return compiled
 
     def _compile(self, structure: OutputSpec | None) -> Compiled | ConfigError | None:
         try:
@@ -290,8 +290,7 @@ class RetryingEngine:
             limits = replace(limits, max_time=limits.max_time - seconds)
         name = f"{request.id}/{attempt.sample}/{attempt.number}"
         seed = derive(derive(request.seed, attempt.sample), attempt.number)
-        own = replace(request, id=name, seed=seed, n=1, limits=limits, prompt_logprobs=None)
-        self._engine.submit(own)
+        self._engine.submit(replace(request, id=name, seed=seed, n=1, limits=limits, prompt_logprobs=None))
         self._retries[name, 0] = replace(attempt, number=attempt.number + 1, seconds=seconds)
         return True
 
