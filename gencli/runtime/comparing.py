@@ -107,7 +107,8 @@ def compare(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[Comparis
             both.places.append(both.along.place(view.token, view.kept, view.decided_by))
         while open_ and (first := open_[name := next(iter(open_))]).is_complete:
             del open_[name]
-            yield _comparison(name, first.prompt, a, *(text.output for text in first.texts), first.places)
+            of_a, of_b = (text.output for text in first.texts)
+            yield _comparison(name, first.prompt, a, of_a, of_b, first.places)
 
 
 def compare_models(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[Comparison]:

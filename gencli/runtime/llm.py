@@ -381,7 +381,7 @@ class PromptJobs:
             raise UsageError(
                 f"There are {count} SamplingParams for {len(texts)} prompts. Give one, or one for each."
             )
-        changed = ((sampling or SamplingParams()).replaced(**values) for sampling in samplings)
+        changed = [(sampling or SamplingParams()).replaced(**values) for sampling in samplings]
         jobs = [self._jobs.job(sampling, is_chat=is_chat) for sampling in changed]
         for job, text in zip(jobs, texts, strict=True):
             self.note(notices(job, [text], has_rows=True))  # plug-ins may be used by other requests
