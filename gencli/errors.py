@@ -92,8 +92,8 @@ def device_faults() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if found := DeviceError.of(error):
-            raise found from error
+        if device_error := DeviceError.of(error):
+            raise device_error from error
         raise
 
 

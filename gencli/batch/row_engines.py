@@ -25,6 +25,7 @@ from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import ConfigError, UsageError
 from gencli.explain.token_record import Views, views
+from gencli.helpers import once
 from gencli.models.files.checkpoint import ModelIdentity
 from gencli.plugins.plugin_registry import make_registry
 from gencli.results import run_results as results
@@ -242,7 +243,7 @@ class Loop(OwnEngine):
         notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         super().__init__(engine)
-        self._notice, self._noticed = notice, set[str]()
+        self._notice = once(notice)
         self._attempts, self._tokenizer = RetryingEngine(engine), tokenizer
         self._jobs, self._grammars, self._judge = jobs, grammars, judge
         self._ahead = ahead
@@ -295,7 +296,7 @@ class Loop(OwnEngine):
             job = self._jobs.job(row.options, is_chat=bool(row.messages))
             request = row_request(row, self._grammars.ready(job), self._tokenizer)
             for text in chat_notices(job, self._tokenizer):
-                self._notice_once(text)
+                self._notice(text)
             self._attempts.submit(request, job.structure)
         except Exception as error:  # an error of any kind fails only this row
             failure = Failure.of(error)
@@ -303,11 +304,6 @@ class Loop(OwnEngine):
         else:
             self._open[request.id] = _OpenRow(row, job, [None] * job.n, job.n, Tokens(request.prompt_ids))
             self._num_samples += job.n
-
-    def _notice_once(self, text: str) -> None:
-        if text not in self._noticed:
-            self._noticed.add(text)
-            self._notice(text)
 
     def _refused(self, row: Row, job: Job, kind: str, message: str) -> Outcome:
         name = str(row.record.index)

@@ -177,8 +177,8 @@ class Drafted:
         )
 
 
-def _sums(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(a + b for a, b in zip_longest(one, other, fillvalue=0))
+def _sums(*counts: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(sum, zip_longest(*counts, fillvalue=0)))
 
 
 @dataclass(frozen=True, slots=True)

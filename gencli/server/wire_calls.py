@@ -73,13 +73,13 @@ def read_options(
         if value is None or is_hint(name):
             continue
         try:
-            found = read_field(name, value, registry)
+            values = read_field(name, value, registry)
         except ApiError as error:
             if not is_lenient or error.code != "unknown_field":
                 raise
             dropped.append(name)
             continue
-        for key, item in found.items():
+        for key, item in values.items():
             _set(options, name, key, item)
     drop_idle(options.values)
     return Options(options.values, options.fields, tuple(dropped))
@@ -106,8 +106,9 @@ def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
         return unknown_field(name, "It is a field of other routes.")
     instead = f"The nearest field is {INSTEAD[name]}." if name in INSTEAD else ""
     if is_known(name):
+        shown = text if len(text := repr(value)) <= 40 else text[:37] + "..."
         return ApiError(
-            400, f"{name} is {_short(value)}, which this server cannot do. Leave it out.",
+            400, f"{name} is {shown}, which this server cannot do. Leave it out.",
             param=name, code="unsupported_value", hint=instead,
         )  # fmt: skip
     return unknown_field(
@@ -176,11 +177,6 @@ def drop_idle(values: dict[str, Any]) -> None:
         values.pop("tools", None)
     elif "tool_choice" in values and "tools" not in values:
         raise bad_field("tool_choice", "tool_choice needs tools. Leave it out, or send tools.")
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
 
 
 Route = Literal["chat", "completions", "responses"]
@@ -350,9 +346,9 @@ class _CallReader(Taking):
 
     def _longest(self) -> tuple[str, int] | None:
         """Return the field that asks for a prompt to be cut, with its smallest number."""
-        given = [(name, self.whole(name, -1, _MOST)) for name in _CUTS]
+        limits = [(name, self.whole(name, -1, _MOST)) for name in _CUTS]
         return min(
-            ((name, value) for name, value in given if value and value > 0),
+            ((name, value) for name, value in limits if value and value > 0),
             key=lambda pair: pair[1],
             default=None,
         )
@@ -379,23 +375,23 @@ class _CallReader(Taking):
         return (count or 0) if is_on else None
 
     def _has_usage(self, is_stream: bool) -> bool:
-        given = self.rest.pop("stream_options", None)
-        if given is None:
+        options = self.rest.pop("stream_options", None)
+        if options is None:
             return False
-        if not isinstance(given, Mapping):
+        if not isinstance(options, Mapping):
             raise bad_field("stream_options", "stream_options has to be an object.")
         if not is_stream:
             raise bad_field("stream_options", "stream_options needs stream = true.")
-        for key, value in given.items():
+        for key, value in options.items():
             if key not in ("include_usage", "include_obfuscation", "continuous_usage_stats"):
                 raise unknown_field(f"stream_options.{key}", "Did you mean 'include_usage'?")
             if key == "continuous_usage_stats" and value not in (None, False):
                 raise bad_field(f"stream_options.{key}", f"stream_options.{key} is not supported.")
-        return bool(given.get("include_usage"))
+        return bool(options.get("include_usage"))
 
     def _presets(self) -> tuple[str, ...]:
-        given = self.rest.pop("preset", [])
-        names = [given] * (given != "") if isinstance(given, str) else given
+        value = self.rest.pop("preset", [])
+        names = [value] * (value != "") if isinstance(value, str) else value
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise bad_field("preset", "preset has to be the name of a preset, or a list of names.")
         for name in names:
@@ -442,13 +438,10 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
     if isinstance(value, list) and value:
         if all(map(is_id, value)):
             return (tuple(value),)
-        if all(isinstance(item, str) or _is_ids(item) for item in value):
+        is_ids = (isinstance(item, list) and bool(item) and all(map(is_id, item)) for item in value)
+        if all(has_ids or isinstance(item, str) for item, has_ids in zip(value, is_ids, strict=True)):
             return tuple(item if isinstance(item, str) else tuple(item) for item in value)
     raise bad_field("prompt", "prompt has to be a text, a list of texts, or one or more lists of token ids.")
-
-
-def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(is_id, value))
 
 
 _ROLES = ("user", "assistant", "system", "developer")
@@ -473,30 +466,30 @@ _NOT_SHOWN = ("return_token_ids", "prompt_logprobs", "trace")  # fields without 
 
 def chat_body(body: Any) -> dict[str, Any]:
     """Return the equivalent body of a chat completion. Raises ApiError for features without an equivalent."""
-    rest = given_fields(body)
-    if "input" not in rest:
+    fields = given_fields(body)
+    if "input" not in fields:
         raise ApiError(400, "The body needs input.", param="input", code="missing_field")
     for name, (values, why) in _ONLY.items():
-        if name in rest and rest.pop(name) not in values:
+        if name in fields and fields.pop(name) not in values:
             raise bad_field(name, f"{name} is not supported: {why}.", code="unsupported_value")
     for name in _SINGLE:
-        if rest.pop(name, 1) != 1:
+        if fields.pop(name, 1) != 1:
             raise bad_field(name, f"{name} has to be 1: a response has one answer.", code="unsupported_value")
     for name in _NOT_SHOWN:
-        if rest.pop(name, False) is not False:
+        if fields.pop(name, False) is not False:
             what = f"{name} is not supported for responses. Ask /v1/chat/completions."
             raise bad_field(name, what, code="unsupported_value")
-    messages = _messages(rest.pop("input"))
-    if "instructions" in rest:
-        messages.insert(0, {"role": "system", "content": rest.pop("instructions")})
-    made: dict[str, Any] = {"messages": messages}
-    for name, value in rest.items():
+    messages = _messages(fields.pop("input"))
+    if "instructions" in fields:
+        messages.insert(0, {"role": "system", "content": fields.pop("instructions")})
+    chat: dict[str, Any] = {"messages": messages}
+    for name, value in fields.items():
         if name in _WITHOUT_EFFECT:
             continue
         for key, item in _field(name, value).items():
-            if made.setdefault(key, item) != item:
+            if chat.setdefault(key, item) != item:
                 raise bad_field(name, f"{name} contradicts another field of the body. Leave one of them out.")
-    return made
+    return chat
 
 
 def _field(name: str, value: Any) -> dict[str, Any]:
@@ -507,7 +500,7 @@ def _field(name: str, value: Any) -> dict[str, Any]:
     if name == "top_logprobs":
         return {"logprobs": True, "top_logprobs": value} if value else {}
     if name == "include":
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
             raise bad_field("include", "include has to be a list of names.")
         return {"logprobs": True} if _LOGPROBS in value else {}
     return {_RENAMED.get(name, name): value}
@@ -518,27 +511,27 @@ def _text(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise bad_field("text", "text has to be an object.")
     form, hint = value.get("format"), value.get("verbosity")
-    made = {} if hint is None else {"verbosity": hint}
+    chat = {} if hint is None else {"verbosity": hint}
     if not isinstance(form, Mapping) or form.get("type") != "json_schema":
-        return made if form is None else {**made, "response_format": form}
+        return chat if form is None else {**chat, "response_format": form}
     if "schema" not in form:
         raise bad_field("text.format", "text.format has to have a schema, as its type is json_schema.")
-    return {**made, "response_format": {"type": "json_schema", "json_schema": {"schema": form["schema"]}}}
+    return {**chat, "response_format": {"type": "json_schema", "json_schema": {"schema": form["schema"]}}}
 
 
 def _tools(value: Any) -> Any:
     """Return the tools in chat form; here a tool's name is a sibling of its type."""
     if not isinstance(value, list) or not all(isinstance(tool, Mapping) for tool in value):
         raise bad_field("tools", "tools has to be a list of functions.")
-    made = []
+    chat = []
     for tool in value:
         if tool.get("type") != "function":
             raise bad_field(
                 "tools", f"tools has {str(tool.get('type'))[:60]!r}, but only functions are known."
             )
         inner = {key: item for key, item in tool.items() if key != "type" and item is not None}
-        made.append({"type": "function", "function": inner})
-    return made
+        chat.append({"type": "function", "function": inner})
+    return chat
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:
@@ -560,12 +553,12 @@ def _messages(value: Any) -> list[dict[str, Any]]:
     return messages
 
 
-def _message(item: Any, place: str) -> dict[str, Any] | None:
+def _message(item: Any, path: str) -> dict[str, Any] | None:
     """Return the message of an item; None for reasoning, which is not passed to the model again."""
     kind = item.get("type", "message") if isinstance(item, Mapping) else None
     if kind == "message":
         if item.get("role") not in _ROLES:
-            raise bad_field(place, f"{place} has to have a role: {', '.join(_ROLES)}.")
+            raise bad_field(path, f"{path} has to have a role: {', '.join(_ROLES)}.")
         return {"role": item["role"], "content": item.get("content")}
     if kind == "function_call":
         function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
@@ -575,4 +568,4 @@ def _message(item: Any, place: str) -> dict[str, Any] | None:
         return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
     if kind == "reasoning":
         return None
-    raise bad_field(place, f"{place} is an item of a type that is not supported: {str(kind)[:60]!r}.")
+    raise bad_field(path, f"{path} is an item of a type that is not supported: {str(kind)[:60]!r}.")
