@@ -335,7 +335,10 @@ def preset_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
         names = ", ".join(name for name, _, _ in list_presets())
         return Reply(chat, f"Presets here: {shown(chat.settings['preset']) or 'none'}. There are: {names}.")
     after = chat.with_preset(argument)
-    text = f"The preset {argument} applies from the next answer on, below flags and /set; /show lists the settings."
+    text = (
+        f"The preset {argument} applies from the next answer on, below flags and /set; "
+        "/show lists the settings."
+    )
     if after.conversation.seed != chat.conversation.seed:
         text += f" The seed is {after.conversation.seed}."
     if after.conversation.system != chat.conversation.system:

@@ -198,10 +198,8 @@ def _resolve_order(collected: Collected, base: _Base, registry: Registry) -> tup
     if order.is_open:
         return _new_order([*unnamed, *named], collected, base, registry)
     for stage, inner in list(collected.stages):
-        is_run = stage in order.stages and stage not in unnamed
-        if is_run or stage == "bias" or registry.phase(stage) == Phase.CONSTRAIN:
-            continue
-        if (stage, inner) in collected.sources:
+        is_kept = stage in (*order.stages, "bias") or registry.phase(stage) == Phase.CONSTRAIN
+        if not is_kept and (stage, inner) in collected.sources:
             collected.drop((stage, inner), "the samplers that run do not include it")
     for stage in unnamed:
         _switch_off(stage, collected, base, registry)
