@@ -92,7 +92,7 @@ def _decoder(limits: JsonLimits, has_long: bool) -> json.JSONDecoder:
 
 
 def _is_deep(value: Any, max_depth: int) -> bool:
-    """Whether the nesting of lists and objects exceeds `most`."""
+    """Whether the nesting of lists and objects exceeds `max_depth`."""
     level = [value]
     for _ in range(max_depth):
         level = [item for each in level for item in _items(each)]

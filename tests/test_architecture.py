@@ -63,11 +63,8 @@ gencli.models.files.model_card -> gencli.text.detokenizer
 gencli.models.files.model_card -> gencli.text.tokenizer
 gencli.models.quantized_copy -> gencli
 gencli.plugins.plugin_loading -> gencli.config.run_options
-gencli.results.run_record -> gencli.runtime.compiled_grammars
 gencli.runtime.llm -> gencli.scoring.scorer
 gencli.runtime.llm -> gencli.scoring.text_scores
-gencli.server.serve_options -> gencli.batch.batch_options
-gencli.server.served_models -> gencli.batch.batch_plan
 gencli.templates.chat_templates -> gencli.text.tokenizer
 gencli.templates.prompt_templates -> gencli.config.settings
 """

@@ -6,10 +6,10 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from gencli.config.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS, Option, read_pairs
+from gencli.config.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS, Option, read_batch, read_pairs
 from gencli.config.run_options import OPTIONS
 from gencli.errors import UsageError
-from processors.params import Bounds, whole
+from processors.params import Bounds
 
 _MAX_WORKERS = 65_536
 _KEY_NAME = re.compile(r"[\w.-]{1,64}")
@@ -28,15 +28,6 @@ def read_bytes(value: str) -> int:
     if size < 1:
         raise UsageError(f"{value!r} is no size.", hint="Write it as in 512M or 4G.")
     return size
-
-
-def read_batch(value: str | int) -> int | str:
-    """Return a number of samples that run at once, or "auto". Raises UsageError."""
-    if value == "auto":
-        return "auto"
-    if not (number := whole(str(value))):
-        raise UsageError(f"{str(value)[:60]!r} is neither auto nor a whole number from 1.")
-    return number
 
 
 def _read_keys(values: Sequence[str]) -> tuple[tuple[str, str], ...]:

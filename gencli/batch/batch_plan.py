@@ -10,10 +10,8 @@ from typing import Any
 from gencli.batch.batch_options import OWN
 from gencli.config.layers import gather
 from gencli.config.option import Option
-from gencli.config.settings import Settings
+from gencli.config.settings import AUTO_BATCH, Settings, run_variables
 from gencli.errors import UsageError
-
-_AUTO = ("GENCLI_MAX_BATCH", "auto")  # a value accepted by batches only
 
 _OF_FILES = ("resume", "allow_other_batch", "retry_errors", "overwrite", "keep_journal")
 _OF_ROWS = ("input_format", "prompt_column", "id_column", "keep_input", "limit", "sample", "shard")
@@ -50,7 +48,7 @@ def make_plan(
 
     `options`: the options that a run does not have.
     """
-    if _AUTO in environ.items():
+    if AUTO_BATCH in environ.items():
         given = {"max_batch": "auto", **given}
     values = {
         entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in options
@@ -59,11 +57,6 @@ def make_plan(
     plan = BatchPlan(inputs or ("-",), values, shared)
     _refuse(plan)
     return plan
-
-
-def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables without a value that only batches accept."""
-    return dict(item for item in environ.items() if item != _AUTO)
 
 
 def gather_settings(plan: BatchPlan, environ: Mapping[str, str]) -> Settings:

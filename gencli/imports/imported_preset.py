@@ -108,7 +108,10 @@ def import_settings(source: Source, registry: Registry) -> Imported:
     peer = PEERS[source.peer]
     collected = collect(peer, source.fields, registry)
     _resolve_hints(collected)
-    base = _Base.of(_profile(peer.profile, collected), registry)
+    profile = peer.profile
+    if profile in _WITH_MIROSTAT and collected.stages.get(("mirostat", "version"), 0):
+        profile += "-mirostat"
+    base = _Base.of(profile, registry)
     order = _resolve_order(collected, base, registry)
     _leave_out_idle(collected, base, registry)
     head = f"# From {source.what} of {peer.title}, by gencli config import."
@@ -177,11 +180,6 @@ def _resolve_encoder(collected: Collected, strength: float) -> None:
     collected.stages["repetition", "penalty"] = 1.0 / strength
     collected.stages["repetition", "scope"] = "prompt"
     collected.stages["repetition", "window"] = None
-
-
-def _profile(name: str, collected: Collected) -> str:
-    version = collected.stages.get(("mirostat", "version"), 0)
-    return f"{name}-mirostat" if version and name in _WITH_MIROSTAT else name
 
 
 def _resolve_order(collected: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
@@ -315,7 +313,8 @@ class Collected:
     def note(self, name: str, reason: str) -> None:
         """Record that a field was not taken over, and why; the number of notes is bounded."""
         if len(self.notes) < _MAX_NOTES:
-            self.notes.append(f"{_short(name)} is not taken over: {reason}.")
+            shown = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 3]}..."
+            self.notes.append(f"{shown} is not taken over: {reason}.")
         elif len(self.notes) == _MAX_NOTES:
             self.notes.append("More fields are not taken over.")
 
@@ -392,16 +391,15 @@ def _put(collected: Collected, key: str, value: Any, name: str, registry: Regist
         stage_fields = [(option(key).stage, option(key).field)] if option(key).stage else []
     try:
         if not stage_fields:
-            collected.options[key] = _checked_option(key, value)
+            is_number = isinstance(value, int | float)
+            collected.options[key] = checked(
+                key, str(value) if key in ("stop", "ban") and is_number else value
+            )
         for stage_field in stage_fields:
             collected.stages[stage_field] = _checked_field(stage_field, value, registry)
             collected.sources[stage_field] = name
     except ParamError as error:
         raise NotTaken(str(error).rstrip(".")) from None
-
-
-def _checked_option(key: str, value: Any) -> Any:
-    return checked(key, str(value) if key in ("stop", "ban") and isinstance(value, int | float) else value)
 
 
 def _checked_field(stage_field: StageField, value: Any, registry: Registry) -> Any:
@@ -413,10 +411,6 @@ def _checked_field(stage_field: StageField, value: Any, registry: Registry) -> A
     if isinstance(value, float) and value.is_integer() and isinstance(params.default(inner), int):
         value = int(value)  # JavaScript writes 40.0 for 40
     return getattr(params.from_mapping({inner: value}, stage=stage), inner)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 3]}..."
 
 
 MAX_BYTES = PRESET_BOUNDS.max_bytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -124,14 +124,6 @@ def _encoder(value: Any) -> Found:
     return {"?encoder": strength} if strength != 1 else {}
 
 
-def _seed(value: Any) -> Found:
-    return {"seed": number(value)} if number(value) >= 0 else {}
-
-
-def _ban_eos(value: Any) -> Found:
-    return {"ignore_eos": True} if switch(value) else {}
-
-
 def _neutral(plain: Any, why: str) -> Reader:
     """Return a reader of a feature that gencli lacks; the value `plain` means that it is off."""
 
@@ -163,8 +155,8 @@ COMMON: Mapping[str, Reader] = {
     "rep_pen_slope": to("repetition.slope"),
     "rep_pen_decay": to("repetition.decay"),
     "do_sample": lambda value: {"?greedy": not switch(value)},
-    "seed": _seed,
-    "ignore_eos": _ban_eos,
+    "seed": lambda value: {"seed": number(value)} if number(value) >= 0 else {},
+    "ignore_eos": lambda value: {"ignore_eos": True} if switch(value) else {},
     "temperature_last": lambda value: {"temperature_last": True} if switch(value) else {},
     "max_tokens": lambda value: {"max_tokens": number(value)} if number(value) >= 0 else {},
     "penalty_alpha": lambda value: {"?contrastive": number(value)} if value else {},
@@ -234,7 +226,9 @@ class Order:
 def llama_order(value: Any) -> Order:
     """Read llama.cpp's samplers: a list, or names separated by semicolons. Unnamed samplers do not run."""
     order = _named(_words(value, ";"))
-    stages = _with_dynamic(order.stages)
+    # The temperature and the dynamic temperature are one sampler there.
+    both = {"temperature": ("temperature", "dynamic_temperature")}
+    stages = (name for stage in order.stages for name in both.get(stage, (stage,)))
     return Order(("bias", *stages), order.unknown)
 
 
@@ -281,12 +275,6 @@ def _named(words: Iterable[str]) -> Order:
             unknown.append(word)
         stages.update(dict.fromkeys(stages_of_word or ()))
     return Order(tuple(stages), tuple(unknown))
-
-
-def _with_dynamic(stages: Sequence[str]) -> tuple[str, ...]:
-    """Put the dynamic temperature at the position of the temperature, as both are one sampler there."""
-    both = {"temperature": ("temperature", "dynamic_temperature")}
-    return tuple(name for stage in stages for name in both.get(stage, (stage,)))
 
 
 _UNIT = 1e-4  # unit of epsilon and eta in text-generation-webui and Aphrodite

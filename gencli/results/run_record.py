@@ -29,7 +29,7 @@ from gencli.results.run_results import (
     num_samples,
     tokens_per_second,
 )
-from gencli.runtime.compiled_grammars import Compiled
+from gencli.structured.output_spec import Compiled
 from gencli.text.tokenizer import Tokenizer
 from processors.chain import Chain
 

@@ -19,7 +19,7 @@ from gencli.errors import ConfigError
 from gencli.helpers import Recent
 from gencli.models.files.model_card import end_ids
 from gencli.runtime.model_loading import Loaded
-from gencli.structured.output_spec import OutputSpec, OutputValidator, Plan, Variant, plan_notices
+from gencli.structured.output_spec import Compiled, OutputSpec, OutputValidator, Plan
 from gencli.structured.schema_errors import OutOfTime
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
@@ -29,28 +29,6 @@ from processors.rng import derive
 
 T = TypeVar("T")
 _MAX_ENTRIES = 256  # as many as a compiler caches
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """The chosen variant, the seconds of compiling, and why better variants were not chosen.
-
-    `warnings`: warnings of the back end.
-    """
-
-    variant: Variant
-    seconds: float
-    passed_over: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """Why better variants do not run, and what this one leaves to the final check; () for the best."""
-        backend = self.variant.constraint.backend
-        if not self.passed_over:
-            return ()
-        less = plan_notices(Plan((self.variant,), f"{backend} does not enforce all of this schema."))
-        return (*(f"{reason} {backend} takes its place." for reason in self.passed_over), *less)
 
 
 def compile_plan(plan: Plan, compiler: Compiler) -> Compiled:

@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gencli.batch.batch_options import read_batch
-from gencli.config.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option
+from gencli.config.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option, read_batch
 from gencli.config.run_options import OPTIONS
 from gencli.errors import UsageError
 from processors.params import Bounds

@@ -17,9 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from gencli.batch.batch_plan import run_variables
 from gencli.config.layers import gather
-from gencli.config.settings import Settings, untraced
+from gencli.config.settings import AUTO_BATCH, Settings, run_variables, untraced
 from gencli.core.events import Error, Event, Finish
 from gencli.errors import UsageError
 from gencli.files import read_file
@@ -59,7 +58,7 @@ def make_plan(options: Mapping[str, Any], environ: Mapping[str, str]) -> ServePl
         entry.key: entry.value(options[entry.key]) if entry.key in options else entry.default for entry in OWN
     }
     shared = {key: value for key, value in options.items() if key not in own}
-    is_auto = own["max_batch"] == "auto" or environ.get("GENCLI_MAX_BATCH") == "auto"
+    is_auto = own["max_batch"] == "auto" or AUTO_BATCH in environ.items()
     if "max_batch" in options and own["max_batch"] != "auto":
         shared["max_batch"], is_auto = own["max_batch"], False
     values_of_models = [{**shared, "model": name} for name in own["model"]] or [shared]

@@ -155,7 +155,10 @@ class Serving:
         )
         self.admission = Admission(self.engine.limit + self.conditions.max_queue)
         self.metrics = Metrics()
-        self.fingerprint = f"gencli-{__version__}-{self._digest()}"
+        spec = self.spec
+        parts = [self.name, str(spec.dtype), spec.backend, spec.quantization, *spec.kernels]
+        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        self.fingerprint = f"gencli-{__version__}-{digest[:10]}"
         self.created = time.time()
         self._quick = Pool(_THREADS)
         self._slow = Pool(_THREADS)
@@ -216,11 +219,6 @@ class Serving:
             "num_calls_refused": admission.num_refused,
             "max_batch": self.engine.limit,
         }
-
-    def _digest(self) -> str:
-        spec = self.spec
-        parts = [self.name, str(spec.dtype), spec.backend, spec.quantization, *spec.kernels]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]
 
 
 ORIGIN = "request"  # origin of values from a body

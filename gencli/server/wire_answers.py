@@ -127,18 +127,17 @@ class _Sample:
 
     def end(self, event: Finish) -> Delta:
         verdict = event.verdict
-        delta = self._held_back() if self._shape.is_live else self._whole(event)
+        if self._shape.is_live:  # what is held might have become a marker or a call
+            text = self._calls.finish().text if self._calls else ""
+            delta = Delta(text, self._thinking.finish().thinking if self._thinking else "")
+        else:
+            delta = self._whole(event)
         return replace(
             delta,
             reason=self._reason(event),
             matched=event.matched if event.reason == "stop" else None,
             faults=verdict.faults if verdict else None,
         )
-
-    def _held_back(self) -> Delta:
-        """Return the held text at the end of an answer, which might have become a marker or a call."""
-        text = self._calls.finish().text if self._calls else ""
-        return Delta(text, self._thinking.finish().thinking if self._thinking else "")
 
     def _whole(self, event: Finish) -> Delta:
         """Return the whole answer of a text of which nothing was sent, with tokens of the last attempt."""

@@ -377,7 +377,10 @@ class _Output:
             "store": False,
             "temperature": values.get("temperature"),
             "tool_choice": values.get("tool_choice", "auto"),
-            "tools": [_flat(tool) for tool in json.loads(values.get("tools", "[]"))],
+            "tools": [
+                {"type": "function", "parameters": None, "strict": None, **tool.get("function", tool)}
+                for tool in json.loads(values.get("tools", "[]"))
+            ],
             "top_p": values.get("top_p"),
             "usage": _usage(usage) if usage else None,
             **self.reply.dropped,
@@ -387,10 +390,6 @@ class _Output:
     def status(self) -> str:
         """Return the status of the answer and of its last item, which may be incomplete."""
         return "incomplete" if self.reason == "length" else "completed"
-
-
-def _flat(tool: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "function", "parameters": None, "strict": None, **tool.get("function", tool)}
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
