@@ -17,19 +17,6 @@ from contextlib import contextmanager
 
 from processors.errors import device_fault
 
-__all__ = [
-    "ConfigError",
-    "DeviceError",
-    "GencliError",
-    "GencliWarning",
-    "GenerationError",
-    "ModelError",
-    "PluginError",
-    "UsageError",
-    "device_faults",
-    "is_panic",
-]
-
 
 class GencliError(Exception):
     """An error for the user: what was given, what was expected, and (`hint`) what to do."""

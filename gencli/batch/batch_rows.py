@@ -427,7 +427,7 @@ def _choice(index: int, sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 Kind = Literal["boolean", "integer", "number", "text"]
-_INT64 = range(-(2**63), 2**63)
+INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -507,7 +507,7 @@ def _wider(kind: Kind | None, value: Any) -> Kind | None:
     own_kind: Kind = "text"
     if isinstance(value, bool):
         own_kind = "boolean"
-    elif isinstance(value, int) and value in _INT64:
+    elif isinstance(value, int) and value in INT64:
         own_kind = "integer"
     elif isinstance(value, float):
         own_kind = "number"

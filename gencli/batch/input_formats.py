@@ -108,12 +108,17 @@ LIMITS = JsonLimits(max_depth=100, max_digits=4300, has_decimals=False)
 
 def read_json_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
     """Yield the records of a JSON Lines file."""
+    return _records_of_lines(stream, parse_record)
+
+
+def _records_of_lines(stream: BinaryIO, read: Callable[[bytes], Mapping[str, Any]]) -> Iterator[Item]:
+    """Yield the record that `read` makes of each line that is not blank, or its fault."""
     lines = Lines(stream)
     while True:
         try:
             line = next(lines)
             if line.strip():
-                yield lines.number, parse_record(line)
+                yield lines.number, read(line)
         except StopIteration:
             return
         except RecordFault as fault:
@@ -357,16 +362,7 @@ def _plain(value: Any) -> Any:
 
 def read_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
     """Yield a record for each line, without its newline."""
-    lines = Lines(stream)
-    while True:
-        try:
-            line = next(lines)
-            if line.strip():
-                yield lines.number, {"prompt": _bare(line)}
-        except StopIteration:
-            return
-        except RecordFault as fault:
-            yield lines.number, fault.failure
+    return _records_of_lines(stream, lambda line: {"prompt": _bare(line)})
 
 
 def read_paragraphs(stream: BinaryIO, name: str) -> Iterator[Item]:

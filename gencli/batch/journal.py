@@ -340,7 +340,7 @@ def fingerprint(
         "model files": folder_digest(folder) if folder else "",
         "number format": number_format,
         **dict(_weights(settings, job, on_bytes, is_drafted=_drafts_decide(settings, survey))),
-        "plugins": [_plugin(text) for text in settings["plugin"]],
+        "plugins": [_with_digest(text) for text in settings["plugin"]],
         "chain": job.assembly.chain.to_list(),
         "seed": job.seed,
         **options,
@@ -418,10 +418,12 @@ def _sample_offsets(path: Path) -> Iterator[int]:
         yield from (part * (size - _BYTES) // (_SAMPLES - 1) for part in range(_SAMPLES))
 
 
-def _plugin(text: str) -> str:
+def _with_digest(plugin: str) -> str:
     """Return the plug-in as given, with a hash of its code if it is a file."""
-    path = Path(text.rpartition(":")[0] or text) if not Path(text).is_file() else Path(text)
-    return f"{text} {blake2b(path.read_bytes(), digest_size=8).hexdigest()}" if path.is_file() else text
+    path = Path(plugin)
+    if not path.is_file():
+        path = Path(plugin.rpartition(":")[0] or plugin)
+    return f"{plugin} {blake2b(path.read_bytes(), digest_size=8).hexdigest()}" if path.is_file() else plugin
 
 
 _BLOCK = 1 << 16  # bytes

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, TypeAlias
 
 from gencli.batch.batch_records import Outcome, samples_of
-from gencli.batch.batch_rows import Kind
+from gencli.batch.batch_rows import INT64, Kind
 from gencli.errors import UsageError
 from gencli.json_text import to_json
 from gencli.structured.json_schema import References, declared_types, refs_in, with_published
@@ -157,7 +157,6 @@ def as_cell(kind: Type, value: Any) -> Any:
 
 _PREFIX = "output."  # of a property whose name another column has
 _KINDS = ("json_schema", "pydantic")
-_INT64 = range(-(2**63), 2**63)
 _NUM_SHOWN = 60  # characters of a value in messages
 
 
@@ -268,9 +267,12 @@ def _held(type_: Type, value: Any) -> Any:
             return [_held(type_.item, item) for item in value]
         raise _wrong(value, "a list")
     if isinstance(type_, StructOf):
-        if isinstance(value, Mapping):
-            return _struct(dict(type_.fields), value)
-        raise _wrong(value, "an object")
+        if not isinstance(value, Mapping):
+            raise _wrong(value, "an object")
+        fields = dict(type_.fields)
+        if more := [name for name in value if name not in fields]:
+            raise _Misfit(f"has the field {more[0]!r}, which the schema does not name")
+        return {name: _held(field, value.get(name)) for name, field in fields.items()}
     if type_ == "text":
         if isinstance(value, str):
             return value
@@ -282,12 +284,6 @@ def _held(type_: Type, value: Any) -> Any:
     return _number(value, is_whole=type_ == "integer")
 
 
-def _struct(fields: Mapping[str, Type], value: Mapping[str, Any]) -> dict[str, Any]:
-    if more := [name for name in value if name not in fields]:
-        raise _Misfit(f"has the field {more[0]!r}, which the schema does not name")
-    return {name: _held(type_, value.get(name)) for name, type_ in fields.items()}
-
-
 def _number(value: Any, *, is_whole: bool) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise _wrong(value, "a number")
@@ -295,7 +291,7 @@ def _number(value: Any, *, is_whole: bool) -> int | float:
         number = int(value) if is_whole else float(value)
     except OverflowError:
         raise _wrong(value, "a number of 64 bits") from None
-    if is_whole and (number != value or number not in _INT64):
+    if is_whole and (number != value or number not in INT64):
         raise _wrong(value, "a whole number of 64 bits")
     return number
 

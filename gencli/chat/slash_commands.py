@@ -532,10 +532,6 @@ def _schema(argument: str, chat: Chat) -> list[str]:
     return [*_with_prefix(argument, ["off"]), *paths(argument, suffixes=(".json", ".yaml", ".yml"))]
 
 
-def _transcripts(argument: str, chat: Chat) -> list[str]:
-    return paths(argument, suffixes=(".json",))
-
-
 def _with_prefix(prefix: str, words: Iterable[str]) -> list[str]:
     return [word for word in words if word.startswith(prefix)]
 
@@ -547,6 +543,5 @@ _COMPLETERS: dict[str, Callable[[str, Chat], list[str]]] = {
     "color": lambda argument, chat: _with_prefix(argument, option("color").choices),
     "schema": _schema,
     "system": lambda argument, chat: _with_prefix(argument, ["default"]),
-    "save": _transcripts,
-    "load": _transcripts,
+    **dict.fromkeys(("save", "load"), lambda argument, chat: paths(argument, suffixes=(".json",))),
 }

@@ -11,23 +11,6 @@ if TYPE_CHECKING:
     from processors.base import Document
     from processors.row_view import RowView
 
-__all__ = [
-    "Alternative",
-    "Candidate",
-    "Drafted",
-    "Error",
-    "Event",
-    "Finish",
-    "PromptScores",
-    "Reading",
-    "Timings",
-    "Token",
-    "TokenLogprobs",
-    "ValidationResult",
-    "by_sample",
-    "joined",
-]
-
 _MIN_PLAIN = 3  # plain steps; with fewer the speedup is unknown
 
 

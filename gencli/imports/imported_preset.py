@@ -343,8 +343,11 @@ def collect(peer: Peer, fields: Iterable[tuple[str, Any]], registry: Registry) -
 def _read(peer: Peer, name: str, value: Any) -> dict[str, Any]:
     key = RENAMED.get(name) or key_of(name) or name
     for readers, by in ((peer.readers, name), (peer.readers, key), (COMMON, name), (COMMON, key)):
-        if by is name and name not in readers and (reason := _no_setting(peer, name)):
-            raise NotTaken(reason)
+        if by is name and name not in readers:
+            is_idle = is_hint(name) and name not in KEYS and not key_of(name)
+            reason = peer.dropped.get(name) or NO_SETTINGS.get(name) or "it changes no text" * is_idle
+            if reason:
+                raise NotTaken(reason)
         values = readers[by](value) if by in readers else None
         if values is not None:
             return values
@@ -357,11 +360,6 @@ def _read(peer: Peer, name: str, value: Any) -> dict[str, Any]:
             hint = meant_option(name, {key: f"`{key}`" for key in _SETTINGS})
             raise NotTaken(hint.rstrip(".") or "there is nothing of the name") from None
         raise NotTaken(error.message.rstrip(".")) from None
-
-
-def _no_setting(peer: Peer, name: str) -> str:
-    other = "it changes no text" if is_hint(name) and name not in KEYS and not key_of(name) else ""
-    return peer.dropped.get(name) or NO_SETTINGS.get(name) or other
 
 
 def _one(value: Any) -> Any:

@@ -99,15 +99,13 @@ class PluginRegistry(Registry):
         from gencli.plugins.plugin_loading import check_defaults
 
         check_defaults(stage, plugin.source)
-        self._refuse_taken(stage.name, plugin)
-        self.register(stage, source=plugin.source)
-        return self._specs[stage.name]
-
-    def _refuse_taken(self, name: str, plugin: Plugin) -> None:
+        name = stage.name
         taken = [self._specs[name].source] if name in self._specs else []
         taken += [other.source for other in self.installed if other.name == name and other is not plugin]
         if taken:
             self._refuse_two("stages", name, taken[0], plugin.source)
+        self.register(stage, source=plugin.source)
+        return self._specs[name]
 
     def _refuse_two(self, what: str, name: str, first: str, second: str) -> NoReturn:
         raise PluginError(

@@ -348,7 +348,14 @@ def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
     has_seed = "seed" in call.options.values or serving.settings["seed"] is not None
     return {
         "stages": [
-            {"name": name, "values": _values(params), "origins": _origins(job, name, params)}
+            {
+                "name": name,
+                "values": {  # the text of a grammar is shortened
+                    key: value[:200] if isinstance(value, str) else value
+                    for key, value in params.to_mapping().items()
+                },
+                "origins": _origins(job, name, params),
+            }
             for name, params in run.chain
         ],
         "sampler": job.method,
@@ -357,12 +364,6 @@ def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
         "structure": job.structure.kind if job.structure else None,
         "dropped_fields": list(call.options.dropped),
     }
-
-
-def _values(params: Params) -> dict[str, Any]:
-    """Return the values of a stage; the text of a grammar is shortened."""
-    values = params.to_mapping()
-    return {key: value[:200] if isinstance(value, str) else value for key, value in values.items()}
 
 
 def _origins(job: Job, stage: str, params: Params) -> dict[str, str]:
