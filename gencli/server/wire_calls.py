@@ -245,20 +245,20 @@ class Call:
 
 def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_lenient: bool = False) -> Call:
     """Return the call of a body. Raises ApiError for the first invalid field."""
-    rest = given_fields(chat_body(body) if route == "responses" else body)
+    fields = given_fields(chat_body(body) if route == "responses" else body)
     dropped: tuple[str, ...] = ()
-    if is_lenient and "messages" in rest:
-        rest["messages"], dropped = without_unknown(rest["messages"])
-    call = _CallReader(rest, route).read()
-    options = read_options(rest, registry=registry, is_lenient=is_lenient)
+    if is_lenient and "messages" in fields:
+        fields["messages"], dropped = without_unknown(fields["messages"])
+    call = _CallReader(fields, route).read()
+    options = read_options(fields, registry=registry, is_lenient=is_lenient)
     return replace(call, options=replace(options, dropped=(*dropped, *options.dropped)))
 
 
 class _CallReader(Taking):
     """Takes the fields about input and reply out of the body; the remaining fields are options."""
 
-    def __init__(self, rest: dict[str, Any], route: Route) -> None:
-        super().__init__(rest)
+    def __init__(self, fields: dict[str, Any], route: Route) -> None:
+        super().__init__(fields)
         self._route: Route = route
 
     def read(self) -> Call:
@@ -291,9 +291,9 @@ class _CallReader(Taking):
         )
         self._beams()
         is_scored = call.echo or call.prompt_logprobs is not None
-        limit = next((name for name in _LIMITS if self.rest.get(name) == 0), None)
+        limit = next((name for name in _LIMITS if self.fields.get(name) == 0), None)
         if is_scored and limit is not None:
-            del self.rest[limit]
+            del self.fields[limit]
             call = replace(call, is_score_only=True)
         _check_logprobs(call)
         return call
@@ -301,7 +301,7 @@ class _CallReader(Taking):
     def _of_chat(self, call: Call) -> Call:
         is_continued, default = self.flag("continue_final_message") or self.flag("continue_"), True
         if is_continued:
-            if self.rest.get("add_generation_prompt") is True:
+            if self.fields.get("add_generation_prompt") is True:
                 raise bad_field(
                     "continue_final_message",
                     "continue_final_message and add_generation_prompt are both true: an answer goes on with "
@@ -321,7 +321,7 @@ class _CallReader(Taking):
         )
 
     def _of_text(self, call: Call) -> Call:
-        suffix = self.rest.pop("suffix", "")
+        suffix = self.fields.pop("suffix", "")
         if not isinstance(suffix, str):
             raise bad_field("suffix", "suffix has to be a text.")
         call = replace(
@@ -355,7 +355,7 @@ class _CallReader(Taking):
 
     def _salt(self, name: str) -> str:
         """Return the cache salt as in vLLM: 1 to 128 characters that cannot form a path."""
-        value = self.rest.pop(name, None)
+        value = self.fields.pop(name, None)
         if value is None:
             return ""
         if not isinstance(value, str) or not 0 < len(value) <= 128 or set(value) & set("@/\\\0"):
@@ -363,7 +363,7 @@ class _CallReader(Taking):
         return value
 
     def _is_processed(self) -> bool:
-        value = self.rest.pop("logprobs_mode", "raw_logprobs")
+        value = self.fields.pop("logprobs_mode", "raw_logprobs")
         if value not in ("raw_logprobs", "processed_logprobs"):
             raise bad_field("logprobs_mode", "logprobs_mode has to be raw_logprobs or processed_logprobs.")
         return bool(value == "processed_logprobs")
@@ -375,7 +375,7 @@ class _CallReader(Taking):
         return (count or 0) if is_on else None
 
     def _has_usage(self, is_stream: bool) -> bool:
-        options = self.rest.pop("stream_options", None)
+        options = self.fields.pop("stream_options", None)
         if options is None:
             return False
         if not isinstance(options, Mapping):
@@ -390,7 +390,7 @@ class _CallReader(Taking):
         return bool(options.get("include_usage"))
 
     def _presets(self) -> tuple[str, ...]:
-        value = self.rest.pop("preset", [])
+        value = self.fields.pop("preset", [])
         names = [value] * (value != "") if isinstance(value, str) else value
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise bad_field("preset", "preset has to be the name of a preset, or a list of names.")
@@ -401,18 +401,18 @@ class _CallReader(Taking):
 
     def _beams(self) -> None:
         """Translate `use_beam_search`; drop fields of best-of and beam search whose values have no effect."""
-        rest = self.rest
-        if rest.get("use_beam_search") is True:
-            del rest["use_beam_search"]
-            if rest.get("temperature") in (0, 1):  # vLLM's callers send one; a search draws nothing
-                del rest["temperature"]
-            rest["beams"] = rest.pop("best_of", rest.get("n", 1))
-        elif rest.get("best_of") == rest.get("n", 1):
-            rest.pop("best_of", None)
-        if not rest.get("beams"):
+        fields = self.fields
+        if fields.get("use_beam_search") is True:
+            del fields["use_beam_search"]
+            if fields.get("temperature") in (0, 1):  # vLLM's callers send one; a search draws nothing
+                del fields["temperature"]
+            fields["beams"] = fields.pop("best_of", fields.get("n", 1))
+        elif fields.get("best_of") == fields.get("n", 1):
+            fields.pop("best_of", None)
+        if not fields.get("beams"):
             for name, neutral in (("length_penalty", 1), ("early_stopping", False)):
-                if rest.get(name) == neutral:
-                    del rest[name]
+                if fields.get(name) == neutral:
+                    del fields[name]
 
 
 def _check_logprobs(call: Call) -> None:

@@ -76,34 +76,34 @@ def unknown_field(field: str, hint: str = "") -> ApiError:
 
 
 class Taking:
-    """Takes fields out of `rest`, the non-null fields of a body. Raises ApiError for a wrong type."""
+    """Takes fields out of `fields`, the non-null ones of a body. Raises ApiError for a wrong type."""
 
-    def __init__(self, rest: dict[str, Any]) -> None:
-        self.rest = rest
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
 
     def needed(self, name: str) -> Any:
         """Return a required field."""
-        if name not in self.rest:
+        if name not in self.fields:
             raise ApiError(400, f"The body needs {name}.", param=name, code="missing_field")
-        return self.rest.pop(name)
+        return self.fields.pop(name)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """Return a boolean field."""
-        value = self.rest.pop(name, default)
+        value = self.fields.pop(name, default)
         if not isinstance(value, bool):
             raise bad_field(name, f"{name} has to be true or false.")
         return value
 
     def text(self, name: str) -> str:
         """Return a short text field."""
-        value = self.rest.pop(name, "")
+        value = self.fields.pop(name, "")
         if not isinstance(value, str) or len(value) > 512:
             raise bad_field(name, f"{name} has to be a short text.")
         return value
 
     def count(self, name: str) -> int | None:
         """Return an integer field >= 0; None if it is missing or false."""
-        value = self.rest.pop(name, None)
+        value = self.fields.pop(name, None)
         if value is None or value is False:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -112,7 +112,7 @@ class Taking:
 
     def whole(self, name: str, smallest: int, largest: int) -> int | None:
         """Return an integer field within bounds; None if it is missing."""
-        value: int | None = self.rest.pop(name, None)
+        value: int | None = self.fields.pop(name, None)
         if value is not None and (not is_id(value) or not smallest <= value <= largest):
             raise bad_field(name, f"{name} has to be a whole number, {smallest} to {largest}.")
         return value
@@ -234,40 +234,40 @@ _RESERVED = (
 
 def read_variables(body: Taking) -> dict[str, Any]:
     """Return the variables of the chat template, never the template itself. Raises ApiError."""
-    rest = body.rest
-    field = "template_vars" if "template_vars" in rest else "chat_template_kwargs"
-    values = rest.pop(field, {})
+    fields = body.fields
+    field = "template_vars" if "template_vars" in fields else "chat_template_kwargs"
+    values = fields.pop(field, {})
     if not isinstance(values, Mapping):
         raise bad_field(field, f"{field} has to be an object.")
     for name in _RESERVED:
         if name in values:
             raise bad_field(f"{field}.{name}", f"{name} cannot be a variable of the template.")
     variables = dict(values)
-    _spread_reasoning(rest)
+    _spread_reasoning(fields)
     for name in ("reasoning_effort", "verbosity"):
-        if name in rest:
+        if name in fields:
             variables[name] = body.text(name)
-    if "enable_thinking" in rest:
+    if "enable_thinking" in fields:
         variables["enable_thinking"] = body.flag("enable_thinking")
-    if "thinking" in rest:  # templates use one of two names
-        thinking = rest.pop("thinking")
+    if "thinking" in fields:  # templates use one of two names
+        thinking = fields.pop("thinking")
         variables["thinking"] = variables["enable_thinking"] = _is_thinking(thinking)
         if isinstance(thinking, Mapping) and "budget_tokens" in thinking:
-            rest.setdefault("thinking_token_budget", thinking["budget_tokens"])
-    if "documents" in rest:
-        documents = rest.pop("documents")
+            fields.setdefault("thinking_token_budget", thinking["budget_tokens"])
+    if "documents" in fields:
+        documents = fields.pop("documents")
         if not isinstance(documents, list) or not all(isinstance(entry, Mapping) for entry in documents):
             raise bad_field("documents", "documents has to be a list of objects.")
         variables["documents"] = documents
     return variables
 
 
-def _spread_reasoning(rest: dict[str, Any]) -> None:
+def _spread_reasoning(fields: dict[str, Any]) -> None:
     """Replace the object `reasoning` by the fields of a chat that say the same.
 
     `summary` is a hint: reasoning is shown as it is. Source: OpenAI's responses, OpenRouter, SGLang.
     """
-    value = rest.pop("reasoning", {})
+    value = fields.pop("reasoning", {})
     if not isinstance(value, Mapping):
         raise bad_field("reasoning", "reasoning has to be an object.")
     names = {
@@ -284,7 +284,7 @@ def _spread_reasoning(rest: dict[str, Any]) -> None:
             raise unknown_field(f"reasoning.{name}")
         if name == "exclude" and isinstance(item, bool):
             item = not item
-        rest.setdefault(names[name], item)
+        fields.setdefault(names[name], item)
 
 
 def _is_thinking(value: Any) -> bool:
