@@ -344,10 +344,10 @@ def _read(peer: Peer, name: str, value: Any) -> dict[str, Any]:
     key = RENAMED.get(name) or key_of(name) or name
     for readers, by in ((peer.readers, name), (peer.readers, key), (COMMON, name), (COMMON, key)):
         if by is name and name not in readers:
-            is_idle = is_hint(name) and name not in KEYS and not key_of(name)
-            reason = peer.dropped.get(name) or NO_SETTINGS.get(name) or "it changes no text" * is_idle
-            if reason:
+            if reason := peer.dropped.get(name) or NO_SETTINGS.get(name):
                 raise NotTaken(reason)
+            if is_hint(name) and name not in KEYS and not key_of(name):
+                raise NotTaken("it changes no text")
         values = readers[by](value) if by in readers else None
         if values is not None:
             return values
