@@ -4,8 +4,6 @@ import signal
 
 from gencli.cli import app
 
-__all__ = ["main"]
-
 
 def main() -> int:
     """Run the command line and return its exit code.

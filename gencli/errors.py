@@ -17,19 +17,6 @@ from contextlib import contextmanager
 
 from processors.errors import device_fault
 
-__all__ = [
-    "ConfigError",
-    "DeviceError",
-    "GencliError",
-    "GencliWarning",
-    "GenerationError",
-    "ModelError",
-    "PluginError",
-    "UsageError",
-    "device_faults",
-    "is_panic",
-]
-
 
 class GencliError(Exception):
     """An error for the user: what was given, what was expected, and (`hint`) what to do."""
@@ -92,8 +79,8 @@ def device_faults() -> Iterator[None]:
     try:
         yield
     except Exception as error:
-        if found := DeviceError.of(error):
-            raise found from error
+        if device_error := DeviceError.of(error):
+            raise device_error from error
         raise
 
 

@@ -133,7 +133,6 @@ def sync_folder(folder: Path) -> None:
             os.close(handle)
 
 
-_BINARY_LOCK = getattr(os, "O_BINARY", 0)
 _LOCKED_BYTE = 4096  # offset that Windows locks, after the owner's name, because locked bytes are unreadable
 
 
@@ -164,7 +163,7 @@ def locked(output: Path, *, what: str = "", hint: str = "Wait until it has ended
 def _open_locked(path: Path, what: str, hint: str) -> int:
     while True:
         try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | _BINARY_LOCK, 0o644)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | _BINARY, 0o644)
             check_regular(handle)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
@@ -173,7 +172,12 @@ def _open_locked(path: Path, what: str, hint: str) -> int:
         except OSError as error:
             owner = os.read(handle, 200).decode(errors="replace")
             os.close(handle)
-            raise _refusal(path, f"{what} by {owner or 'another process'}.", hint, error) from None
+            if isinstance(error, BlockingIOError | PermissionError):
+                raise UsageError(f"{what} by {owner or 'another process'}.", hint=hint) from None
+            raise UsageError(
+                f"{path} cannot be locked: {error.strerror or error}.",
+                hint="Some network file systems have no locks; write to a local disk.",
+            ) from None
         if _is_current(path, handle):
             return handle
         os.close(handle)  # the owner removed it between open and lock
@@ -197,12 +201,3 @@ def _is_current(path: Path, handle: int) -> bool:
         return os.path.samestat(os.stat(path), os.fstat(handle))
     except FileNotFoundError:
         return False
-
-
-def _refusal(path: Path, message: str, hint: str, error: OSError) -> UsageError:
-    if isinstance(error, BlockingIOError | PermissionError):
-        return UsageError(message, hint=hint)
-    return UsageError(
-        f"{path} cannot be locked: {error.strerror or error}.",
-        hint="Some network file systems have no locks; write to a local disk.",
-    )

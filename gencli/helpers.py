@@ -1,5 +1,5 @@
-"""Small helpers of all rooms: seconds and bytes as short texts for a person, and a cache of the most
-recently used values.
+"""Small helpers of all rooms: seconds and bytes as short texts for a person, notices that are reported
+once, and a cache of the most recently used values.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from typing import Generic, TypeVar
 
 def clock(seconds: float) -> str:
     """Return seconds as minutes and seconds, or with hours: 2:03, 1:02:03."""
-    minutes, rest = divmod(round(seconds), 60)
+    minutes, second = divmod(round(seconds), 60)
     hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+    return f"{hours}:{minutes:02}:{second:02}" if hours else f"{minutes}:{second:02}"
 
 
 def size(count: int | None) -> str:
@@ -27,6 +27,18 @@ def size(count: int | None) -> str:
         value /= 1024
         units.pop(0)
     return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def once(report: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that reports each text once, such as the notices of many requests."""
+    reported = set[str]()
+
+    def report_new(text: str) -> None:
+        if text not in reported:
+            reported.add(text)
+            report(text)
+
+    return report_new
 
 
 K = TypeVar("K", bound=Hashable)

@@ -91,10 +91,10 @@ def _decoder(limits: JsonLimits, has_long: bool) -> json.JSONDecoder:
     )
 
 
-def _is_deep(value: Any, most: int) -> bool:
-    """Whether the nesting of lists and objects exceeds `most`."""
+def _is_deep(value: Any, max_depth: int) -> bool:
+    """Whether the nesting of lists and objects exceeds `max_depth`."""
     level = [value]
-    for _ in range(most):
+    for _ in range(max_depth):
         level = [item for each in level for item in _items(each)]
     return any(isinstance(each, list | dict) for each in level)
 
@@ -220,11 +220,11 @@ class _JsonReader:
         self._open[-1].key = key
 
     def _string(self) -> str:
-        found = _STRING.match(self._text, self._at)
-        if found is None:
+        match = _STRING.match(self._text, self._at)
+        if match is None:
             self._fail_in_string()
-        start, self._at = self._at, found.end()
-        string: str = json.loads(found[0])
+        start, self._at = self._at, match.end()
+        string: str = json.loads(match[0])
         if _SURROGATE.search(string):
             self._fail(f"the string {_short(string)} has half a surrogate pair", start)
         return string

@@ -52,10 +52,10 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__()
-        given = _shared(options)
-        own = {key: value for key, value in given.items() if key in PARAM_KEYS}
-        self.llm = LLM(pretrained, **{key: value for key, value in given.items() if key not in own})
-        self._params = SamplingParams(**own)
+        options = _shared(options)
+        params = {key: value for key, value in options.items() if key in PARAM_KEYS}
+        self.llm = LLM(pretrained, **{key: value for key, value in options.items() if key not in params})
+        self._params = SamplingParams(**params)
         self.max_gen_toks, self._spec = max_gen_toks, self.llm.spec
         self._convention = make_convention(
             "lm-eval", self._spec, self.llm.tokenizer, window=max_length, stride=None
@@ -71,10 +71,10 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
         The harness's command line passes the device cuda:0 if none is given. If PyTorch sees no GPU, this
         value is dropped, as in the harness's own backend.
         """
-        given = {**(additional_config or {}), **arg_dict}
-        if "device" not in arg_dict and given.get("device") == "cuda:0" and not torch.cuda.is_available():
-            del given["device"]
-        return cls(**given)
+        options = {**(additional_config or {}), **arg_dict}
+        if "device" not in arg_dict and options.get("device") == "cuda:0" and not torch.cuda.is_available():
+            del options["device"]
+        return cls(**options)
 
     @property
     def max_length(self) -> int:
@@ -117,7 +117,7 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
         """Return the log-probability of each continuation, and whether every token is the most likely one."""
         windows = [cut_window(context, more, self.max_length) for _, context, more in requests]
         return [
-            (math.fsum(one.chosen.logprob for one in entries), all(one.rank == 1 for one in entries))
+            (math.fsum(entry.chosen.logprob for entry in entries), all(entry.rank == 1 for entry in entries))
             for entries in self._scorer.window_entries(windows)
         ]
 
@@ -128,8 +128,8 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
         for text in texts:
             ids = self.tok_encode(text)
             parts.append([*text_windows(ids, self._convention, self.prefix_token_id)])
-        found = iter(self._scorer.window_entries([window for part in parts for window in part]))
-        return [math.fsum(one.chosen.logprob for _ in part for one in next(found)) for part in parts]
+        entries = iter(self._scorer.window_entries([window for part in parts for window in part]))
+        return [math.fsum(entry.chosen.logprob for _ in part for entry in next(entries)) for part in parts]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
         """Return the generated texts.
@@ -144,35 +144,35 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
             texts.append(text)
             each.append(params)
             ids.append(tuple(self.tok_encode(text))[-room:])
-        found = self.llm.generate_from_ids(ids, each)
-        for one in found:
-            if one.error is not None:
-                raise UsageError(f"A text could not be generated: {one.error}")
-        return [one.text for one in found]
+        completions = self.llm.generate_from_ids(ids, each)
+        for completion in completions:
+            if completion.error is not None:
+                raise UsageError(f"A text could not be generated: {completion.error}")
+        return [completion.text for completion in completions]
 
 
 def _shared(options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options that the harness has set, with `batch_size` as `max_batch`."""
-    given = {key: value for key, value in options.items() if value is not None}
-    size = given.pop("batch_size", None)
-    given.pop("max_batch_size", None)
+    shared = {key: value for key, value in options.items() if value is not None}
+    size = shared.pop("batch_size", None)
+    shared.pop("max_batch_size", None)
     if size is not None and str(size).isdigit() and int(size) > 1:
-        given.setdefault("max_batch", int(size))
-    return given
+        shared.setdefault("max_batch", int(size))
+    return shared
 
 
-def _generation(wanted: Mapping[str, Any], most: int, base: Mapping[str, Any]) -> dict[str, Any]:
+def _generation(wanted: Mapping[str, Any], max_tokens: int, base: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a task's generation arguments. Without `do_sample` the draw is greedy."""
-    given = dict(wanted)
-    draws = given.pop("do_sample", None)
-    found = {_RENAMED.get(key, key): value for key, value in given.items() if value is not None}
-    if isinstance(found.get("stop"), str):
-        found["stop"] = [found["stop"]]
-    found["stop"] = [text for text in found.get("stop", ()) if text] or None
-    if draws is False or (draws is None and "temperature" not in {**base, **found}):
-        found["temperature"] = 0
-    found.setdefault("max_tokens", base.get("max_tokens", most))
-    return found
+    arguments = dict(wanted)
+    draws = arguments.pop("do_sample", None)
+    options = {_RENAMED.get(key, key): value for key, value in arguments.items() if value is not None}
+    if isinstance(options.get("stop"), str):
+        options["stop"] = [options["stop"]]
+    options["stop"] = [text for text in options.get("stop", ()) if text] or None
+    if draws is False or (draws is None and "temperature" not in {**base, **options}):
+        options["temperature"] = 0
+    options.setdefault("max_tokens", base.get("max_tokens", max_tokens))
+    return options
 
 
 def _main() -> None:

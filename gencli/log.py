@@ -112,10 +112,10 @@ def add_run(entry: Entry) -> int:
             "INSERT INTO runs (time, version, model, seed, exit_code, details) VALUES (?, ?, ?, ?, ?, ?)",
             (entry.time, entry.version, entry.model, str(entry.seed), entry.exit_code, entry.details()),
         ).lastrowid
-        for place, prompt in enumerate(entry.prompts, start=1):
+        for index, prompt in enumerate(entry.prompts, start=1):
             record = to_json(prompt.record)
-            database.execute("INSERT INTO prompts VALUES (?, ?, ?, ?)", (run, place, prompt.prompt, record))
-            rows = ((run, place, sample, text) for sample, text in enumerate(prompt.texts))
+            database.execute("INSERT INTO prompts VALUES (?, ?, ?, ?)", (run, index, prompt.prompt, record))
+            rows = ((run, index, sample, text) for sample, text in enumerate(prompt.texts))
             database.executemany("INSERT INTO texts VALUES (?, ?, ?, ?)", rows)
     return int(run or 0)
 

@@ -140,7 +140,7 @@ def _parse(content: bytes, faults: list[YamlFault], bounds: Bounds) -> YamlNode 
 
 
 class _TreeBuilder:
-    """Converts PyYAML's nodes to `Node`, within the bounds."""
+    """Converts PyYAML's nodes to YamlNode, within the bounds."""
 
     def __init__(self, faults: list[YamlFault], bounds: Bounds) -> None:
         self._faults = faults

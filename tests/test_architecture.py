@@ -59,11 +59,8 @@ gencli.config.option_names -> gencli.server.serve_options
 gencli.models.files.hub_download -> gencli
 gencli.models.quantized_copy -> gencli
 gencli.plugins.plugin_loading -> gencli.config.run_options
-gencli.results.run_record -> gencli.runtime.compiled_grammars
 gencli.runtime.llm -> gencli.scoring.scorer
 gencli.runtime.llm -> gencli.scoring.text_scores
-gencli.server.serve_options -> gencli.batch.batch_options
-gencli.server.served_models -> gencli.batch.batch_plan
 """
 
 

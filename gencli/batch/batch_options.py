@@ -6,19 +6,19 @@ import re
 from collections.abc import Sequence
 from typing import Literal
 
-from gencli.config.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS, Option, read_pairs
+from gencli.config.option import MAX_BATCH, MAX_ROWS, MAX_SECONDS, Option, read_batch, read_pairs
 from gencli.config.run_options import OPTIONS
 from gencli.errors import UsageError
-from processors.params import Bounds, whole
+from processors.params import Bounds
 
 _MAX_WORKERS = 65_536
 _KEY_NAME = re.compile(r"[\w.-]{1,64}")
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
-def read_bytes(given: str) -> int:
+def read_bytes(value: str) -> int:
     """Return the bytes of a size such as 4G, 512M or a plain number. Raises UsageError."""
-    text = str(given).strip().upper().removesuffix("IB").removesuffix("B")
+    text = str(value).strip().upper().removesuffix("IB").removesuffix("B")
     unit = text[-1:] if text[-1:] in _UNITS else ""
     number = text.removesuffix(unit)
     try:
@@ -26,22 +26,12 @@ def read_bytes(given: str) -> int:
     except (ValueError, OverflowError):
         size = 0
     if size < 1:
-        raise UsageError(f"{given!r} is no size.", hint="Write it as in 512M or 4G.")
+        raise UsageError(f"{value!r} is no size.", hint="Write it as in 512M or 4G.")
     return size
 
 
-def read_batch(given: str | int) -> int | str:
-    """Return a number of samples that run at once, or "auto". Raises UsageError."""
-    if given == "auto":
-        return "auto"
-    if not (number := whole(str(given))):
-        raise UsageError(f"{str(given)[:60]!r} is neither auto nor a whole number from 1.")
-    return number
-
-
-def _read_keys(given: Sequence[str]) -> tuple[tuple[str, str], ...]:
-    """Return names and files from "name=file". Raises UsageError."""
-    return read_pairs(given, "NAME=FILE", _KEY_NAME.fullmatch)
+def _read_keys(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    return read_pairs(values, "NAME=FILE", _KEY_NAME.fullmatch)
 
 
 _INPUT: tuple[Option, ...] = (

@@ -10,21 +10,11 @@ from typing import Any
 from gencli.batch.batch_options import OWN
 from gencli.config.layers import gather
 from gencli.config.option import Option
-from gencli.config.settings import Settings
+from gencli.config.settings import AUTO_BATCH, Settings, run_variables
 from gencli.errors import UsageError
 
-_AUTO = ("GENCLI_MAX_BATCH", "auto")  # a value accepted by batches only
-
 _OF_FILES = ("resume", "allow_other_batch", "retry_errors", "overwrite", "keep_journal")
-_OF_ROWS = (
-    "input_format",
-    "prompt_column",
-    "id_column",
-    "keep_input",
-    "limit",
-    "sample",
-    "shard",
-)
+_OF_ROWS = ("input_format", "prompt_column", "id_column", "keep_input", "limit", "sample", "shard")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +48,15 @@ def make_plan(
 
     `options`: the options that a run does not have.
     """
-    if _AUTO in environ.items():
+    if AUTO_BATCH in environ.items():
         given = {"max_batch": "auto", **given}
-    keys = {entry.key for entry in options}
-    own = {
+    values = {
         entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in options
     }
-    plan = BatchPlan(inputs or ("-",), own, {key: value for key, value in given.items() if key not in keys})
+    shared = {key: value for key, value in given.items() if key not in values}
+    plan = BatchPlan(inputs or ("-",), values, shared)
     _refuse(plan)
     return plan
-
-
-def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment variables without a value that only batches accept."""
-    return dict(item for item in environ.items() if item != _AUTO)
 
 
 def gather_settings(plan: BatchPlan, environ: Mapping[str, str]) -> Settings:
@@ -89,13 +74,14 @@ def _refuse(plan: BatchPlan) -> None:
             raise UsageError(
                 f"`{key}` needs an output file: results on stdout have no journal.", hint="Add `output`."
             )
-    for one, other in (("resume", "overwrite"), ("fail_fast", "max_errors")):
-        if plan[one] and plan[other] is not None and plan[other] is not False:
-            raise UsageError(f"`{one}` and `{other}` contradict each other.", hint="Leave one of them out.")
-    if plan["retry_errors"] and not plan["resume"]:
-        raise UsageError("`retry_errors` continues an earlier run.", hint="Add `resume`.")
-    if plan["allow_other_batch"] and not plan["resume"]:
-        raise UsageError("`allow_other_batch` continues an earlier run.", hint="Add `resume`.")
+    for first, second in (("resume", "overwrite"), ("fail_fast", "max_errors")):
+        if plan[first] and plan[second] is not None and plan[second] is not False:
+            raise UsageError(
+                f"`{first}` and `{second}` contradict each other.", hint="Leave one of them out."
+            )
+    for key in ("retry_errors", "allow_other_batch"):
+        if plan[key] and not plan["resume"]:
+            raise UsageError(f"`{key}` continues an earlier run.", hint="Add `resume`.")
     if plan["kv_memory"] is not None and plan["max_batch"] not in (None, "auto"):
         raise UsageError(
             "`kv_memory` and `max_batch` both limit the samples that run at once.",
@@ -104,13 +90,14 @@ def _refuse(plan: BatchPlan) -> None:
     check_engine(plan.own)
 
 
-_OF_RAY = ("workers", "worker_cpus", "worker_gpus")
-
-
 def check_engine(own: Mapping[str, Any]) -> None:
     """Raise UsageError for a batch's own options that its engine does not support."""
     if own["engine"] != "ray":
-        _refuse_workers(own)
+        for key in ("workers", "worker_cpus", "worker_gpus"):
+            if own[key] is not None:
+                raise UsageError(
+                    f"`{key}` is for workers of Ray.", hint="Add `engine` = ray, or leave it out."
+                )
         return
     if find_spec("ray") is None:
         raise UsageError(
@@ -143,9 +130,3 @@ def check_settings(settings: Settings) -> None:
             f"{settings.with_value('device')} names a GPU, but `engine` = ray gives each worker its own.",
             hint="Use `device` = cuda, and `worker_gpus`.",
         )
-
-
-def _refuse_workers(own: Mapping[str, Any]) -> None:
-    for key in _OF_RAY:
-        if own[key] is not None:
-            raise UsageError(f"`{key}` is for workers of Ray.", hint="Add `engine` = ray, or leave it out.")

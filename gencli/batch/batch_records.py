@@ -121,35 +121,28 @@ class RowEngine(Protocol):
     @property
     def notices(self) -> Sequence[str]:
         """Notices for the user so far, in order; callers print those that they have not printed yet."""
-        ...
 
     @property
     def occupancy(self) -> float:
         """Share of the slots in use during the last step, in 0..1."""
-        ...
 
     @property
     def reading(self) -> str:
         """Prefill progress of long prompts as text; "" if there are none."""
-        ...
 
     @property
     def limit(self) -> int:
         """Number of samples that may run at once; halved after out-of-memory."""
-        ...
 
     @property
     def is_stopped(self) -> bool:
         """Whether `stop` was called, after which no row starts."""
-        ...
 
     def stop(self, drain: float = 0.0) -> None:
         """Stop: running rows have `drain` more seconds, no further rows start. Safe in a signal handler."""
-        ...
 
     def run(self, rows: Iterable[Row], on_tokens: OnTokens = ...) -> Iterator[Outcome]:
         """Yield the outcome of each row as it ends. Interrupted rows have none."""
-        ...
 
 
 class OwnEngine:
@@ -365,11 +358,10 @@ class Summary:
             )
         yield from self.error_lines()
         if self.drafts:
-            made, stood = self.drafts["proposed"], self.drafts["accepted"]
-            each = self.drafts["tokens"] / max(1, self.drafts["forwards"])
-            yield f"Drafts: {stood:,} of {made:,} accepted, {each:.2f} tokens a forward."
-        if self.finish_reasons.get("length"):
-            count = self.finish_reasons["length"]
+            proposed, accepted = self.drafts["proposed"], self.drafts["accepted"]
+            tokens = self.drafts["tokens"] / max(1, self.drafts["forwards"])
+            yield f"Drafts: {accepted:,} of {proposed:,} accepted, {tokens:.2f} tokens a forward."
+        if count := self.finish_reasons.get("length"):
             yield f"{count:,} texts were cut at a limit; `matched` in the results names the limit."
 
     def error_lines(self) -> Iterator[str]:
@@ -377,8 +369,8 @@ class Summary:
         shown = self.error_messages[:_SHOWN]
         for error in shown:
             yield f"{error.count:,} {error.type}, first in row {error.first_row}: {error.message}"
-        if rest := sum(self.errors.values()) - sum(error.count for error in shown):
-            yield f"{rest:,} more errors with other messages; `error` in the results has them."
+        if count := sum(self.errors.values()) - sum(error.count for error in shown):
+            yield f"{count:,} more errors with other messages; `error` in the results has them."
 
 
 class BatchReporter(Reporter, Protocol):
@@ -386,12 +378,9 @@ class BatchReporter(Reporter, Protocol):
 
     def watch(self, progress: Progress, engine: RowEngine) -> AbstractContextManager[Callable[[], None]]:
         """Return a context in which rows run; its value is called after each step to show the progress."""
-        ...
 
     def on_interrupt(self, stop: Callable[[], None] | None) -> None:
         """Call `stop` at the next termination signal; with None the signal ends the process."""
-        ...
 
     def say_always(self, text: str) -> None:
         """Report a line even in a quiet run."""
-        ...

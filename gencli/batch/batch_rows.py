@@ -68,15 +68,15 @@ class RowOptions:
 def make_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
     """Yield a row for each record; a fault of a record or its options becomes the `failure` of the row."""
 
-    def row(record: Record, name: str) -> Row:
-        prompt, messages, given = _parts(record.columns, options)
-        found = Row(record, name, _prompt(prompt), read_messages(messages), given)
-        if "system" in given and has_system(found.messages):
+    def make(record: Record, name: str) -> Row:
+        prompt, messages, values = _parts(record.columns, options)
+        row = Row(record, name, _prompt(prompt), read_messages(messages), values)
+        if "system" in values and has_system(row.messages):
             raise UsageError("The row has a system message and the option system. Leave one of them out.")
-        jobs.job(given, is_chat=messages is not None)
-        return found
+        jobs.job(values, is_chat=messages is not None)
+        return row
 
-    return read_rows(records, options, row)
+    return read_rows(records, options, make)
 
 
 def read_rows(
@@ -174,7 +174,7 @@ def nested_options(columns: Mapping[str, Any]) -> dict[str, Any]:
 def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
     """Return the options of a row with the columns prompt, messages, id and options."""
     nested = _given(columns.get(_OPTIONS))
-    found = {} if nested is None else _object(nested)
+    values = {} if nested is None else _object(nested)
     for key, value in columns.items():
         if key in ("prompt", "messages", _OPTIONS, _FILE, _naming(columns, options)):
             continue
@@ -184,10 +184,10 @@ def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
             raise refuse_key(key, "prompt", "messages", _OPTIONS)
         if _given(value) is None:
             continue
-        if key in found:
+        if key in values:
             raise UsageError(f"{key} is both a column of the row and in its options. Leave one of them out.")
-        found[key] = typed(key, value)
-    return found
+        values[key] = typed(key, value)
+    return values
 
 
 def listed(columns: Mapping[str, Any]) -> str:
@@ -293,8 +293,8 @@ def row_layer(
     layer = request_layer(values, registry, ROW)
     if _NAMED not in options:
         return layer
-    found = {**layer.values, _NAMED: _named_key(options[_NAMED], keys)}
-    return replace(layer, values=found, places={**layer.places, _NAMED: _NAMED})
+    values = {**layer.values, _NAMED: _named_key(options[_NAMED], keys)}
+    return replace(layer, values=values, places={**layer.places, _NAMED: _NAMED})
 
 
 def row_jobs(settings: Settings, keys: Mapping[str, NamedKey] = _NO_KEYS) -> Jobs:
@@ -344,12 +344,12 @@ def read_request(columns: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
         raise UsageError(f"The request is {method} {url}, but has to be POST {' or '.join(URLS)}.")
     if not isinstance(body, Mapping):
         raise UsageError("The request's body has to be an object.")
-    given = {key: value for key, value in body.items() if value is not None and not is_hint(key)}
-    content = {key: given.pop(key) for key in ("prompt", "messages") if key in given}
+    fields = {key: value for key, value in body.items() if value is not None and not is_hint(key)}
+    content = {key: fields.pop(key) for key in ("prompt", "messages") if key in fields}
     wanted = "messages" if url == URLS[0] else "prompt"
     if list(content) != [wanted]:
         raise UsageError(f"The body of a request to {url} has to have {wanted}, and no other prompt.")
-    return content.get("prompt"), content.get("messages"), _options(given)
+    return content.get("prompt"), content.get("messages"), _options(fields)
 
 
 def _options(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -375,13 +375,13 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
 def _read(field: str, value: Any) -> dict[str, Any]:
     """Return the options that a field sets."""
     try:
-        found = {key: inline(key, item, field) for key, item in read_field(field, value).items()}
+        options = {key: inline(key, item, field) for key, item in read_field(field, value).items()}
     except ApiError as error:
         is_known = error.code not in ("unknown_field", "unsupported_value")
         raise UsageError(error.message if is_known else _not_supported(field)) from None
-    if not found.keys() <= REQUEST_KEYS:
+    if not options.keys() <= REQUEST_KEYS:
         raise UsageError(_not_supported(field))
-    return found
+    return options
 
 
 def _not_supported(field: str) -> str:
@@ -427,7 +427,7 @@ def _choice(index: int, sample: Mapping[str, Any]) -> dict[str, Any]:
 
 
 Kind = Literal["boolean", "integer", "number", "text"]
-_INT64 = range(-(2**63), 2**63)
+INT64 = range(-(2**63), 2**63)
 
 
 @dataclass(frozen=True, slots=True)
@@ -495,25 +495,25 @@ def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | 
 
 def _bytes(row: Row) -> bytes:
     failure = row.failure and row.failure.message
-    said = [row.record.index, row.id, row.prompt, row.messages, row.options, failure]
-    said += [row.scored] if row.scored else []
-    return json.dumps(said, sort_keys=True).encode() + b"\n"
+    values = [row.record.index, row.id, row.prompt, row.messages, row.options, failure]
+    values += [row.scored] if row.scored else []
+    return json.dumps(values, sort_keys=True).encode() + b"\n"
 
 
 def _wider(kind: Kind | None, value: Any) -> Kind | None:
     """Return the kind that can also hold the value; None if all values so far are null."""
     if value is None or kind == "text":
         return kind
-    found: Kind = "text"
+    own_kind: Kind = "text"
     if isinstance(value, bool):
-        found = "boolean"
-    elif isinstance(value, int) and value in _INT64:
-        found = "integer"
+        own_kind = "boolean"
+    elif isinstance(value, int) and value in INT64:
+        own_kind = "integer"
     elif isinstance(value, float):
-        found = "number"
-    if kind in (None, found):
-        return found
-    return "number" if {kind, found} == {"integer", "number"} else "text"
+        own_kind = "number"
+    if kind in (None, own_kind):
+        return own_kind
+    return "number" if {kind, own_kind} == {"integer", "number"} else "text"
 
 
 class IdCheck:
@@ -530,9 +530,9 @@ class IdCheck:
         """Return the hashes that occur more than once: of equal ids, and rarely of different ones."""
         if not self._hashes:
             return frozenset()
-        found = np.frombuffer(self._hashes, dtype=np.uint64)
-        found.sort()  # in place: a copy would double the memory
-        return frozenset(found[1:][found[1:] == found[:-1]].tolist())
+        hashes = np.frombuffer(self._hashes, dtype=np.uint64)
+        hashes.sort()  # in place: a copy would double the memory
+        return frozenset(hashes[1:][hashes[1:] == hashes[:-1]].tolist())
 
     def refuse_twice(self, again: Iterable[tuple[str, str]]) -> None:
         """Raise UsageError if an id was added twice.
@@ -542,16 +542,16 @@ class IdCheck:
         suspects = self.suspects()
         if not suspects:
             return
-        places: dict[str, str] = {}
-        for name, place in again:
+        positions: dict[str, str] = {}
+        for name, position in again:
             if id_hash(name) in suspects:
-                if name in places:
+                if name in positions:
                     raise UsageError(
-                        f"The id {name!r} occurs twice, at {places[name]} and at {place}.",
+                        f"The id {name!r} occurs twice, at {positions[name]} and at {position}.",
                         hint="Change one of them, or name another column with `id_column`; '' takes the "
                         "index of the row.",
                     )
-                places[name] = place
+                positions[name] = position
 
 
 def id_hash(name: str) -> int:

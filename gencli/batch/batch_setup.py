@@ -78,7 +78,7 @@ class Batch:
         """Read all rows once and return the survey."""
         return survey(self.rows, on_fault)
 
-    def fingerprint(self, found: Survey, on_bytes: OnBytes | None = None) -> dict[str, Any]:
+    def fingerprint(self, survey: Survey, on_bytes: OnBytes | None = None) -> dict[str, Any]:
         """Return the values that must not change until the batch is complete (function `fingerprint`)."""
         template = self.row_options.template
         columns = {**self.plan.columns(*self.work.decides), "`template`": template and template.text}
@@ -87,24 +87,24 @@ class Batch:
         if self.settings["token_ids"]:
             columns["`token_ids`"] = True
         columns |= self._keys_of_rows()
-        known = self._number_format()
-        name = str(known[0]).removeprefix("torch.") if known else ""
-        return fingerprint(self.settings, self.jobs.base, found, columns, name, on_bytes)
+        number_format = self._number_format()
+        name = str(number_format[0]).removeprefix("torch.") if number_format else ""
+        return fingerprint(self.settings, self.jobs.base, survey, columns, name, on_bytes)
 
     def _keys_of_rows(self) -> dict[str, Any]:
         """Return fingerprints of the keys that only rows use, because the shared chain lacks them."""
-        found: dict[str, Any] = {}
+        fingerprints: dict[str, Any] = {}
         shared = self.settings["watermark_key"]
         if shared is not None and self.settings["watermark"] == "none":
-            found["`watermark_key`"] = file_fingerprint(Path(os.path.expanduser(shared)))
+            fingerprints["`watermark_key`"] = file_fingerprint(Path(os.path.expanduser(shared)))
         if self.keys:
-            found["`named_key`"] = {name: key.fingerprint for name, key in self.keys.items()}
-        return found
+            fingerprints["`named_key`"] = {name: key.fingerprint for name, key in self.keys.items()}
+        return fingerprints
 
-    def open_journal(self, places: Places, found: Survey, on_bytes: OnBytes | None = None) -> Journal:
+    def open_journal(self, places: Places, survey: Survey, on_bytes: OnBytes | None = None) -> Journal:
         """Return the existing journal or a new one. Raises UsageError if it belongs to another run."""
-        names = company(self.settings, found)
-        return places.open(self.fingerprint(found, on_bytes), company=names, is_free=self.is_free)
+        names = company(self.settings, survey)
+        return places.open(self.fingerprint(survey, on_bytes), company=names, is_free=self.is_free)
 
     def begun_with(self, key: str) -> Any:
         """Return the option's value in the run that is resumed; None for a new run."""
@@ -113,8 +113,10 @@ class Batch:
     @property
     def is_free(self) -> bool:
         """Whether batch size and drafts may change when the run is resumed."""
-        known, is_sure = self._number_format(), self.settings["invariant"] == "on"
-        return is_sure or self.plan["allow_other_batch"] or known is None or is_batch_invariant(*known)
+        if self.settings["invariant"] == "on" or self.plan["allow_other_batch"]:
+            return True
+        number_format = self._number_format()
+        return number_format is None or is_batch_invariant(*number_format)
 
     def _number_format(self) -> tuple[torch.dtype, torch.device] | None:
         """Return the model's number format and device; None if it is not on this machine.
@@ -145,16 +147,22 @@ def prepare(plan: BatchPlan, settings: Settings, work: Work) -> Batch:
     source = open_input(plan.inputs, format=plan["input_format"], delimiter=plan["delimiter"])
     output = plan_output(plan["output"], plan["format"], inputs=source.paths, formats=work.formats)
     places = Places.of(output)
-    own = [places.output, places.journal] if places else []
-    _check_summary(plan, [*source.paths, *own])
-    beside = [Path(plan["summary"])] if plan["summary"] is not None else []
-    check_trace(settings["trace"], output, [*source.paths, *own, *beside])
+    own_paths = [places.output, places.journal] if places else []
+    taken = [*source.paths, *own_paths]
+    if (path := plan["summary"]) is not None:
+        if Path(path).resolve() in {other.resolve() for other in taken}:
+            raise UsageError(
+                f"`summary` = {path} is also the input or the output.", hint="Name another file."
+            )
+        taken.append(Path(path))
+    check_trace(settings["trace"], output, taken)
     if settings["token_ids"] and output.format in (OPENAI, TEXTS):
         raise UsageError(
             f"{settings.name('token_ids')} adds ids to results, but those of {output.format.name} have none.",
             hint="Use `format` = jsonl, csv, tsv or parquet.",
         )
-    settings = _with_seed(settings, plan, places)
+    if settings["seed"] is None and (seed := _begun_with("seed", plan, places)) is not None:
+        settings = resolve(*settings.layers, Layer.of(FLAG, {"seed": seed}), registry=settings.registry)
     template = wanted_template(settings)
     options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])
     if plan["engine"] == "ray":
@@ -168,19 +176,6 @@ def prepare(plan: BatchPlan, settings: Settings, work: Work) -> Batch:
     return Batch(plan, settings, jobs, source, output, places, options, selected, work, keys, documents)
 
 
-def _check_summary(plan: BatchPlan, taken: Iterable[Path]) -> None:
-    path = plan["summary"]
-    if path is not None and Path(path).resolve() in {one.resolve() for one in taken}:
-        raise UsageError(f"`summary` = {path} is also the input or the output.", hint="Name another file.")
-
-
-def _with_seed(settings: Settings, plan: BatchPlan, places: Places | None) -> Settings:
-    """Return the settings, with the seed of the journal if they have none."""
-    if settings["seed"] is not None or (seed := _begun_with("seed", plan, places)) is None:
-        return settings
-    return resolve(*settings.layers, Layer.of(FLAG, {"seed": seed}), registry=settings.registry)
-
-
 def _begun_with(name: str, plan: BatchPlan, places: Places | None) -> Any:
     header = read_header(places.journal) if places and plan["resume"] else None
     return None if header is None else header["fingerprint"].get(name)
@@ -192,38 +187,30 @@ class Work(Protocol):
     @property
     def formats(self) -> Mapping[str, OutputFormat]:
         """The output formats by name; the first one is used for stdout."""
-        ...
 
     @property
     def decides(self) -> tuple[str, ...]:
         """Keys of the plan that affect results, so that a run with other values cannot resume this one."""
-        ...
 
     def rows(self, records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
         """Yield a row for each record; a fault becomes the `failure` of its row."""
-        ...
 
     def open(
         self, batch: Batch, reporter: BatchReporter, *, is_chat: bool
     ) -> AbstractContextManager[RowEngine]:
         """Load the model; the context's value runs rows. `is_chat`: all rows need the chat template."""
-        ...
 
     def table(self, batch: Batch, survey: Survey) -> Table:
         """Return the columns of a table of the results."""
-        ...
 
     def add(self, outcome: Outcome) -> None:
         """Record a result that is being written."""
-        ...
 
     def lines(self, batch: Batch, summary: Summary) -> Iterator[str]:
         """Yield the lines of the run's summary for a person."""
-        ...
 
     def record(self, summary: Summary) -> dict[str, Any]:
         """Return the summary of the run as JSON."""
-        ...
 
 
 _DIGITS = 18  # numbers with at most 18 digits fit into 64 bits
@@ -296,21 +283,21 @@ class Need:
     seconds: float
 
 
-def look(batch: Batch, found: Preview) -> Iterator[tuple[Row, str]]:
-    """Check every row: yield invalid rows with the reason, count the others in `found`."""
+def look(batch: Batch, preview: Preview) -> Iterator[tuple[Row, str]]:
+    """Check every row: yield invalid rows with the reason, count the others in `preview`."""
     settings = batch.settings
     tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
     context = _context(settings["model"])
     for row in batch.rows():
-        found.num_rows += 1
-        fault = row.failure.message if row.failure else _looked_at(row, batch, tokenizer, context, found)
+        preview.num_rows += 1
+        fault = row.failure.message if row.failure else _looked_at(row, batch, tokenizer, context, preview)
         if fault:
-            found.faults += 1
+            preview.faults += 1
             yield row, fault
 
 
-def _looked_at(row: Row, batch: Batch, tokenizer: Tokenizer, context: int | None, found: Preview) -> str:
-    """Count the row in `found`; return its fault, or ""."""
+def _looked_at(row: Row, batch: Batch, tokenizer: Tokenizer, context: int | None, preview: Preview) -> str:
+    """Count the row in `preview`; return its fault, or ""."""
     try:
         job = job_of(row, batch.jobs)
         tokens = count_tokens(row, job, tokenizer)
@@ -320,14 +307,14 @@ def _looked_at(row: Row, batch: Batch, tokenizer: Tokenizer, context: int | None
         return f"The prompt has {tokens} tokens, but the model takes {context} with the output."
     if not tokens:
         return "The prompt is empty: it has no tokens."
-    if len(found.shown) < _SHOWN:
-        found.shown.append(Shown(row, prompt_text(row, job, tokenizer), tokens))
-    most = job.limits.max_tokens if context is None else min(job.limits.max_tokens, context - tokens)
-    found.samples += job.n
-    found.prompt_tokens += tokens
-    found.output_tokens += most * job.n
-    found.shortest = min(found.shortest or tokens, tokens)
-    found.longest = max(found.longest, tokens + most)
+    if len(preview.shown) < _SHOWN:
+        preview.shown.append(Shown(row, prompt_text(row, job, tokenizer), tokens))
+    max_output = job.limits.max_tokens if context is None else min(job.limits.max_tokens, context - tokens)
+    preview.samples += job.n
+    preview.prompt_tokens += tokens
+    preview.output_tokens += max_output * job.n
+    preview.shortest = min(preview.shortest or tokens, tokens)
+    preview.longest = max(preview.longest, tokens + max_output)
     return ""
 
 
@@ -345,18 +332,14 @@ def _card(model: str) -> Card | None:
     return read_card(folder) if folder else None
 
 
-def need_of(batch: Batch, found: Preview) -> Need | None:
+def need_of(batch: Batch, preview: Preview) -> Need | None:
     """Return the memory and time for the counted rows; None for an unknown model or without rows."""
-    import torch
-
     settings, card = batch.settings, _card(batch.settings["model"])
-    if card is None or not found.samples:
+    if card is None or not preview.samples:
         return None
-    from gencli.models.device import pick_device, pick_dtype
-
     capacity = plan_capacity(
         models_of(batch, card),
-        tokens=found.longest,
+        tokens=preview.longest,
         dtype=settings["dtype"],
         kv_dtype=settings["kv_dtype"],
         device=settings["device"],
@@ -364,22 +347,20 @@ def need_of(batch: Batch, found: Preview) -> Need | None:
         kv_memory=batch.plan["kv_memory"],
     )
     is_planned = batch.plan["max_batch"] == "auto" or batch.plan["kv_memory"] is not None
-    size = min(found.samples, capacity.max_batch if is_planned else settings["max_batch"])
+    size = min(preview.samples, capacity.max_batch if is_planned else settings["max_batch"])
     device, name = pick_device(settings["device"]), settings["dtype"]
     weights = weight_format(card.folder, settings["quantize"], dtype=name, device=device.type)
-    number: torch.dtype = pick_dtype(
-        name, device=device, stored=card.weights.stored, is_quantized=weights != "none"
-    )[0]
+    dtype, _ = pick_dtype(name, device=device, stored=card.weights.stored, is_quantized=weights != "none")
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
     process = process_memory()  # before the measurement itself allocates memory
     seconds = guess_seconds(
-        measure_speed(device, number),
+        measure_speed(device, dtype),
         card,
         weights=capacity.weights,
         batch=size,
-        prompt_tokens=found.prompt_tokens,
-        output_tokens=found.output_tokens,
+        prompt_tokens=preview.prompt_tokens,
+        output_tokens=preview.output_tokens,
     )
     return Need(capacity, size, process, seconds)
 
@@ -445,14 +426,11 @@ def models_of(batch: Batch, card: Card) -> tuple[Held, ...]:
 
     Raises UsageError for a model that is not on this machine.
     """
-    own = 2 if batch.jobs.are_guided else 1
-    return Held("", card, own), *_amateurs(batch), *_drafts(batch, card)
-
-
-def _amateurs(batch: Batch) -> Iterator[Held]:
-    name = batch.settings["contrast"]
+    lanes = 2 if batch.jobs.are_guided else 1
+    models, name = [Held("", card, lanes)], batch.settings["contrast"]
     if name != NO_AMATEUR:
-        yield Held(name, _needed_card("contrast", name), 1 if batch.jobs.are_contrasted else 0)
+        models.append(Held(name, _needed_card("contrast", name), 1 if batch.jobs.are_contrasted else 0))
+    return *models, *_drafts(batch, card)
 
 
 def _drafts(batch: Batch, card: Card) -> Iterator[Held]:

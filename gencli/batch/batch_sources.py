@@ -29,7 +29,7 @@ from urllib.parse import urlsplit
 from urllib.request import Request, urlopen
 
 from gencli.batch.batch_records import Failure, Record
-from gencli.batch.input_formats import INSTALL, READERS, SUFFIXES, Reader, Unfit, need_pyarrow, read_table
+from gencli.batch.input_formats import INSTALL, READERS, SUFFIXES, Unfit, need_pyarrow, read_table
 from gencli.errors import UsageError
 from gencli.files import open_regular
 from processors.errors import close_names, did_you_mean
@@ -75,8 +75,8 @@ def remote_files(url: str) -> list[str]:
         is_pattern = any(char in path for char in "*?[")
         if not is_pattern and not system.isdir(path):
             return [url]
-        found = system.glob(path) if is_pattern else system.find(path)
-        return [system.unstrip_protocol(one) for one in sorted(found) if system.isfile(one)]
+        paths = system.glob(path) if is_pattern else system.find(path)
+        return [system.unstrip_protocol(path) for path in sorted(paths) if system.isfile(path)]
     except (ImportError, ValueError) as error:
         raise _no_driver(url, error) from error
     except Exception as error:  # each driver has its own exceptions
@@ -195,16 +195,18 @@ class Input:
                 index += 1
 
     def _records(self, source: Source, index: int) -> Iterator[Record]:
-        reader, number = self._reader(source.format), 0
+        reader, number = READERS[source.format], 0
+        if self._delimiter is not None and source.format in ("csv", "tsv"):
+            reader = partial(read_table, delimiter=self._delimiter)
         is_seekable = source.format == "parquet"
         try:
             with unpacked(source.open, source.packing, source.name, seekable=is_seekable) as stream:
-                for number, found in reader(stream, source.name):
-                    place = f"{source.name}:{number}"
-                    if isinstance(found, Failure):
-                        yield Record(index, place, failure=found)
+                for number, item in reader(stream, source.name):
+                    position = f"{source.name}:{number}"
+                    if isinstance(item, Failure):
+                        yield Record(index, position, failure=item)
                     else:
-                        yield Record(index, place, found)
+                        yield Record(index, position, item)
                     index += 1
         except Unfit as error:
             raise UsageError(f"{source.name} {error}.") from None
@@ -213,11 +215,6 @@ class Input:
                 raise UsageError(f"{source.name} cannot be read after line {number}: {error}.") from error
             text = f"{source.name} is damaged after line {number}, the rest is lost: {error}."
             yield Record(index, f"{source.name}:{number + 1}", failure=Failure("InputError", text))
-
-    def _reader(self, name: str) -> Reader:
-        if self._delimiter is None or name not in ("csv", "tsv"):
-            return READERS[name]
-        return partial(read_table, delimiter=self._delimiter)
 
 
 def open_input(
@@ -249,7 +246,9 @@ def open_input(
 def _sources(text: str, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002
     """Return the sources of one argument."""
     if text == "-":
-        return [_stdin(format)]
+        if sys.stdin is None or sys.stdin.isatty():
+            raise UsageError("The input is stdin (-), but nothing is piped into it.")
+        return [_piped("stdin", sys.stdin.buffer, format)]
     if "://" in text:
         return [_source(url, url, format) for url in remote_files(text)]
     path = Path(text)
@@ -266,10 +265,10 @@ def _files(text: str) -> list[Path]:
     if path.exists():
         return [path]
     if any(char in text for char in "*?["):
-        found = sorted(path for path in map(Path, glob(text, recursive=True)) if path.is_file())
-        if not found:
+        paths = sorted(path for path in map(Path, glob(text, recursive=True)) if path.is_file())
+        if not paths:
             raise UsageError(f"No file matches {text}.")
-        return found
+        return paths
     beside = path.parent.iterdir() if path.parent.is_dir() else ()
     names = [entry.name for entry in beside if entry.exists()]
     guess = did_you_mean([str(path.with_name(name)) for name in close_names(path.name, names)])
@@ -278,27 +277,27 @@ def _files(text: str) -> list[Path]:
 
 def _folder(folder: Path, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002
     """Return the sorted files below a folder, without hidden files and unknown formats."""
-    paths = sorted(path for path in folder.rglob("*") if path.is_file() and not _is_hidden(path, folder))
-    known = [path for path in paths if format or _split(path.name)[0] in SUFFIXES]
-    unknown = [str(path) for path in paths if path not in set(known)]
-    if not known:
+    paths = sorted(
+        path
+        for path in folder.rglob("*")
+        if path.is_file() and not any(part.startswith(".") for part in path.relative_to(folder).parts)
+    )
+    readable = [path for path in paths if format or _split(path.name)[0] in SUFFIXES]
+    unknown = [str(path) for path in paths if path not in set(readable)]
+    if not readable:
         raise UsageError(f"The folder {folder} has no file of a known format.", hint=_CHOOSE)
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
         notices.append(f"Left out, for their names end in no known format: {', '.join(unknown[:3])}{more}.")
-    return [_source(str(path), path, format) for path in known]
+    return [_source(str(path), path, format) for path in readable]
 
 
-def _is_hidden(path: Path, folder: Path) -> bool:
-    return any(part.startswith(".") for part in path.relative_to(folder).parts)
-
-
-def _source(name: str, place: Path | str, format: str | None) -> Source:  # noqa: A002
-    bare = urlsplit(place).path if isinstance(place, str) else name
+def _source(name: str, address: Path | str, format: str | None) -> Source:  # noqa: A002
+    bare = urlsplit(address).path if isinstance(address, str) else name
     suffix, packing = _split(bare)
     if not format and suffix not in SUFFIXES:
         raise UsageError(f"The name {name} has no suffix of a known format.", hint=_CHOOSE)
-    return Source(name, place, format or SUFFIXES[suffix], packing)
+    return Source(name, address, format or SUFFIXES[suffix], packing)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -306,12 +305,6 @@ def _split(name: str) -> tuple[str, str]:
     path = PurePosixPath(Path(name).name.lower())
     packing = path.suffix if path.suffix in COMPRESSED else ""
     return (PurePosixPath(path.stem).suffix if packing else path.suffix), packing
-
-
-def _stdin(format: str | None) -> Source:  # noqa: A002
-    if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError("The input is stdin (-), but nothing is piped into it.")
-    return _piped("stdin", sys.stdin.buffer, format)
 
 
 def _piped(name: str, stream: BinaryIO, format: str | None) -> Source:  # noqa: A002

@@ -108,12 +108,17 @@ LIMITS = JsonLimits(max_depth=100, max_digits=4300, has_decimals=False)
 
 def read_json_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
     """Yield the records of a JSON Lines file."""
+    return _records_of_lines(stream, parse_record)
+
+
+def _records_of_lines(stream: BinaryIO, read: Callable[[bytes], Mapping[str, Any]]) -> Iterator[Item]:
+    """Yield the record that `read` makes of each line that is not blank, or its fault."""
     lines = Lines(stream)
     while True:
         try:
             line = next(lines)
             if line.strip():
-                yield lines.number, parse_record(line)
+                yield lines.number, read(line)
         except StopIteration:
             return
         except RecordFault as fault:
@@ -123,7 +128,7 @@ def read_json_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
 def parse_record(data: bytes) -> dict[str, Any]:
     """Return the object of a JSON text. Raises RecordFault if it is not an object."""
     text = decode(data.rstrip())
-    if text.startswith(_BOM_CHARACTER):
+    if text.startswith("\ufeff"):
         raise RecordFault(
             "This line begins with a byte order mark (EF BB BF), which only a file may. "
             "Were files put together with cat? Remove the mark."
@@ -144,7 +149,6 @@ def parse_json(text: str) -> Any:
         raise RecordFault(f"This is not JSON: {what}, at {line}column {error.column}.") from None
 
 
-_BOM_CHARACTER = "\ufeff"
 _KINDS = {
     list: "a list", str: "a text", int: "a number", float: "a number", bool: "true or false",
     type(None): "null",
@@ -160,11 +164,11 @@ _Element = tuple[int, bytes | RecordFault]
 
 def read_array(stream: BinaryIO, name: str) -> Iterator[Item]:
     """Yield the records of a JSON array."""
-    for line, found in _Splitter(stream).elements():
+    for line, element in _Splitter(stream).elements():
         try:
-            if isinstance(found, RecordFault):
-                raise found
-            yield line, parse_record(found)
+            if isinstance(element, RecordFault):
+                raise element
+            yield line, parse_record(element)
         except RecordFault as fault:
             yield line, fault.failure
 
@@ -191,7 +195,8 @@ class _Splitter:
                     continue
                 self._keep(chunk[start:at])
                 start = at + 1
-                if mark == b"," or self._num_elements or self._has_text:
+                has_text = self._size > self._limit or bool(b"".join(self._pieces).strip())
+                if mark == b"," or self._num_elements or has_text:
                     yield self._taken()
                 if mark != b",":
                     yield from self._behind(chunk[start:])
@@ -202,7 +207,7 @@ class _Splitter:
 
     def _opened(self) -> bytes:
         """Return the first chunk, from after the opening bracket."""
-        chunk = self._stream.read(_CHUNK).removeprefix(b"\xef\xbb\xbf")
+        chunk = self._stream.read(_CHUNK).removeprefix(_BOM)
         while chunk and not chunk.strip():
             self._line += chunk.count(b"\n")
             chunk = self._stream.read(_CHUNK)
@@ -219,10 +224,10 @@ class _Splitter:
         while True:
             if self._is_escaped and at < len(chunk):
                 at, self._is_escaped = at + 1, False
-            found = (_IN_STRING if self._in_string else _MARK).search(chunk, at)
-            if not found:
+            match = (_IN_STRING if self._in_string else _MARK).search(chunk, at)
+            if not match:
                 return
-            at, mark = found.end(), found.group()
+            at, mark = match.end(), match.group()
             if mark == b"\\":
                 self._is_escaped = True
             elif mark == b'"':
@@ -232,9 +237,9 @@ class _Splitter:
             elif mark in b"]}":
                 self._depth -= 1
                 if not self._depth:
-                    yield found.start(), mark
+                    yield match.start(), mark
             else:
-                yield found.start(), mark
+                yield match.start(), mark
 
     def _keep(self, piece: bytes) -> None:
         self._size += len(piece)
@@ -243,10 +248,6 @@ class _Splitter:
         else:
             self._line += sum(part.count(b"\n") for part in (*self._pieces, piece))
             self._pieces.clear()
-
-    @property
-    def _has_text(self) -> bool:
-        return self._size > self._limit or bool(b"".join(self._pieces).strip())
 
     def _taken(self) -> _Element:
         data = b"".join(self._pieces)
@@ -259,12 +260,12 @@ class _Splitter:
         self._num_elements += 1
         return line, too_long() if is_long else bare
 
-    def _behind(self, rest: bytes) -> Iterator[_Element]:
-        while rest:
-            if rest.strip():
+    def _behind(self, chunk: bytes) -> Iterator[_Element]:
+        while chunk:
+            if chunk.strip():
                 yield self._line, RecordFault("There is text after the end of the array.")
                 return
-            rest = self._stream.read(_CHUNK)
+            chunk = self._stream.read(_CHUNK)
 
 
 def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]:
@@ -361,16 +362,7 @@ def _plain(value: Any) -> Any:
 
 def read_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
     """Yield a record for each line, without its newline."""
-    lines = Lines(stream)
-    while True:
-        try:
-            line = next(lines)
-            if line.strip():
-                yield lines.number, {"prompt": _bare(line)}
-        except StopIteration:
-            return
-        except RecordFault as fault:
-            yield lines.number, fault.failure
+    return _records_of_lines(stream, lambda line: {"prompt": _bare(line)})
 
 
 def read_paragraphs(stream: BinaryIO, name: str) -> Iterator[Item]:
@@ -394,7 +386,7 @@ def read_paragraphs(stream: BinaryIO, name: str) -> Iterator[Item]:
 
 def read_document(stream: BinaryIO, name: str) -> Iterator[Item]:
     """Yield one record: the text without a newline at its end, and the file's name as `file`."""
-    data = stream.read(MAX_BYTES + 1).removeprefix(b"\xef\xbb\xbf")
+    data = stream.read(MAX_BYTES + 1).removeprefix(_BOM)
     try:
         if len(data) > MAX_BYTES:
             raise too_long()
@@ -437,8 +429,8 @@ class _Paragraph:
                 raise fault
             if data:
                 yield start, {"prompt": _bare(data)}
-        except RecordFault as found:
-            yield start, found.failure
+        except RecordFault as error:
+            yield start, error.failure
 
 
 READERS: Mapping[str, Reader] = {

@@ -48,7 +48,7 @@ _KEY = "gencli_journal"
 _CHECK = b', "check": '
 _TRACED = "traced"
 _MAX_HEADER = 2**24  # bytes of a header
-_BINARY = getattr(os, "O_BINARY", 0)
+_APPENDING = os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_LINK | getattr(os, "O_BINARY", 0)
 
 
 def journal_path(output: Path) -> Path:
@@ -81,12 +81,6 @@ def read_header(path: Path) -> dict[str, Any] | None:
     return _checked(line, f"{path} is damaged in line 1")
 
 
-def _sealed(entry: Mapping[str, Any]) -> bytes:
-    """Return the line of an entry: a JSON object whose last member is the checksum of the others."""
-    data = json.dumps(entry, default=as_float).encode().removesuffix(b"}")
-    return data + _CHECK + _checksum(data) + b"}\n"
-
-
 def _checked(line: bytes, fault: str) -> dict[str, Any]:
     """Return the entry of a line. Raises UsageError that begins with `fault` for a wrong checksum."""
     data, _, check = line.rpartition(_CHECK)
@@ -100,6 +94,23 @@ def _checksum(data: bytes) -> bytes:
     return b'"%s"' % blake2b(data, digest_size=8).hexdigest().encode()
 
 
+def _appended(handle: int, data: bytes, size: int, name: str, hint: str = "") -> int:
+    """Append to a file of `size` bytes in one write; return its new size.
+
+    Raises GenerationError if the write fails; the file then keeps its size.
+    """
+    reason = "only a part of a row was written"
+    try:
+        written = os.write(handle, data)
+    except OSError as error:
+        written, reason = 0, error.strerror or str(error)
+    if written == len(data):
+        return size + written
+    with suppress(OSError):
+        os.ftruncate(handle, size)
+    raise GenerationError(f"{name} cannot be written: {reason}.", hint=hint)
+
+
 class Journal:
     """Appends outcomes of rows and reads them back; the last outcome of a row is the valid one.
 
@@ -111,9 +122,8 @@ class Journal:
         self.path, self.traced = path, 0
         self._rows, self._offsets, self._failed = array("q"), array("q"), bytearray()
         is_old = read_header(path) is not None
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_LINK | _BINARY | (0 if is_old else os.O_TRUNC)
         try:
-            self._handle = os.open(path, flags, 0o644)
+            self._handle = os.open(path, _APPENDING | (0 if is_old else os.O_TRUNC), 0o644)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
         self._size = self._scanned() if is_old else 0
@@ -140,51 +150,35 @@ class Journal:
 
         Raises GenerationError if the write fails; earlier rows are safe.
         """
-        place, size = self._size, {} if traced is None else {_TRACED: traced}
-        self._write(
-            {
-                "row": outcome.index,
-                "failed": outcome.is_error,
-                "id": outcome.id,
-                **size,
-                "result": outcome.result,
-            }
-        )
-        self._note(outcome.index, place, outcome.is_error)
+        offset = self._size
+        head = {"row": outcome.index, "failed": outcome.is_error, "id": outcome.id}
+        size = {} if traced is None else {_TRACED: traced}
+        self._write({**head, **size, "result": outcome.result})
+        self._note(outcome.index, offset, outcome.is_error)
 
     def _write(self, entry: Mapping[str, Any]) -> None:
-        data = _sealed(entry)
-        reason = "only a part of a row was written"
-        try:
-            written = os.write(self._handle, data)
-        except OSError as error:
-            written, reason = 0, error.strerror or str(error)
-        if written == len(data):
-            self._size += written
-            return
-        with suppress(OSError):
-            os.ftruncate(self._handle, self._size)
-        raise GenerationError(
-            f"{self.path} cannot be written: {reason}.",
-            hint="The rows in it are safe; `resume` continues the run.",
-        )
+        """Append the line of an entry: a JSON object whose last member is the checksum of the others."""
+        data = json.dumps(entry, default=as_float).encode().removesuffix(b"}")
+        hint = "The rows in it are safe; `resume` continues the run."
+        line = data + _CHECK + _checksum(data) + b"}\n"
+        self._size = _appended(self._handle, line, self._size, str(self.path), hint)
 
     def _scanned(self) -> int:
         """Index all rows; return the size in bytes without an incomplete last line."""
         with self.path.open("rb") as file:
-            place = len(file.readline())
+            offset = len(file.readline())
             for number, line in enumerate(file, start=2):
                 if not line.endswith(b"\n"):
                     break
                 entry = _checked(line, f"{self.path} is damaged in line {number}")
-                self._note(entry["row"], place, entry["failed"])
+                self._note(entry["row"], offset, entry["failed"])
                 self.traced = entry.get(_TRACED, self.traced)
-                place += len(line)
-        return place
+                offset += len(line)
+        return offset
 
-    def _note(self, row: int, place: int, is_failed: bool) -> None:
+    def _note(self, row: int, offset: int, is_failed: bool) -> None:
         self._rows.append(row)
-        self._offsets.append(place)
+        self._offsets.append(offset)
         self._failed.append(is_failed)
 
     def _latest(self) -> NDArray[np.int64]:
@@ -220,11 +214,11 @@ class Journal:
 
     def outcomes(self, *, by_row: bool = True) -> Iterator[Outcome]:
         """Yield all outcomes, in the order of the input or of completion."""
-        places = np.array(self._offsets, dtype=np.int64)[self._latest()]
+        offsets = np.array(self._offsets, dtype=np.int64)[self._latest()]
         with self.path.open("rb") as file:
-            for place in places if by_row else np.sort(places):
-                file.seek(place)
-                entry = _checked(file.readline(), f"{self.path} is damaged at byte {place}")
+            for offset in offsets if by_row else np.sort(offsets):
+                file.seek(offset)
+                entry = _checked(file.readline(), f"{self.path} is damaged at byte {offset}")
                 yield Outcome(entry["row"], entry["id"], entry["result"], entry["failed"])
 
 
@@ -238,9 +232,11 @@ class Places:
     @classmethod
     def of(cls, output: Output) -> Places | None:
         """Return the paths of an output; None for stdout, devices and pipes, which have no journal."""
-        if output.path is None or not (_is_ordinary(path := output.path.resolve())):
+        if output.path is None:
             return None
-        return cls(path, journal_path(path))
+        path = output.path.resolve()
+        is_ordinary = not path.exists() or path.is_file() or path.is_dir()
+        return cls(path, journal_path(path)) if is_ordinary else None
 
     def is_complete(self, plan: BatchPlan) -> bool:
         """Return whether `resume` has nothing to do: the output exists and the journal does not."""
@@ -277,7 +273,7 @@ class Places:
         header = read_header(self.journal)
         changed = differences(header["fingerprint"], fingerprint) if header else {}
         if is_free:
-            changed = {name: said for name, said in changed.items() if name not in company}
+            changed = {name: sentence for name, sentence in changed.items() if name not in company}
         if changed:
             reason, way = "", "start a new run with `overwrite`"
             if changed.keys() <= set(company):
@@ -294,13 +290,9 @@ class Places:
         return any(self.output.iterdir()) if is_folder else self.output.exists()
 
 
-def _is_ordinary(path: Path) -> bool:
-    return not path.exists() or path.is_file() or path.is_dir()
-
-
 # Number and size of the samples read from a weight file; two trainings of a model differ in all of them.
-_PLACES, _BYTES = 16, 65536
-_MOST_SAID = 300  # characters of a value in a message
+_SAMPLES, _BYTES = 16, 65536
+_MAX_SHOWN = 300  # characters of a value in a message
 _FILE = "file of "  # before the key of an option whose value names a file
 _DIGESTS = ("input", "model files", "plugins", _FILE)  # beginnings of the names whose values are not shown
 # Options that do not change texts, or that the fingerprint records in another form.
@@ -342,13 +334,13 @@ def fingerprint(
     }
     name = settings["model"]
     folder = find_local(name) if name != "fake" else None
-    found = {
+    values = {
         "gencli": __version__,
         "model": name,
         "model files": folder_digest(folder) if folder else "",
         "number format": number_format,
         **dict(_weights(settings, job, on_bytes, is_drafted=_drafts_decide(settings, survey))),
-        "plugins": [_plugin(text) for text in settings["plugin"]],
+        "plugins": [_with_digest(text) for text in settings["plugin"]],
         "chain": job.assembly.chain.to_list(),
         "seed": job.seed,
         **options,
@@ -357,7 +349,7 @@ def fingerprint(
         "number of rows": survey.num_rows,
         "input": survey.digest,
     }
-    return dict(json.loads(json.dumps(found)))  # with the types of a JSON header
+    return dict(json.loads(json.dumps(values)))  # with the types of a JSON header
 
 
 def company(settings: Settings, survey: Survey) -> frozenset[str]:
@@ -392,9 +384,9 @@ def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, 
     for name in [*before, *(name for name in now if name not in before)]:
         old, new = before.get(name), now.get(name)
         if old != new and not name.endswith("revision"):
-            said = f"{name} was {old!r} and is {new!r}"
-            is_digest = name.startswith(_DIGESTS) or len(said) > _MOST_SAID
-            changed[name] = f"{name} changed" if is_digest else said
+            sentence = f"{name} was {old!r} and is {new!r}"
+            is_digest = name.startswith(_DIGESTS) or len(sentence) > _MAX_SHOWN
+            changed[name] = f"{name} changed" if is_digest else sentence
     return changed
 
 
@@ -412,32 +404,33 @@ def folder_digest(folder: Path) -> str:
     for path in sorted(files):
         digest.update(f"{path.name}:{path.stat().st_size}\n".encode())
         with path.open("rb") as file:
-            for place in _places(path):
-                file.seek(place)
+            for offset in _sample_offsets(path):
+                file.seek(offset)
                 digest.update(file.read(_BYTES))
     return digest.hexdigest()
 
 
-def _places(path: Path) -> Iterator[int]:
+def _sample_offsets(path: Path) -> Iterator[int]:
     size = path.stat().st_size
-    if path.suffix not in (".safetensors", ".gguf") or size <= _PLACES * _BYTES:
+    if path.suffix not in (".safetensors", ".gguf") or size <= _SAMPLES * _BYTES:
         yield from range(0, size, _BYTES)
     else:
-        yield from (part * (size - _BYTES) // (_PLACES - 1) for part in range(_PLACES))
+        yield from (part * (size - _BYTES) // (_SAMPLES - 1) for part in range(_SAMPLES))
 
 
-def _plugin(text: str) -> str:
+def _with_digest(plugin: str) -> str:
     """Return the plug-in as given, with a hash of its code if it is a file."""
-    path = Path(text.rpartition(":")[0] or text) if not Path(text).is_file() else Path(text)
-    return f"{text} {blake2b(path.read_bytes(), digest_size=8).hexdigest()}" if path.is_file() else text
+    path = Path(plugin)
+    if not path.is_file():
+        path = Path(plugin.rpartition(":")[0] or plugin)
+    return f"{plugin} {blake2b(path.read_bytes(), digest_size=8).hexdigest()}" if path.is_file() else plugin
 
 
-_TRACE_BINARY = getattr(os, "O_BINARY", 0)
 _BLOCK = 1 << 16  # bytes
 
 
 def row_trace(
-    row: Row, info: RunInfo, ends: Sequence[Finish | Error], found: Views, prompt_ids: tuple[int, ...]
+    row: Row, info: RunInfo, ends: Sequence[Finish | Error], views: Views, prompt_ids: tuple[int, ...]
 ) -> str:
     """Return the lines of a row that has ended, sample by sample; "" without a trace."""
     if info.job.trace is None or info.tokenizer is None:
@@ -446,7 +439,7 @@ def row_trace(
     if row.messages:
         head["messages"] = list(row.messages)
     return "".join(
-        line for end in ends for line in sample_lines(row.id, end, head, found.of(end.sample), info.tokenizer)
+        line for end in ends for line in sample_lines(row.id, end, head, views.of(end.sample), info.tokenizer)
     )
 
 
@@ -454,13 +447,13 @@ def check_trace(path: str | None, output: Output, taken: Iterable[Path]) -> None
     """Raise UsageError for a trace that is another file of the batch, or not a regular file."""
     if path is None:
         return
-    said, place = f"`trace` = {path}", Path(path).resolve()
-    if place in {other.resolve() for other in taken}:
-        raise UsageError(f"{said} is also the input, the output or the summary.", hint="Name another file.")
-    if output.path is not None and output.format.folder and output.path.resolve() in place.parents:
-        raise UsageError(f"{said} is in the output, a folder of texts only.", hint="Name a file beside it.")
-    if place.exists() and not place.is_file():
-        raise UsageError(f"{said} is no regular file.", hint="A batch appends to its trace: name a file.")
+    trace, target = f"`trace` = {path}", Path(path).resolve()
+    if target in {other.resolve() for other in taken}:
+        raise UsageError(f"{trace} is also the input, the output or the summary.", hint="Name another file.")
+    if output.path is not None and output.format.folder and output.path.resolve() in target.parents:
+        raise UsageError(f"{trace} is in the output, a folder of texts only.", hint="Name a file beside it.")
+    if target.exists() and not target.is_file():
+        raise UsageError(f"{trace} is no regular file.", hint="A batch appends to its trace: name a file.")
 
 
 def refuse_old_trace(path: str | None, plan: BatchPlan, places: Places | None) -> None:
@@ -496,9 +489,7 @@ class TraceFile:
         """
         self.path = path
         try:
-            self._handle = os.open(
-                path, os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_LINK | _TRACE_BINARY, 0o644
-            )
+            self._handle = os.open(path, _APPENDING, 0o644)
         except OSError as error:
             raise UsageError(f"`trace` = {path}: cannot be written: {error.strerror}.") from error
         self._size = size if os.fstat(self._handle).st_size >= size else self._whole_lines()
@@ -508,16 +499,7 @@ class TraceFile:
     def append(self, lines: str) -> int:
         """Append the lines of a row; return the file's size in bytes. Raises GenerationError."""
         data = lines.encode("utf-8", "backslashreplace")  # JSON reads a lone surrogate from its escape
-        reason = "only a part of a row was written"
-        try:
-            written = os.write(self._handle, data)
-        except OSError as error:
-            written, reason = 0, error.strerror or str(error)
-        if written < len(data):
-            with suppress(OSError):
-                os.ftruncate(self._handle, self._size)
-            raise GenerationError(f"`trace` = {self.path} cannot be written: {reason}.")
-        self._size += written
+        self._size = _appended(self._handle, data, self._size, f"`trace` = {self.path}")
         return self._size
 
     def close(self) -> None:
@@ -532,8 +514,8 @@ class TraceFile:
         while end:
             start = max(0, end - _BLOCK)
             os.lseek(self._handle, start, os.SEEK_SET)
-            found = os.read(self._handle, end - start).rfind(b"\n")
-            if found >= 0:
-                return start + found + 1
+            newline = os.read(self._handle, end - start).rfind(b"\n")
+            if newline >= 0:
+                return start + newline + 1
             end = start
         return 0

@@ -139,7 +139,6 @@ class _ParquetRows:
 
 
 def _stored(kind: Type) -> Any:
-    """Return the type of pyarrow."""
     import pyarrow as pa
 
     if isinstance(kind, ListOf):
@@ -175,10 +174,10 @@ def safe_name(name: str) -> str:
     The name has no folder, is not hidden and has limited length. Different ids have different names, which on
     some file systems may differ in case only.
     """
-    made = quote(name, safe="").replace("~", "%7E")
-    if made.startswith(".") or _DEVICES.match(made):
-        made = f"%{ord(made[0]):02X}{made[1:]}"
-    return made if len(made) <= _MAX_BYTES else f"{made[:_MAX_BYTES]}~{id_hash(name):016x}"
+    quoted = quote(name, safe="").replace("~", "%7E")
+    if quoted.startswith(".") or _DEVICES.match(quoted):
+        quoted = f"%{ord(quoted[0]):02X}{quoted[1:]}"
+    return quoted if len(quoted) <= _MAX_BYTES else f"{quoted[:_MAX_BYTES]}~{id_hash(name):016x}"
 
 
 def check_replaceable(path: Path) -> None:
@@ -195,11 +194,11 @@ def _holds_texts_alone(folder: Path) -> bool:
     try:
         with (folder / INDEX).open(encoding="utf-8") as index:
             names = (name for line in index for name in json.loads(line)["files"] if name)
-            known: int = sum(Path(name).name == name and (folder / name).is_file() for name in names)
+            num_files: int = sum(Path(name).name == name and (folder / name).is_file() for name in names)
     except (OSError, ValueError, KeyError, TypeError):
         return False
     with os.scandir(folder) as entries:
-        return sum(1 for _ in entries) == known + 1
+        return sum(1 for _ in entries) == num_files + 1
 
 
 class _FolderOfTexts:
@@ -264,7 +263,7 @@ TEXTS = OutputFormat("texts", folder=_open_folder)
 
 
 OUTPUT_FORMATS: Mapping[str, OutputFormat] = {
-    known.name: known for known in (JSONL, OPENAI, CSV, TSV, PARQUET, TEXTS)
+    form.name: form for form in (JSONL, OPENAI, CSV, TSV, PARQUET, TEXTS)
 }
 
 
@@ -337,9 +336,9 @@ def plan_output(
         return Output(None, chosen or next(iter(formats.values())))
     if "://" in str(path):
         raise UsageError(f"`output` = {path}: results can be written to local files only.")
-    place = Path(str(path))
-    output = Output(place, chosen or _format_of(place, formats, is_folder=str(path).endswith(("/", "\\"))))
-    _check(output, place, inputs)
+    target = Path(str(path))
+    output = Output(target, chosen or _format_of(target, formats, is_folder=str(path).endswith(("/", "\\"))))
+    _check(output, target, inputs)
     return output
 
 
@@ -359,21 +358,21 @@ def _format_of(path: Path, formats: Mapping[str, OutputFormat], *, is_folder: bo
 
 
 def _check(output: Output, path: Path, inputs: Iterable[Path]) -> None:
-    said = f"`output` = {path}"
-    if path.resolve() in {one.resolve() for one in inputs}:
-        raise UsageError(f"{said} is also the input, which would be overwritten.", hint="Name another file.")
+    name = f"`output` = {path}"
+    if path.resolve() in {source.resolve() for source in inputs}:
+        raise UsageError(f"{name} is also the input, which would be overwritten.", hint="Name another file.")
     check_writable(path.resolve())
     form, packing = output.format, packing_of(path)
     if form.needs_pyarrow or packing == ".zst":
         need_pyarrow(str(path))
     if packing and form.lines is None:
         raise UsageError(
-            f"{said}: {form.name} cannot be compressed again.", hint="Leave out the last suffix."
+            f"{name}: {form.name} cannot be compressed again.", hint="Leave out the last suffix."
         )
     if form.folder is not None:
         check_replaceable(path)
     elif path.is_dir():
-        raise UsageError(f"{said} is a folder, but {form.name} is one file.", hint="Name a file in it.")
+        raise UsageError(f"{name} is a folder, but {form.name} is one file.", hint="Name a file in it.")
 
 
 def packing_of(path: Path) -> str:

@@ -39,14 +39,7 @@ class Pool:
     on the row only.
     """
 
-    def __init__(
-        self,
-        open_engine: OpenEngine,
-        *,
-        workers: int,
-        share: Share,
-        window: int,
-    ) -> None:
+    def __init__(self, open_engine: OpenEngine, *, workers: int, share: Share, window: int) -> None:
         actor = ray.remote(Worker).options(num_cpus=share.cpus, num_gpus=share.gpus, max_restarts=0)
         self._make: Callable[[], Any] = partial(actor.remote, open_engine)
         self._members = [_Member(self._make()) for _ in range(workers)]
@@ -173,9 +166,9 @@ class Pool:
             return
         self._num_deaths += 1
         if self._num_deaths >= _MAX_DEATHS:
-            said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+            reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
             raise GenerationError(
-                f"{_MAX_DEATHS} workers died before a row was finished: {said}",
+                f"{_MAX_DEATHS} workers died before a row was finished: {reason}",
                 hint="The memory may be too small: lower `workers` or `max_batch`.",
             )
         self.notices.append(f"A worker has died; its {count:,} rows run again on another one.")

@@ -76,9 +76,9 @@ def _connect(address: str, *, is_local: bool) -> None:
     try:
         ray.init(address, log_to_driver=False, configure_logging=False, **of_local)
     except (ConnectionError, RuntimeError, ValueError) as error:
-        said = next(iter(str(error).strip().splitlines()), type(error).__name__)
+        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UsageError(
-            f"Ray cannot be used ({address}): {said}",
+            f"Ray cannot be used ({address}): {reason}",
             hint="If it asks for a token, set RAY_AUTH_MODE=token. Without RAY_ADDRESS one is started.",
         ) from error
 
@@ -95,31 +95,28 @@ def _same_handlers() -> Iterator[None]:
 
 
 def fair_share(
-    there: Mapping[str, float], workers: int, cpus: float | None, gpus: float | None, *, is_cpu: bool
+    resources: Mapping[str, float], workers: int, cpus: float | None, gpus: float | None, *, is_cpu: bool
 ) -> Share:
-    """Return the share of each worker: as requested, otherwise an equal part of `there`, at most one.
+    """Return the share of each worker: as requested, otherwise an equal part of `resources`, at most one.
 
     Raises UsageError if the nodes have too few CPUs or GPUs.
     """
-    has_cpus, has_gpus = there.get("CPU", 0.0), 0.0 if is_cpu else there.get("GPU", 0.0)
+    has_cpus, has_gpus = resources.get("CPU", 0.0), 0.0 if is_cpu else resources.get("GPU", 0.0)
     share = Share(
         _part(has_cpus, workers) if cpus is None else cpus, _part(has_gpus, workers) if gpus is None else gpus
     )
-    for key, each, has in (
-        ("worker_cpus", share.cpus, has_cpus),
-        ("worker_gpus", share.gpus, has_gpus),
-    ):
-        if each * workers > has:
+    for key, amount, has in (("worker_cpus", share.cpus, has_cpus), ("worker_gpus", share.gpus, has_gpus)):
+        if amount * workers > has:
             raise UsageError(
-                f"{workers} workers with `{key}` = {each:g} need {each * workers:g}; Ray has {has:g}.",
+                f"{workers} workers with `{key}` = {amount:g} need {amount * workers:g}; Ray has {has:g}.",
                 hint=f"Lower `workers` or `{key}`; fractions such as 0.5 are fine.",
             )
     return share
 
 
-def _part(there: float, workers: int) -> float:
+def _part(amount: float, workers: int) -> float:
     """Return an equal part, at most 1, rounded down to Ray's precision of 0.0001."""
-    return min(1.0, int(there / workers * 10_000) / 10_000)
+    return min(1.0, int(amount / workers * 10_000) / 10_000)
 
 
 OpenEngine = Callable[[], AbstractContextManager[RowEngine]]  # loads the model
@@ -212,12 +209,12 @@ class Worker:
 
     def _ended(self) -> tuple[Outcome, ...]:
         """Return the outcomes so far; waits up to _PATIENCE seconds for the first."""
-        found = []
+        outcomes = []
         with suppress(queue.Empty):
-            found.append(self._outbox.get(timeout=_PATIENCE))
+            outcomes.append(self._outbox.get(timeout=_PATIENCE))
             while True:
-                found.append(self._outbox.get_nowait())
-        return tuple(found)
+                outcomes.append(self._outbox.get_nowait())
+        return tuple(outcomes)
 
     def _serve(self, open_engine: OpenEngine) -> None:
         """Body of the thread: load the model, then run rows until stopped."""

@@ -25,6 +25,7 @@ from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import ConfigError, UsageError
 from gencli.explain.token_record import Views, views
+from gencli.helpers import once
 from gencli.models.files.checkpoint import ModelIdentity
 from gencli.plugins.plugin_registry import make_registry
 from gencli.results import run_results as results
@@ -107,12 +108,12 @@ def _make_judge(
 
 def _of_input(row: Row, *, keep_input: bool) -> Mapping[str, Any]:
     """Return the fields of a result copied from the row: prompt, messages, kept columns."""
-    found: dict[str, Any] = {"prompt": row.prompt}
+    fields: dict[str, Any] = {"prompt": row.prompt}
     if row.messages:
-        found["messages"] = list(row.messages)
+        fields["messages"] = list(row.messages)
     if keep_input:
-        found["input"] = kept_columns(row)
-    return found
+        fields["input"] = kept_columns(row)
+    return fields
 
 
 _WORKERS = 2
@@ -150,11 +151,11 @@ def open_pool(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[Ro
         batch.jobs.are_guided,
         plan["named_key"],
     )
-    with connected() as (place, there):
+    with connected() as (address, resources):
         share = fair_share(
-            there, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
+            resources, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
         )
-        reporter.notice(f"Ray on {place} runs {workers} workers, each with {share}.")
+        reporter.notice(f"Ray on {address} runs {workers} workers, each with {share}.")
         from gencli.batch.ray_pool import Pool
 
         window = 2 * settings["max_batch"]  # as many rows wait as run
@@ -242,7 +243,7 @@ class Loop(OwnEngine):
         notice: Callable[[str], None] = lambda text: None,
     ) -> None:
         super().__init__(engine)
-        self._notice, self._noticed = notice, set[str]()
+        self._notice = once(notice)
         self._attempts, self._tokenizer = RetryingEngine(engine), tokenizer
         self._jobs, self._grammars, self._judge = jobs, grammars, judge
         self._ahead = ahead
@@ -295,7 +296,7 @@ class Loop(OwnEngine):
             job = self._jobs.job(row.options, is_chat=bool(row.messages))
             request = row_request(row, self._grammars.ready(job), self._tokenizer)
             for text in chat_notices(job, self._tokenizer):
-                self._notice_once(text)
+                self._notice(text)
             self._attempts.submit(request, job.structure)
         except Exception as error:  # an error of any kind fails only this row
             failure = Failure.of(error)
@@ -303,11 +304,6 @@ class Loop(OwnEngine):
         else:
             self._open[request.id] = _OpenRow(row, job, [None] * job.n, job.n, Tokens(request.prompt_ids))
             self._num_samples += job.n
-
-    def _notice_once(self, text: str) -> None:
-        if text not in self._noticed:
-            self._noticed.add(text)
-            self._notice(text)
 
     def _refused(self, row: Row, job: Job, kind: str, message: str) -> Outcome:
         name = str(row.record.index)

@@ -15,7 +15,7 @@ from gencli.batch.batch_rows import Kind, RowOptions, Survey, make_rows
 from gencli.batch.batch_setup import Batch, Work, plan_rows
 from gencli.batch.journal import Journal, Places, TraceFile, opened_trace, refuse_old_trace
 from gencli.batch.output_formats import OUTPUT_FORMATS
-from gencli.batch.row_engines import open_loop
+from gencli.batch.row_engines import open_loop, open_pool
 from gencli.batch.table_columns import IDS, SCORES, RowWriter, Table, TextTarget, generated, of_result
 from gencli.config.job import Jobs
 from gencli.config.settings import Layer, resolve
@@ -71,11 +71,11 @@ def _survey(batch: Batch, reporter: BatchReporter) -> Survey:
 
     survey = batch.survey(note)
     if survey.num_read and survey.num_misnamed == survey.num_read:
-        raise UsageError(f"No row of the input can run. {_said(misnamed[0])}")
+        raise UsageError(f"No row of the input can run. {_fault(misnamed[0])}")
     allowed = batch.plan.max_errors
     if allowed is not None and survey.num_faults > allowed:
         raise UsageError(
-            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {_said(faults[0])}",
+            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {_fault(faults[0])}",
             hint="`dry_run` lists them all.",
         )
     jobs = batch.jobs
@@ -117,8 +117,7 @@ def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
     return replace(batch, settings=resolve(*layers, registry=settings.registry))
 
 
-def _said(row: Row) -> str:
-    """Return a faulty row's position in the input, and its fault."""
+def _fault(row: Row) -> str:
     return f"{row.record.place}: {row.failure.message if row.failure else ''}"
 
 
@@ -271,8 +270,6 @@ class Generation:
     ) -> AbstractContextManager[RowEngine]:
         """Return the engine of the rows: Ray workers, or the model in this process."""
         if batch.plan["engine"] == "ray":
-            from gencli.batch.row_engines import open_pool
-
             return open_pool(batch, reporter, is_chat=is_chat)
         return open_loop(
             batch.jobs,
@@ -365,11 +362,9 @@ class Store(Protocol):
 
     def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
         """Yield the rows that have to run."""
-        ...
 
     def add(self, outcome: Outcome) -> None:
         """Store an outcome."""
-        ...
 
 
 class JournalStore:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol, TypeAlias
 
 from gencli.batch.batch_records import Outcome, samples_of
-from gencli.batch.batch_rows import Kind
+from gencli.batch.batch_rows import INT64, Kind
 from gencli.errors import UsageError
 from gencli.json_text import to_json
 from gencli.structured.json_schema import References, declared_types, refs_in, with_published
@@ -44,7 +44,6 @@ class TextTarget(Protocol):
 
     def write(self, text: str, /) -> object:
         """Write text to the file. Raises OSError, for example for a full disk."""
-        ...
 
 
 class RowWriter(Protocol):
@@ -52,7 +51,6 @@ class RowWriter(Protocol):
 
     def write(self, outcome: Outcome) -> None:
         """Write one outcome in the format: a record, or a row for each sample."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +119,8 @@ def of_result(name: str) -> str:
 
 def generated(kept: Mapping[str, Kind] | None = None, *, documents: DocumentColumns | None = None) -> Table:
     """Return the table of generated texts: its columns, of documents, and of kept input as `input.NAME`."""
-    known = (kept or {}).items()
-    more = {name if name.startswith(_RESULT) else INPUT + name: kind for name, kind in known}
+    kinds = (kept or {}).items()
+    more = {name if name.startswith(_RESULT) else INPUT + name: kind for name, kind in kinds}
     columns: dict[str, Type] = {**COLUMNS, **(documents.types if documents else {})}
     columns |= {name.removeprefix(_RESULT): kind for name, kind in more.items()}
     return Table(columns, partial(_flat, documents=documents))
@@ -159,7 +157,6 @@ def as_cell(kind: Type, value: Any) -> Any:
 
 _PREFIX = "output."  # of a property whose name another column has
 _KINDS = ("json_schema", "pydantic")
-_INT64 = range(-(2**63), 2**63)
 _NUM_SHOWN = 60  # characters of a value in messages
 
 
@@ -200,14 +197,14 @@ class DocumentColumns:
     @property
     def notices(self) -> Iterator[str]:
         """Yield a notice about columns that are not what the schema lets expect."""
-        said = []
+        parts = []
         if texts := [name for name, type_ in self.types.items() if type_ == "json"]:
-            said.append(f"no single type by the schema, so JSON text: {', '.join(texts)}")
+            parts.append(f"no single type by the schema, so JSON text: {', '.join(texts)}")
         if moved := [name for name, column in self.names.items() if name != column]:
             renamed = ", ".join(f"{name} as {self.names[name]}" for name in moved)
-            said.append(f"named as other columns are, so written with a prefix: {renamed}")
-        if said:
-            yield f"`columns`: {'; '.join(said)}."
+            parts.append(f"named as other columns are, so written with a prefix: {renamed}")
+        if parts:
+            yield f"`columns`: {'; '.join(parts)}."
 
     def lines(self) -> Iterator[str]:
         """Yield a line about values that their columns could not hold."""
@@ -236,9 +233,9 @@ def document_columns(spec: OutputSpec | None, form: OutputFormat, *, is_open: bo
             hint=f"Leave `columns` out (the column text has calls and documents), or `{spec.kind}`.",
         )
     if spec is None or spec.kind not in _KINDS:
-        given = f", and `{spec.kind}` has none" if spec else ""
+        kind = f", and `{spec.kind}` has none" if spec else ""
         needed = " or ".join(f"`{kind}`" for kind in _KINDS)
-        raise UsageError(f"`columns` are the properties of a schema{given}.", hint=f"Set {needed}.")
+        raise UsageError(f"`columns` are the properties of a schema{kind}.", hint=f"Set {needed}.")
     types = property_types(spec.schema, is_open=is_open)
     if not types:
         raise UsageError(f"`columns` needs properties, and the schema of `{spec.kind}` names none.")
@@ -270,9 +267,12 @@ def _held(type_: Type, value: Any) -> Any:
             return [_held(type_.item, item) for item in value]
         raise _wrong(value, "a list")
     if isinstance(type_, StructOf):
-        if isinstance(value, Mapping):
-            return _struct(dict(type_.fields), value)
-        raise _wrong(value, "an object")
+        if not isinstance(value, Mapping):
+            raise _wrong(value, "an object")
+        fields = dict(type_.fields)
+        if more := [name for name in value if name not in fields]:
+            raise _Misfit(f"has the field {more[0]!r}, which the schema does not name")
+        return {name: _held(field, value.get(name)) for name, field in fields.items()}
     if type_ == "text":
         if isinstance(value, str):
             return value
@@ -284,12 +284,6 @@ def _held(type_: Type, value: Any) -> Any:
     return _number(value, is_whole=type_ == "integer")
 
 
-def _struct(fields: Mapping[str, Type], value: Mapping[str, Any]) -> dict[str, Any]:
-    if more := [name for name in value if name not in fields]:
-        raise _Misfit(f"has the field {more[0]!r}, which the schema does not name")
-    return {name: _held(type_, value.get(name)) for name, type_ in fields.items()}
-
-
 def _number(value: Any, *, is_whole: bool) -> int | float:
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise _wrong(value, "a number")
@@ -297,7 +291,7 @@ def _number(value: Any, *, is_whole: bool) -> int | float:
         number = int(value) if is_whole else float(value)
     except OverflowError:
         raise _wrong(value, "a number of 64 bits") from None
-    if is_whole and (number != value or number not in _INT64):
+    if is_whole and (number != value or number not in INT64):
         raise _wrong(value, "a whole number of 64 bits")
     return number
 
@@ -347,24 +341,24 @@ class _TypeReader:
         self._work -= 1
         if not isinstance(schema, Mapping) or depth > _MAX_DEPTH:
             return {}
-        found: dict[str, _Types] = {}
+        types_of: dict[str, _Types] = {}
         for name in schema.get("properties", {}):
             self._parts = _MAX_PARTS
-            found[name] = self._types(child(pointer, "properties", name), 0)
-        if len(found) > _MAX_COLUMNS or self._work < 0:
+            types_of[name] = self._types(child(pointer, "properties", name), 0)
+        if len(types_of) > _MAX_COLUMNS or self._work < 0:
             raise UsageError(
                 f"`columns`: a table has at most {_MAX_COLUMNS} columns of a schema, and this one has more.",
                 hint="Leave `columns` out; the documents are in the column text.",
             )
         for target in self._also(pointer, schema):
             for name, types in self.properties(target, depth + 1).items():
-                found[name] = _both(found.get(name), types)
+                types_of[name] = _both(types_of.get(name), types)
         for keyword in ("anyOf", "oneOf"):
             branches = [self.properties(branch, depth + 1) for branch in _each(pointer, schema, keyword)]
             for name in dict.fromkeys(name for branch in branches for name in branch):
                 either = _either(branch[name] for branch in branches if name in branch)
-                found[name] = _both(found.get(name), either)
-        return found
+                types_of[name] = _both(types_of.get(name), either)
+        return types_of
 
     def _types(self, pointer: str, depth: int) -> _Types:
         """Return the types of a schema's values."""
@@ -439,14 +433,14 @@ def _each(pointer: str, schema: Mapping[str, Any], keyword: str) -> list[str]:
     return [child(pointer, keyword, index) for index in range(len(schema.get(keyword, ())))]
 
 
-def _both(one: _Types, other: _Types) -> _Types:
+def _both(first: _Types, second: _Types) -> _Types:
     """Return the types of values that have types of both."""
-    if one is None or other is None:
-        return other if one is None else one
-    if "json" in one | other or (_nested(one) and _nested(other) and _nested(one) != _nested(other)):
+    if first is None or second is None:
+        return second if first is None else first
+    if "json" in first | second or (_nested(first) and _nested(second) and _nested(first) != _nested(second)):
         return _JSON
-    common = one & other
-    is_whole = {"integer", "number"} <= one | other and "number" not in common
+    common = first & second
+    is_whole = {"integer", "number"} <= first | second and "number" not in common
     return common | {"integer"} if is_whole else common
 
 
@@ -454,14 +448,14 @@ def _nested(types: frozenset[Type]) -> frozenset[Type]:
     return frozenset(type_ for type_ in types if not isinstance(type_, str))
 
 
-def _either(each: Iterable[_Types]) -> _Types:
+def _either(alternatives: Iterable[_Types]) -> _Types:
     """Return the types of values that have a type of one of these."""
-    found: frozenset[Type] = frozenset()
-    for types in each:
+    union: frozenset[Type] = frozenset()
+    for types in alternatives:
         if types is None:
             return None
-        found |= types
-    return found
+        union |= types
+    return union
 
 
 def _one(types: _Types) -> Type:

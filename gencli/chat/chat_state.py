@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -122,7 +122,8 @@ def prompt_ids(
     Raises GenerationError if the prompt leaves no room for an answer.
     """
     if is_raw:
-        ids = tokenizer.encode(instructions.before + _raw_text(conversation.turns))
+        text = "\n".join(turn.user + turn.answer for turn in conversation.turns)
+        ids = tokenizer.encode(instructions.before + text)
     else:
         text = render_conversation(tokenizer, conversation.messages, instructions=instructions)
         ids = tokenizer.encode(text, special=False)
@@ -132,10 +133,6 @@ def prompt_ids(
             hint="/undo removes the last turn, /clear all of them.",
         )
     return tuple(ids)
-
-
-def _raw_text(turns: Sequence[Turn]) -> str:
-    return "\n".join(turn.user + turn.answer for turn in turns)
 
 
 FREE = {kind: "" if option(kind).default is None else option(kind).default for kind in KINDS}
@@ -247,7 +244,10 @@ class Chat:
         origin, values = self.layers[-1]
         layers = (*self.layers[:-1], (origin, {**values, key: value}))
         if value is None:
-            layers = tuple((name, _without(typed, key)) for name, typed in self.layers)
+            layers = tuple(
+                (name, {other: typed[other] for other in typed if other != key})
+                for name, typed in self.layers
+            )
         return replace(self, layers=layers)._checked()
 
     def with_schema(self, text: str) -> Chat:
@@ -272,9 +272,9 @@ class Chat:
         return self
 
 
-def open_chat(given: Mapping[str, Any]) -> Chat:
+def open_chat(flags: Mapping[str, Any]) -> Chat:
     """Return a new chat with these flags. Raises UsageError."""
-    layers: tuple[_Typed, ...] = ((FLAG, dict(given)), ("/set", {}))
+    layers: tuple[_Typed, ...] = ((FLAG, dict(flags)), ("/set", {}))
     chat = Chat(Conversation(0), layers)
     job, system = chat.job, chat.settings["system"]
     if job.n > 1:
@@ -286,10 +286,6 @@ def open_chat(given: Mapping[str, Any]) -> Chat:
     if system == "":
         raise UsageError("`system` is empty.", hint="Leave it out.")
     return replace(chat, conversation=Conversation(job.seed, system))
-
-
-def _without(values: Mapping[str, Any], key: str) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if name != key}
 
 
 _FORMAT = "gencli chat 1"
@@ -406,14 +402,14 @@ def _read_schema(document: dict[str, Any]) -> dict[str, Any]:
 
 
 def _read_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    known = {entry.key: entry for entry in changeable()}
+    options = {entry.key: entry for entry in changeable()}
     for key, value in settings.items():
         if key == "raw" and value is True:
             continue
-        if key not in known:
+        if key not in options:
             raise ValueError(f"a chat has no setting {key!r}")
-        items = value if known[key].many and isinstance(value, list) else [value]
-        kind = bool if known[key].type is bool else str
-        if (known[key].many and items is not value) or not all(isinstance(item, kind) for item in items):
+        items = value if options[key].many and isinstance(value, list) else [value]
+        kind = bool if options[key].type is bool else str
+        if (options[key].many and items is not value) or not all(isinstance(item, kind) for item in items):
             raise ValueError(f"the setting {key} is {value!r}")
     return dict(settings)

@@ -38,13 +38,13 @@ def find_option(key: str) -> Option:
     Raises UsageError with the nearest name.
     """
     name = key.lstrip("-").replace("-", "_")
-    known = {entry.key: entry for entry in changeable()}
-    by_flag = {flag.lstrip("-"): entry for entry in known.values() for flag in entry.names}
-    if entry := known.get(name) or by_flag.get(name):
+    options = {entry.key: entry for entry in changeable()}
+    by_flag = {flag.lstrip("-"): entry for entry in options.values() for flag in entry.names}
+    if entry := options.get(name) or by_flag.get(name):
         return entry
     if name in _OWN:
         raise UsageError(f"{key} has its own command.", hint=f"See {_OWN[name]}.")
-    spelled = {key: entry.flag.lstrip("-") for key, entry in known.items()}
+    spelled = {key: entry.flag.lstrip("-") for key, entry in options.items()}
     raise UsageError(f"A chat cannot set {key!r}.", hint=meant_option(key, spelled) or "See /show.")
 
 
@@ -176,14 +176,14 @@ class Reply:
     has_keys: bool = False
 
 
-def undo_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def undo_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Remove the last turn."""
     conversation = chat.conversation.undone()
     left = len(conversation.turns)
     return Reply(chat.with_conversation(conversation), f"Removed turn {left + 1}; {left} left.")
 
 
-def regen_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def regen_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Answer the last turn again."""
     conversation = chat.conversation.again()
     if _is_repeated(chat.conversation.turns[-1], chat.job):
@@ -200,7 +200,7 @@ def _is_repeated(turn: Turn, job: Job) -> bool:
     if not job.is_greedy or turn.job is None or turn.reason == "interrupted":
         return False
     before, now = (
-        replace(one, assembly=Assembly(one.chain), draw_origin="", seed=0) for one in (turn.job, job)
+        replace(each, assembly=Assembly(each.chain), draw_origin="", seed=0) for each in (turn.job, job)
     )
     return before == now
 
@@ -219,24 +219,24 @@ def same_again(before: Conversation, after: Conversation) -> str:
     )
 
 
-def edit_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def edit_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Replace the last turn, or return its text to the input line; the turn stays until that is sent."""
-    if rest:
-        return Reply(chat.with_conversation(chat.conversation.edited(rest)))
+    if argument:
+        return Reply(chat.with_conversation(chat.conversation.edited(argument)))
     draft = chat.conversation.last().user
     text = f"Turn {len(chat.conversation.turns)}: Enter replaces it, Ctrl-C keeps it."
     return Reply(chat, text, draft=draft, is_edit=True)
 
 
-def history_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def history_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Return the conversation, or its last turns."""
-    if rest and not (rest.isdecimal() and int(rest[:9])):
-        raise UsageError(f"/history needs a number of turns from 1, not {rest!r}.")
-    lines = list(history(chat.conversation, last=int(rest[:9]) if rest else None))
+    if argument and not (argument.isdecimal() and int(argument[:9])):
+        raise UsageError(f"/history needs a number of turns from 1, not {argument!r}.")
+    lines = list(history(chat.conversation, last=int(argument[:9]) if argument else None))
     return Reply(chat, "\n".join(lines) or "There is no turn yet.")
 
 
-def tokens_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def tokens_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Return how much of the context is used."""
     if not chat.conversation.turns:
         return Reply(chat, f"No turn yet; the context has room for {env.context} tokens.")
@@ -245,7 +245,7 @@ def tokens_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
     return Reply(chat, f"{len(ids)} of {env.context} tokens are used, {room} are left.")
 
 
-def prompt_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def prompt_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Return the conversation as passed to the model."""
     if not chat.conversation.turns:
         return Reply(chat, "No turn yet, so there is no prompt.")
@@ -263,12 +263,12 @@ def _context_ids(chat: Chat, env: CommandContext) -> tuple[int, ...]:
     )
 
 
-def clear_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def clear_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Remove all turns."""
     return Reply(chat.with_conversation(replace(chat.conversation, turns=())), "The conversation is empty.")
 
 
-def stats_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def stats_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Return the tokens and the speed of each answer."""
     rows: list[tuple[str, ...]] = [("answer", "prompt", "kept", "read", "output", "tok/s", "end")]
     for number, end in enumerate(env.answers, start=1):
@@ -279,17 +279,17 @@ def stats_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
     return Reply(chat, "\n".join("  ".join(f"{cell:>6}" for cell in row) for row in rows))
 
 
-def why_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def why_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Return the effect of each stage on the tokens of the last answer, or on one of them."""
-    position = whole(rest)
-    if rest and position is None:
-        raise UsageError(f"/why needs the number of a token, from 0 on, not {rest[:60]!r}.")
+    position = whole(argument)
+    if argument and position is None:
+        raise UsageError(f"/why needs the number of a token, from 0 on, not {argument[:60]!r}.")
     return Reply(chat, env.explain(chat, position).rstrip("\n"))
 
 
-def set_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def set_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Set an option for the next answer; the value `default` removes the setting."""
-    key, _, text = rest.partition(" ")
+    key, _, text = argument.partition(" ")
     if not key or not text:
         raise UsageError(
             "/set needs a name and a value, as in /set top-p 0.9.", hint="The value default undoes it."
@@ -311,32 +311,33 @@ def _typed(entry: Option, text: str) -> Any:
     return words[text]
 
 
-def show_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def show_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Return the settings, or one of them, with their origins."""
-    return Reply(chat, rows=tuple(about(chat, rest) if rest else everything(chat)))
+    return Reply(chat, rows=tuple(about(chat, argument) if argument else everything(chat)))
 
 
-def chain_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def chain_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Return the stages of the next answer."""
     return Reply(chat, env.describe_chain(chat).rstrip("\n"))
 
 
-def color_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def color_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Set or show the measure by which answers are coloured."""
-    if not rest:
+    if not argument:
         return Reply(chat, f"Answers are coloured by: {chat.settings['color']}.")
-    after = chat.with_value("color", rest)
+    after = chat.with_value("color", argument)
     return Reply(after, f"Answers are coloured by: {after.settings['color']}, from the next one on.")
 
 
-def preset_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def preset_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Apply a preset, or list the presets."""
-    if not rest:
+    if not argument:
         names = ", ".join(name for name, _, _ in list_presets())
         return Reply(chat, f"Presets here: {shown(chat.settings['preset']) or 'none'}. There are: {names}.")
-    after = chat.with_preset(rest)
+    after = chat.with_preset(argument)
     text = (
-        f"The preset {rest} applies from the next answer on, below flags and /set; /show lists the settings."
+        f"The preset {argument} applies from the next answer on, below flags and /set; "
+        "/show lists the settings."
     )
     if after.conversation.seed != chat.conversation.seed:
         text += f" The seed is {after.conversation.seed}."
@@ -345,51 +346,51 @@ def preset_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
     return Reply(after, text)
 
 
-def schema_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def schema_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Set or show the schema of answers."""
-    if not rest:
+    if not argument:
         structure = chat.job.structure
         text = f"{structure.kind.replace('_', '-')} {structure.source}".strip() if structure else "free"
         return Reply(chat, f"Answers are {text}.")
-    if rest == "off":
+    if argument == "off":
         return Reply(chat.with_schema(""), "Answers are free from the next one on.")
-    return Reply(chat.with_schema(rest), "Answers are documents of this schema from the next one on.")
+    return Reply(chat.with_schema(argument), "Answers are documents of this schema from the next one on.")
 
 
-def system_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def system_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Set or show the system message."""
     if chat.settings["raw"]:
         raise UsageError("A raw chat has no system message.")
-    if not rest:
+    if not argument:
         system = chat.conversation.system
         return Reply(chat, "There is no system message." if system is None else system)
-    text = "There is no system message now." if rest == "default" else "The system message is set."
-    return Reply(chat.with_own(system=None if rest == "default" else rest), text)
+    text = "There is no system message now." if argument == "default" else "The system message is set."
+    return Reply(chat.with_own(system=None if argument == "default" else argument), text)
 
 
-def seed_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def seed_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Set or show the seed."""
-    if not rest:
+    if not argument:
         return Reply(chat, f"The seed is {chat.conversation.seed}.")
-    seed = whole(rest)
+    seed = whole(argument)
     if seed is None or seed >= 2**64:
-        raise UsageError(f"/seed needs a whole number from 0 to 2**64 - 1, not {rest[:60]!r}.")
-    return Reply(chat.with_own(seed=seed), f"The seed is {rest} from the next answer on.")
+        raise UsageError(f"/seed needs a whole number from 0 to 2**64 - 1, not {argument[:60]!r}.")
+    return Reply(chat.with_own(seed=seed), f"The seed is {argument} from the next answer on.")
 
 
 _NUM_SHOWN = 2  # turns that /load shows
 
 
-def save_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def save_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Write the conversation to a file."""
-    path = _path("save", rest)
+    path = _path("save", argument)
     save(chat, path)
     return Reply(chat, f"Saved {_turns(len(chat.conversation.turns))} to {path}.")
 
 
-def load_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def load_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
     """Continue the conversation of a file."""
-    path = _path("load", rest)
+    path = _path("load", argument)
     transcript = load(path)
     chat = restore(chat, transcript, f"transcript {path}")
     text = f"Loaded {_turns(len(chat.conversation.turns))} from {path}."
@@ -406,10 +407,10 @@ def load_command(chat: Chat, rest: str, env: CommandContext) -> Reply:
     return Reply(chat, "\n".join([text, *history(chat.conversation, last=_NUM_SHOWN)]))
 
 
-def _path(name: str, rest: str) -> Path:
-    if not rest:
+def _path(name: str, argument: str) -> Path:
+    if not argument:
         raise UsageError(f"/{name} needs a file, as in /{name} talk.json.")
-    return Path(rest).expanduser()
+    return Path(argument).expanduser()
 
 
 def _turns(count: int) -> str:
@@ -432,25 +433,25 @@ class Command:
 
 def run_command(line: str, chat: Chat, env: CommandContext) -> Reply:
     """Run a line that begins with a slash. Raises UsageError for an unknown command or invalid argument."""
-    name, _, rest = line.removeprefix("/").partition(" ")
+    name, _, argument = line.removeprefix("/").partition(" ")
     command = COMMANDS.get(name)
     if command is None:
         hint = did_you_mean([f"/{near}" for near in meant_command(name, COMMANDS, SLASH_NAMES)])
         fallback = "See /help. A turn that begins with a slash is typed with two."
         raise UsageError(f"There is no command /{name}.", hint=hint or fallback)
-    rest = rest.strip()
-    if rest and not command.values:
-        raise UsageError(f"/{name} takes no argument, but {rest!r} was given.")
-    return command.run(chat, rest, env)
+    argument = argument.strip()
+    if argument and not command.values:
+        raise UsageError(f"/{name} takes no argument, but {argument!r} was given.")
+    return command.run(chat, argument, env)
 
 
-def _help(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def _help(chat: Chat, argument: str, env: CommandContext) -> Reply:
     rows = [(f"/{name} {command.values}".strip(), command.help) for name, command in COMMANDS.items()]
     width = max(len(usage) for usage, _ in rows)
     return Reply(chat, "\n".join([*(f"{usage:<{width}}  {text}" for usage, text in rows), "", KEYS]))
 
 
-def _quit(chat: Chat, rest: str, env: CommandContext) -> Reply:
+def _quit(chat: Chat, argument: str, env: CommandContext) -> Reply:
     return Reply(chat, is_over=True)
 
 
@@ -497,18 +498,18 @@ def complete(line: str, chat: Chat) -> tuple[str, list[str]]:
     """Return the last word of a line up to the cursor, and its possible completions."""
     if not line.startswith("/") or line.startswith("//"):
         return "", []
-    name, space, rest = line[1:].partition(" ")
+    name, space, argument = line[1:].partition(" ")
     if not space:
         return line, [f"/{command}" for command in COMMANDS if command.startswith(name)]
     completer = _COMPLETERS.get(name)
     if completer is None:
         return "", []
-    word = rest.rpartition(" ")[2] if name == "set" else rest
-    return word, completer(rest, chat)
+    word = argument.rpartition(" ")[2] if name == "set" else argument
+    return word, completer(argument, chat)
 
 
-def _set(rest: str, chat: Chat) -> list[str]:
-    key, space, value = rest.partition(" ")
+def _set(argument: str, chat: Chat) -> list[str]:
+    key, space, value = argument.partition(" ")
     options = {entry.flag.lstrip("-"): entry for entry in changeable()}
     if not space:
         return _with_prefix(key, options)
@@ -521,18 +522,14 @@ def _set(rest: str, chat: Chat) -> list[str]:
     return _with_prefix(value, [*choices, "default"])
 
 
-def _show(rest: str, chat: Chat) -> list[str]:
+def _show(argument: str, chat: Chat) -> list[str]:
     names = [entry.flag.lstrip("-") for entry in changeable()]
     stages = list(dict.fromkeys(name for name, _ in chat.job.assembly.chain))
-    return _with_prefix(rest, dict.fromkeys(["model", "seed", "system", *names, *stages]))
+    return _with_prefix(argument, dict.fromkeys(["model", "seed", "system", *names, *stages]))
 
 
-def _schema(rest: str, chat: Chat) -> list[str]:
-    return [*_with_prefix(rest, ["off"]), *paths(rest, suffixes=(".json", ".yaml", ".yml"))]
-
-
-def _transcripts(rest: str, chat: Chat) -> list[str]:
-    return paths(rest, suffixes=(".json",))
+def _schema(argument: str, chat: Chat) -> list[str]:
+    return [*_with_prefix(argument, ["off"]), *paths(argument, suffixes=(".json", ".yaml", ".yml"))]
 
 
 def _with_prefix(prefix: str, words: Iterable[str]) -> list[str]:
@@ -542,10 +539,9 @@ def _with_prefix(prefix: str, words: Iterable[str]) -> list[str]:
 _COMPLETERS: dict[str, Callable[[str, Chat], list[str]]] = {
     "set": _set,
     "show": _show,
-    "preset": lambda rest, chat: presets(rest),
-    "color": lambda rest, chat: _with_prefix(rest, option("color").choices),
+    "preset": lambda argument, chat: presets(argument),
+    "color": lambda argument, chat: _with_prefix(argument, option("color").choices),
     "schema": _schema,
-    "system": lambda rest, chat: _with_prefix(rest, ["default"]),
-    "save": _transcripts,
-    "load": _transcripts,
+    "system": lambda argument, chat: _with_prefix(argument, ["default"]),
+    **dict.fromkeys(("save", "load"), lambda argument, chat: paths(argument, suffixes=(".json",))),
 }

@@ -11,7 +11,7 @@ from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin
 
 from gencli.errors import UsageError
-from processors.params import Bounds, shown_number
+from processors.params import Bounds, shown_number, whole
 from processors.request_values import When
 
 Section = Literal[
@@ -129,6 +129,15 @@ class Option:
             raise UsageError(
                 f"{source} is {shown_number(value)}, but has to be a number {self.bounds}.", hint=self.hint
             )
+
+
+def read_batch(value: str | int) -> int | str:
+    """Return a number of samples that run at once, or "auto". Raises UsageError."""
+    if value == "auto":
+        return "auto"
+    if not (number := whole(str(value))):
+        raise UsageError(f"{str(value)[:60]!r} is neither auto nor a whole number from 1.")
+    return number
 
 
 def read_pairs(

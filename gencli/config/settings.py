@@ -239,6 +239,14 @@ def untraced(environ: Mapping[str, str]) -> dict[str, str]:
     return {name: text for name, text in environ.items() if name not in ("GENCLI_TRACE", "GENCLI_TRACE_TOP")}
 
 
+AUTO_BATCH = ("GENCLI_MAX_BATCH", "auto")  # a variable's value that batches and servers alone accept
+
+
+def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables without a value that a single run does not accept."""
+    return dict(item for item in environ.items() if item != AUTO_BATCH)
+
+
 def _typed(entry: Option, text: str) -> Any:
     """Return the value in the form that the command line gives."""
     if entry.type is bool:

@@ -11,23 +11,6 @@ if TYPE_CHECKING:
     from processors.base import Document
     from processors.row_view import RowView
 
-__all__ = [
-    "Alternative",
-    "Candidate",
-    "Drafted",
-    "Error",
-    "Event",
-    "Finish",
-    "PromptScores",
-    "Reading",
-    "Timings",
-    "Token",
-    "TokenLogprobs",
-    "ValidationResult",
-    "by_sample",
-    "joined",
-]
-
 _MIN_PLAIN = 3  # plain steps; with fewer the speedup is unknown
 
 
@@ -177,8 +160,8 @@ class Drafted:
         )
 
 
-def _sums(one: tuple[int, ...], other: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(a + b for a, b in zip_longest(one, other, fillvalue=0))
+def _sums(*counts: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(map(sum, zip_longest(*counts, fillvalue=0)))
 
 
 @dataclass(frozen=True, slots=True)

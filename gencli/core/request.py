@@ -319,9 +319,11 @@ class Prefixes:
 
     def nearest(self, text: Tokens, kind: Kind = _PLAIN) -> Match:
         """Return the lane that shares the longest prefix with a text."""
-        place = bisect_left(self._sorted, (kind, text, -1))
-        around = self._sorted[max(0, place - 1) : place + 1]
-        matches = (Match(lane, shared_length(text, other)) for own, other, lane in around if own == kind)
+        position = bisect_left(self._sorted, (kind, text, -1))
+        around = self._sorted[max(0, position - 1) : position + 1]
+        matches = (
+            Match(lane, shared_length(text, other)) for own_kind, other, lane in around if own_kind == kind
+        )
         best = max(matches, key=lambda match: match.length, default=Match())
         return best if best.length else Match()
 

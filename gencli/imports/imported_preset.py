@@ -66,7 +66,7 @@ def _source(words: list[str], peer: str, stdin: BinaryIO) -> Source:
         raise ConfigError(f"The settings {name[:200]} are not UTF-8 text.") from None
 
 
-_KEYS: Mapping[Place, str] = {
+_KEYS: Mapping[StageField, str] = {
     (entry.stage, entry.field): entry.key for entry in OPTIONS if entry.stage and entry.when is None
 }
 _WITH_MIROSTAT = ("llama-cpp", "koboldcpp")  # systems in which mirostat replaces all truncation
@@ -85,7 +85,7 @@ class _Base:
     """Settings before any field is applied: the values and the stage order of the profile, if any."""
 
     profile: str
-    stages: dict[Place, Any]
+    stages: dict[StageField, Any]
     options: dict[str, Any]
 
     @classmethod
@@ -106,162 +106,165 @@ def import_settings(source: Source, registry: Registry) -> Imported:
     Values without effect are omitted. Raises ConfigError for settings that contradict each other.
     """
     peer = PEERS[source.peer]
-    found = collect(peer, source.fields, registry)
-    _resolve_hints(found)
-    base = _Base.of(_profile(peer.profile, found), registry)
-    order = _resolve_order(found, base, registry)
-    _leave_out_idle(found, base, registry)
+    collected = collect(peer, source.fields, registry)
+    _resolve_hints(collected)
+    profile = peer.profile
+    if profile in _WITH_MIROSTAT and collected.stages.get(("mirostat", "version"), 0):
+        profile += "-mirostat"
+    base = _Base.of(profile, registry)
+    order = _resolve_order(collected, base, registry)
+    _leave_out_idle(collected, base, registry)
     head = f"# From {source.what} of {peer.title}, by gencli config import."
-    text = "\n".join([head, *_lines(found, base, order)]) + "\n"
+    text = "\n".join([head, *_lines(collected, base, order)]) + "\n"
     _check(text, registry)
-    return Imported(text, tuple(found.notes))
+    return Imported(text, tuple(collected.notes))
 
 
-def _resolve_hints(found: Collected) -> None:
+def _resolve_hints(collected: Collected) -> None:
     """Turn hints into values: a dynamic temperature, a greedy draw, penalties that are off."""
-    hints = found.hints
+    hints = collected.hints
     is_dynamic = hints.get("dynamic", hints.get("high", 0) > hints.get("low", 0))
     if hints.get("range"):
-        found.stages["dynamic_temperature", "range"] = float(hints["range"])
+        collected.stages["dynamic_temperature", "range"] = float(hints["range"])
     elif is_dynamic and {"low", "high"} <= hints.keys():
-        found.stages["dynamic_temperature", "min"] = float(hints["low"])
-        found.stages["dynamic_temperature", "max"] = float(hints["high"])
-        if found.stages.get(("temperature", "temperature"), 1.0) != 1.0:
-            found.note(found.said["temperature", "temperature"], "the dynamic temperature replaces it")
-        found.stages["temperature", "temperature"] = 1.0
+        collected.stages["dynamic_temperature", "min"] = float(hints["low"])
+        collected.stages["dynamic_temperature", "max"] = float(hints["high"])
+        if collected.stages.get(("temperature", "temperature"), 1.0) != 1.0:
+            collected.note(
+                collected.sources["temperature", "temperature"], "the dynamic temperature replaces it"
+            )
+        collected.stages["temperature", "temperature"] = 1.0
     if (is_dynamic and hints.get("exponent", 1) != 1) or (hints.get("range") and "exponent" in hints):
-        found.stages["dynamic_temperature", "exponent"] = float(hints["exponent"])
+        collected.stages["dynamic_temperature", "exponent"] = float(hints["exponent"])
     if hints.get("contrastive"):
-        _resolve_contrastive(found, hints["contrastive"])
+        _resolve_contrastive(collected, hints["contrastive"])
     if hints.get("greedy"):
-        found.stages["temperature", "temperature"] = 0.0
+        collected.stages["temperature", "temperature"] = 0.0
     for stage in (*PENALTY_STAGES, "dry"):
         if f"off.{stage}" in hints:
-            found.stages[stage, "multiplier" if stage == "dry" else "penalty"] = 0.0 + (stage == "repetition")
+            collected.stages[stage, "multiplier" if stage == "dry" else "penalty"] = 0.0 + (
+                stage == "repetition"
+            )
     if "sustain" in hints:
-        fades = bool(found.stages.get(("repetition", "decay")))
-        found.stages["repetition", "sustain" if fades else "window"] = int(hints["sustain"])
+        fades = bool(collected.stages.get(("repetition", "decay")))
+        collected.stages["repetition", "sustain" if fades else "window"] = int(hints["sustain"])
     if "encoder" in hints:
-        _resolve_encoder(found, hints["encoder"])
+        _resolve_encoder(collected, hints["encoder"])
 
 
-def _resolve_contrastive(found: Collected, alpha: float) -> None:
+def _resolve_contrastive(collected: Collected, alpha: float) -> None:
     """Set contrastive search among the top_k most likely tokens; elsewhere it runs only without sampling."""
     top_k, why = ("top_k", "k"), ""
-    count = found.stages.get(top_k, 0)
-    if not found.hints.get("greedy"):
+    count = collected.stages.get(top_k, 0)
+    if not collected.hints.get("greedy"):
         why = "it acts with `do_sample: false` only"
     elif count < 2:
         why = "it chooses among `top_k` tokens, and there are not several"
     else:
         try:
             values = {"contrastive_alpha": alpha, "contrastive_k": count}
-            found.options |= {key: checked(key, value) for key, value in values.items()}
-            del found.stages[top_k]
-            found.said.pop(top_k, None)
+            collected.options |= {key: checked(key, value) for key, value in values.items()}
+            del collected.stages[top_k]
+            collected.sources.pop(top_k, None)
         except ParamError as error:
             why = str(error).rstrip(".")
     if why:
-        found.note("penalty_alpha", why)
+        collected.note("penalty_alpha", why)
 
 
-def _resolve_encoder(found: Collected, strength: float) -> None:
+def _resolve_encoder(collected: Collected, strength: float) -> None:
     """Set a reward of prompt tokens: repetition with the inverse penalty, over the prompt."""
-    if found.stages.get(("repetition", "penalty"), 1.0) != 1.0 or strength <= 0:
-        found.note("encoder_repetition_penalty", "one repetition penalty runs, and another one is set")
+    if collected.stages.get(("repetition", "penalty"), 1.0) != 1.0 or strength <= 0:
+        collected.note("encoder_repetition_penalty", "one repetition penalty runs, and another one is set")
         return
-    found.stages["repetition", "penalty"] = 1.0 / strength
-    found.stages["repetition", "scope"] = "prompt"
-    found.stages["repetition", "window"] = None
+    collected.stages["repetition", "penalty"] = 1.0 / strength
+    collected.stages["repetition", "scope"] = "prompt"
+    collected.stages["repetition", "window"] = None
 
 
-def _profile(name: str, found: Collected) -> str:
-    version = found.stages.get(("mirostat", "version"), 0)
-    return f"{name}-mirostat" if version and name in _WITH_MIROSTAT else name
-
-
-def _resolve_order(found: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
+def _resolve_order(collected: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
     """Return the order if it differs from the profile's; stages that do not run there are dropped or off."""
-    order = found.hints.get("order")
+    order = collected.hints.get("order")
     if base.profile.endswith("-mirostat"):
         order = Order(base.order)
     if not isinstance(order, Order):
         return ()
     for name in order.unknown:
-        found.note(name, "no stage is this sampler")
-    rest = [name for name in base.order if name not in order.stages]
-    known = [name for name in order.stages if name in registry]
+        collected.note(name, "no stage is this sampler")
+    unnamed = [name for name in base.order if name not in order.stages]
+    named = [name for name in order.stages if name in registry]
     if order.is_open:
-        return _new_order([*rest, *known], found, base, registry)
-    for place in [place for place in found.stages if place[0] in rest or place[0] not in order.stages]:
-        if registry.phase(place[0]) != Phase.CONSTRAIN and place[0] != "bias":
-            found.drop(place, "the samplers that run do not include it") if place in found.said else None
-    for stage in rest:
-        _switch_off(stage, found, base, registry)
-    return _new_order(known, found, base, registry)
+        return _new_order([*unnamed, *named], collected, base, registry)
+    for stage, inner in list(collected.stages):
+        is_kept = stage in (*order.stages, "bias") or registry.phase(stage) == Phase.CONSTRAIN
+        if not is_kept and (stage, inner) in collected.sources:
+            collected.drop((stage, inner), "the samplers that run do not include it")
+    for stage in unnamed:
+        _switch_off(stage, collected, base, registry)
+    return _new_order(named, collected, base, registry)
 
 
-def _new_order(stages: list[str], found: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
+def _new_order(stages: list[str], collected: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
     """Return the order, () if it equals the profile's; `temperature_last` moves SCALE stages within it."""
     if [name for name in base.order if name in stages] == stages:
         return ()
-    if found.options.pop("temperature_last", False):
+    if collected.options.pop("temperature_last", False):
         draws = [name for name in stages if name in ("adaptive_p", "mirostat")]
         scales = [name for name in stages if registry.phase(name) == Phase.SCALE]
         stages = [*(name for name in stages if name not in (*draws, *scales)), *scales, *draws]
     return tuple(stages)
 
 
-def _switch_off(stage: str, found: Collected, base: _Base, registry: Registry) -> None:
+def _switch_off(stage: str, collected: Collected, base: _Base, registry: Registry) -> None:
     """Set the main value of a stage to "off" if the profile has the stage on."""
     params = registry.spec(stage).params
     main = params.main()
     if base.stages.get((stage, main), params.default(main)) != params.default(main):
-        found.stages[stage, main] = params.default(main)
+        collected.stages[stage, main] = params.default(main)
 
 
-def _leave_out_idle(found: Collected, base: _Base, registry: Registry) -> None:
+def _leave_out_idle(collected: Collected, base: _Base, registry: Registry) -> None:
     """Drop values that equal those without the field, and fields of stages that are off."""
-    for place, value in list(found.stages.items()):
-        stage, inner = place
+    for stage_field, value in list(collected.stages.items()):
+        stage, inner = stage_field
         params = registry.spec(stage).params
         default, main = params.default(inner), params.main()
-        if value == base.stages.get(place, default) and value == default:
-            del found.stages[place]
-        elif inner != main and _is_off(stage, found, base, registry):
-            if value == base.stages.get(place, default) or place not in found.said:
-                del found.stages[place]
+        if value == base.stages.get(stage_field, default) and value == default:
+            del collected.stages[stage_field]
+        elif inner != main and _is_off(stage, collected, base, registry):
+            if value == base.stages.get(stage_field, default) or stage_field not in collected.sources:
+                del collected.stages[stage_field]
             elif stage in PENALTY_STAGES or inner in ("window", "keep"):
-                del found.stages[place]  # a field of all penalties, one of which is off
+                del collected.stages[stage_field]  # a field of all penalties, one of which is off
             else:
-                found.drop(place, f"{stage} is off")
+                collected.drop(stage_field, f"{stage} is off")
 
 
-def _is_off(stage: str, found: Collected, base: _Base, registry: Registry) -> bool:
+def _is_off(stage: str, collected: Collected, base: _Base, registry: Registry) -> bool:
     params = registry.spec(stage).params
     values = {
-        inner: value for (name, inner), value in {**base.stages, **found.stages}.items() if name == stage
+        inner: value for (name, inner), value in {**base.stages, **collected.stages}.items() if name == stage
     }
     return params.from_mapping(values, stage=stage).is_off()
 
 
-def _lines(found: Collected, base: _Base, order: tuple[str, ...]) -> Iterator[str]:
+def _lines(collected: Collected, base: _Base, order: tuple[str, ...]) -> Iterator[str]:
     if base.profile:
         yield f"compat: {base.profile}"
-    for place, value in found.stages.items():
-        if place in _KEYS:
-            yield f"{_KEYS[place]}: {scalar(value)}"
-    for key, value in found.options.items():
+    for stage_field, value in collected.stages.items():
+        if stage_field in _KEYS:
+            yield f"{_KEYS[stage_field]}: {scalar(value)}"
+    for key, value in collected.options.items():
         yield f"{key}: {scalar(value)}"
     if order:
         yield f"chain: [{', '.join(order)}]"
-    rest: dict[str, list[str]] = {}
-    for (stage, inner), value in found.stages.items():
+    others: dict[str, list[str]] = {}
+    for (stage, inner), value in collected.stages.items():
         if (stage, inner) not in _KEYS:
-            rest.setdefault(stage, []).append(f"{inner}: {scalar(value)}")
-    if rest:
+            others.setdefault(stage, []).append(f"{inner}: {scalar(value)}")
+    if others:
         yield "stages:"
-        yield from (f"  {stage}: {{{', '.join(values)}}}" for stage, values in rest.items())
+        yield from (f"  {stage}: {{{', '.join(values)}}}" for stage, values in others.items())
 
 
 def _check(text: str, registry: Registry) -> None:
@@ -288,66 +291,66 @@ _UNSET = {
     "spaces_between_special_tokens": "true",
     "use_cache": "true",
 }
-_MOST_NOTES = 100
-_LONGEST = 60  # characters of a name in a note
+_MAX_NOTES = 100
+_MAX_NAME = 60  # characters of a name in a note
 
-Place = tuple[str, str]  # a stage and its field
+StageField = tuple[str, str]  # a stage and its field
 
 
 @dataclass(slots=True)
 class Collected:
     """Values of collected fields: of stages, of options, and hints that only mean something together.
 
-    `said`: for each value of a stage the name of the field that gave it. `notes`: fields not taken over.
+    `sources`: for each value of a stage the name of the field that gave it. `notes`: fields not taken over.
     """
 
-    stages: dict[Place, Any] = field(default_factory=dict)
+    stages: dict[StageField, Any] = field(default_factory=dict)
     options: dict[str, Any] = field(default_factory=dict)
     hints: dict[str, Any] = field(default_factory=dict)
-    said: dict[Place, str] = field(default_factory=dict)
+    sources: dict[StageField, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
 
     def note(self, name: str, reason: str) -> None:
         """Record that a field was not taken over, and why; the number of notes is bounded."""
-        if len(self.notes) < _MOST_NOTES:
-            self.notes.append(f"{_short(name)} is not taken over: {reason}.")
-        elif len(self.notes) == _MOST_NOTES:
+        if len(self.notes) < _MAX_NOTES:
+            shown = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 3]}..."
+            self.notes.append(f"{shown} is not taken over: {reason}.")
+        elif len(self.notes) == _MAX_NOTES:
             self.notes.append("More fields are not taken over.")
 
-    def drop(self, place: Place, reason: str) -> None:
+    def drop(self, stage_field: StageField, reason: str) -> None:
         """Remove a value, with a note that names its field unless other values of the field remain."""
-        del self.stages[place]
-        name = self.said.pop(place)
-        if name not in self.said.values():
+        del self.stages[stage_field]
+        name = self.sources.pop(stage_field)
+        if name not in self.sources.values():
             self.note(name, reason)
 
 
 def collect(peer: Peer, fields: Iterable[tuple[str, Any]], registry: Registry) -> Collected:
     """Return the values of all fields, and a note for each that is not taken over."""
-    found = Collected()
+    collected = Collected()
     for name, value in fields:
         try:
             for key, item in _read(peer, name, value).items():
-                _put(found, key, item, name, registry)
+                _put(collected, key, item, name, registry)
         except NotTaken as error:
-            if not _asks_nothing(name, value):
-                found.note(name, str(error))
-    return found
-
-
-def _asks_nothing(name: str, value: Any) -> bool:
-    """Return whether a field that is not taken over has the value that it has without being set."""
-    return value in (None, False, "", (), [], {}) or str(value).casefold() == _UNSET.get(name)
+            is_unset = value in (None, False, "", (), [], {}) or str(value).casefold() == _UNSET.get(name)
+            if not is_unset:
+                collected.note(name, str(error))
+    return collected
 
 
 def _read(peer: Peer, name: str, value: Any) -> dict[str, Any]:
     key = RENAMED.get(name) or key_of(name) or name
     for readers, by in ((peer.readers, name), (peer.readers, key), (COMMON, name), (COMMON, key)):
-        if by is name and name not in readers and (reason := _no_setting(peer, name)):
-            raise NotTaken(reason)
-        found = readers[by](value) if by in readers else None
-        if found is not None:
-            return found
+        if by is name and name not in readers:
+            if reason := peer.dropped.get(name) or NO_SETTINGS.get(name):
+                raise NotTaken(reason)
+            if is_hint(name) and name not in KEYS and not key_of(name):
+                raise NotTaken("it changes no text")
+        values = readers[by](value) if by in readers else None
+        if values is not None:
+            return values
     if key in _SETTINGS and name not in KEYS:
         return {key: _one(value)}
     try:
@@ -357,11 +360,6 @@ def _read(peer: Peer, name: str, value: Any) -> dict[str, Any]:
             hint = meant_option(name, {key: f"`{key}`" for key in _SETTINGS})
             raise NotTaken(hint.rstrip(".") or "there is nothing of the name") from None
         raise NotTaken(error.message.rstrip(".")) from None
-
-
-def _no_setting(peer: Peer, name: str) -> str:
-    other = "it changes no text" if is_hint(name) and name not in KEYS and not key_of(name) else ""
-    return peer.dropped.get(name) or NO_SETTINGS.get(name) or other
 
 
 def _one(value: Any) -> Any:
@@ -376,35 +374,34 @@ def _one(value: Any) -> Any:
     return value
 
 
-def _put(found: Collected, key: str, value: Any, name: str, registry: Registry) -> None:
+def _put(collected: Collected, key: str, value: Any, name: str, registry: Registry) -> None:
     if key.startswith("?"):
-        found.hints[key.removeprefix("?")] = value
+        collected.hints[key.removeprefix("?")] = value
         return
     stage, dot, inner = key.partition(".")
     if dot:
-        places: list[Place] = [(stage, inner)]
+        stage_fields: list[StageField] = [(stage, inner)]
     elif key not in _SETTINGS:
         raise NotTaken("it is no setting of how tokens are chosen")
     elif option(key) in PENALTY_OPTIONS:
-        places = [(name, option(key).field) for name in PENALTY_STAGES]
+        stage_fields = [(name, option(key).field) for name in PENALTY_STAGES]
     else:
-        places = [(option(key).stage, option(key).field)] if option(key).stage else []
+        stage_fields = [(option(key).stage, option(key).field)] if option(key).stage else []
     try:
-        if not places:
-            found.options[key] = _checked_option(key, value)
-        for place in places:
-            found.stages[place] = _checked_field(place, value, registry)
-            found.said[place] = name
+        if not stage_fields:
+            is_number = isinstance(value, int | float)
+            collected.options[key] = checked(
+                key, str(value) if key in ("stop", "ban") and is_number else value
+            )
+        for stage_field in stage_fields:
+            collected.stages[stage_field] = _checked_field(stage_field, value, registry)
+            collected.sources[stage_field] = name
     except ParamError as error:
         raise NotTaken(str(error).rstrip(".")) from None
 
 
-def _checked_option(key: str, value: Any) -> Any:
-    return checked(key, str(value) if key in ("stop", "ban") and isinstance(value, int | float) else value)
-
-
-def _checked_field(place: Place, value: Any, registry: Registry) -> Any:
-    stage, inner = place
+def _checked_field(stage_field: StageField, value: Any, registry: Registry) -> Any:
+    stage, inner = stage_field
     try:
         params = registry.spec(stage).params
     except UnknownStage:
@@ -412,10 +409,6 @@ def _checked_field(place: Place, value: Any, registry: Registry) -> Any:
     if isinstance(value, float) and value.is_integer() and isinstance(params.default(inner), int):
         value = int(value)  # JavaScript writes 40.0 for 40
     return getattr(params.from_mapping({inner: value}, stage=stage), inner)
-
-
-def _short(name: str) -> str:
-    return name if len(name) <= _LONGEST else f"{name[: _LONGEST - 3]}..."
 
 
 MAX_BYTES = PRESET_BOUNDS.max_bytes
@@ -459,14 +452,14 @@ def read_settings(text: str, peer: str = "") -> Source:
     """
     stripped = text.strip()
     if stripped.startswith(("{", "[")):
-        found = _json(stripped)
+        content = _json(stripped)
     elif _is_command(stripped):
         return read_arguments(_split(stripped), peer)
     else:
-        found = _yaml(text)
-    if not isinstance(found, Mapping):
+        content = _yaml(text)
+    if not isinstance(content, Mapping):
         raise ConfigError("The settings are no mapping of names to values.")
-    fields = dict(found)
+    fields = dict(content)
     name = peer or _guess(fields, is_yaml=not stripped.startswith("{"))
     return Source(name, "settings", tuple(_flat(fields).items()))
 
@@ -474,8 +467,8 @@ def read_settings(text: str, peer: str = "") -> Source:
 def read_arguments(words: Sequence[str], peer: str = "") -> Source:
     """Return the flags of a command line; the words before the first name the program. Raises UsageError."""
     words = list(words)
-    module = next((place for place, word in enumerate(words[:4]) if word.startswith("mlx_lm")), None)
-    first = next((place for place, word in enumerate(words) if _is_flag(word)), len(words))
+    module = next((index for index, word in enumerate(words[:4]) if word.startswith("mlx_lm")), None)
+    first = next((index for index, word in enumerate(words) if _is_flag(word)), len(words))
     first = first if module is None else module + 1
     name = peer or _program(words[:first])
     return Source(name, "a command line", tuple(_flags(words[first:], PEERS[name].short).items()))
@@ -491,21 +484,21 @@ def _program(words: Sequence[str]) -> str:
 
 
 def _flags(words: Sequence[str], short: Mapping[str, str]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    place = 0
-    while place < len(words):
-        word, place = words[place], place + 1
+    flags: dict[str, Any] = {}
+    position = 0
+    while position < len(words):
+        word, position = words[position], position + 1
         if not _is_flag(word):
-            found.setdefault(word, True)
+            flags.setdefault(word, True)
             continue
         name, equals, value = word.lstrip("-").partition("=")
         name = name if len(name) == 1 else name.casefold().replace("-", "_")
         name = short.get(name, name)
-        given: Any = value if equals else True
-        if not equals and place < len(words) and not _is_flag(words[place]):
-            given, place = words[place], place + 1
-        found[name] = (*found.get(name, ()), given) if name in _LISTS else given
-    return found
+        argument: Any = value if equals else True
+        if not equals and position < len(words) and not _is_flag(words[position]):
+            argument, position = words[position], position + 1
+        flags[name] = (*flags.get(name, ()), argument) if name in _LISTS else argument
+    return flags
 
 
 def _is_flag(word: str) -> bool:

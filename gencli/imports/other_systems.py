@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ Found = dict[str, Any]
 Reader = Callable[[Any], Found | None]  # None: the value has the common form
 WINDOWS = ("repetition.window", "frequency.window", "presence.window")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
-_MOST_DIGITS = 400
+_MAX_DIGITS = 400
 
 
 class NotTaken(Exception):
@@ -30,7 +30,7 @@ class NotTaken(Exception):
 
 def number(value: Any) -> int | float:
     """Return a number; a command line gives it as text. Raises NotTaken."""
-    if isinstance(value, str) and len(value) <= _MOST_DIGITS and _NUMBER.fullmatch(value.strip()):
+    if isinstance(value, str) and len(value) <= _MAX_DIGITS and _NUMBER.fullmatch(value.strip()):
         value = float(value) if set(value) & set(".eE") else int(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(_float(value)):
         raise NotTaken("it is no number")
@@ -60,9 +60,9 @@ def to(*keys: str, off: float | None = None, below: bool = False) -> Reader:
     """
 
     def read(value: Any) -> Found:
-        found = number(value)
-        is_off = off is not None and (found < 0 if below else found <= 0)
-        return dict.fromkeys(keys, off if is_off else found)
+        parsed = number(value)
+        is_off = off is not None and (parsed < 0 if below else parsed <= 0)
+        return dict.fromkeys(keys, off if is_off else parsed)
 
     return read
 
@@ -76,8 +76,8 @@ def greedy_below(limit: float, raised: float = 0.0) -> Reader:
     """Return a reader of a temperature: greedy below `limit`, otherwise at least `raised`."""
 
     def read(value: Any) -> Found:
-        found = number(value)
-        return {"temperature": 0.0 if found < limit or found <= 0 else max(float(found), raised)}
+        parsed = number(value)
+        return {"temperature": 0.0 if parsed < limit or parsed <= 0 else max(float(parsed), raised)}
 
     return read
 
@@ -86,12 +86,12 @@ def window(*keys: str, zero_is_all: bool = True) -> Reader:
     """Return a reader of a number of tokens; -1, and mostly 0, means all tokens."""
 
     def read(value: Any) -> Found:
-        found = number(value)
-        if found < 0 or (found == 0 and zero_is_all):
+        count = number(value)
+        if count < 0 or (count == 0 and zero_is_all):
             return dict.fromkeys(keys)
-        if found == 0:
+        if count == 0:
             return {f"?off.{key.partition('.')[0]}": True for key in keys}
-        return dict.fromkeys(keys, found)
+        return dict.fromkeys(keys, count)
 
     return read
 
@@ -120,16 +120,8 @@ def breakers(value: Any) -> Found:
 
 
 def _encoder(value: Any) -> Found:
-    found = number(value)
-    return {"?encoder": found} if found != 1 else {}
-
-
-def _seed(value: Any) -> Found:
-    return {"seed": number(value)} if number(value) >= 0 else {}
-
-
-def _ban_eos(value: Any) -> Found:
-    return {"ignore_eos": True} if switch(value) else {}
+    strength = number(value)
+    return {"?encoder": strength} if strength != 1 else {}
 
 
 def _neutral(plain: Any, why: str) -> Reader:
@@ -163,8 +155,8 @@ COMMON: Mapping[str, Reader] = {
     "rep_pen_slope": to("repetition.slope"),
     "rep_pen_decay": to("repetition.decay"),
     "do_sample": lambda value: {"?greedy": not switch(value)},
-    "seed": _seed,
-    "ignore_eos": _ban_eos,
+    "seed": lambda value: {"seed": number(value)} if number(value) >= 0 else {},
+    "ignore_eos": lambda value: {"ignore_eos": True} if switch(value) else {},
     "temperature_last": lambda value: {"temperature_last": True} if switch(value) else {},
     "max_tokens": lambda value: {"max_tokens": number(value)} if number(value) >= 0 else {},
     "penalty_alpha": lambda value: {"?contrastive": number(value)} if value else {},
@@ -219,7 +211,7 @@ _NUMBERS = {
 }
 # Stages that always mask first in gencli, wherever a list has them.
 _FIRST = ("no_repeat_ngram", "encoder_repetition_penalty")
-_MOST = 100  # limit of names in a list
+_MAX_NAMES = 100  # limit of names in a list
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +226,9 @@ class Order:
 def llama_order(value: Any) -> Order:
     """Read llama.cpp's samplers: a list, or names separated by semicolons. Unnamed samplers do not run."""
     order = _named(_words(value, ";"))
-    stages = _with_dynamic(order.stages)
+    # The temperature and the dynamic temperature are one sampler there.
+    both = {"temperature": ("temperature", "dynamic_temperature")}
+    stages = (name for stage in order.stages for name in both.get(stage, (stage,)))
     return Order(("bias", *stages), order.unknown)
 
 
@@ -242,7 +236,7 @@ def llama_letters(value: Any) -> Order:
     """Read llama.cpp's samplers as letters."""
     if not isinstance(value, str):
         raise NotTaken("it is no text of letters")
-    return llama_order([_LETTERS.get(letter, letter) for letter in value[:_MOST]])
+    return llama_order([_LETTERS.get(letter, letter) for letter in value[:_MAX_NAMES]])
 
 
 def webui_order(value: Any) -> Order:
@@ -267,8 +261,8 @@ def _words(value: Any, separator: str) -> list[str]:
     parts = value.split(separator) if isinstance(value, str) else value
     if not isinstance(parts, list) or not all(isinstance(part, str) for part in parts):
         raise NotTaken("it is no list of samplers")
-    if len(parts) > _MOST:
-        raise NotTaken(f"it has more than {_MOST} samplers")
+    if len(parts) > _MAX_NAMES:
+        raise NotTaken(f"it has more than {_MAX_NAMES} samplers")
     return [part.strip() for part in parts if part.strip()]
 
 
@@ -276,17 +270,11 @@ def _named(words: Iterable[str]) -> Order:
     stages: dict[str, None] = {}
     unknown = []
     for word in words:
-        found = _PLAIN.get(word.casefold().replace("-", "").replace("_", ""))
-        if found is None:
+        stages_of_word = _PLAIN.get(word.casefold().replace("-", "").replace("_", ""))
+        if stages_of_word is None:
             unknown.append(word)
-        stages.update(dict.fromkeys(found or ()))
+        stages.update(dict.fromkeys(stages_of_word or ()))
     return Order(tuple(stages), tuple(unknown))
-
-
-def _with_dynamic(stages: Sequence[str]) -> tuple[str, ...]:
-    """Put the dynamic temperature at the position of the temperature, as both are one sampler there."""
-    both = {"temperature": ("temperature", "dynamic_temperature")}
-    return tuple(name for stage in stages for name in both.get(stage, (stage,)))
 
 
 _UNIT = 1e-4  # unit of epsilon and eta in text-generation-webui and Aphrodite
@@ -354,8 +342,8 @@ def _bias_texts(value: Any) -> Found | None:
 
 
 def _min_keep(value: Any) -> Found:
-    found = number(value)
-    return dict.fromkeys(("typical.keep", "top_p.keep", "min_p.keep"), found) if found > 1 else {}
+    count = number(value)
+    return dict.fromkeys(("typical.keep", "top_p.keep", "min_p.keep"), count) if count > 1 else {}
 
 
 def _clamped_bias(value: Any) -> Found | None:
@@ -379,7 +367,7 @@ def _bad_words(value: Any) -> Found:
 
 
 def _banned_texts(value: Any) -> Found:
-    return {"ban": found} if (found := texts(value) if value else []) else {}
+    return {"ban": banned} if (banned := texts(value) if value else []) else {}
 
 
 def _context(value: Any) -> Found:

@@ -104,9 +104,9 @@ class AdapterParams(Params):
     def to_mapping(self) -> dict[str, Any]:
         """Return the arguments, without `enabled`."""
         values = super().to_mapping()
-        return (
-            {name: value for name, value in values.items() if name != "enabled"} if self.enabled else values
-        )
+        if self.enabled:
+            values.pop("enabled", None)
+        return values
 
     def build(self) -> Callable[..., Any]:
         """Return a new callable (ids, logits) -> logits with these values."""
@@ -158,7 +158,8 @@ def _fields(
     for entry in parameters:
         is_required = entry.default is entry.empty
         default = None if is_required else _tupled(entry.default)
-        hint = _supported(hints.get(entry.name, _guess(default)))
+        guess = type(default) if isinstance(default, _ANYTHING) else _ANYTHING
+        hint = _supported(hints.get(entry.name, guess))
         if entry.name == "enabled" or (hint is None and is_required):
             raise PluginError(
                 f"The plugin {source} takes the argument {entry}, whose type no option has.",
@@ -168,10 +169,6 @@ def _fields(
             continue  # it has a default
         doc = "An argument of the adapted callable" + (", required." if is_required else ".")
         yield entry.name, hint | None if default is None else hint, param(default, doc, finite=False)
-
-
-def _guess(default: Any) -> Any:
-    return type(default) if isinstance(default, bool | int | float | str) else _ANYTHING
 
 
 def _supported(hint: Any) -> Any:

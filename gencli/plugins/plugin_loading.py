@@ -45,7 +45,9 @@ def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
     """Return the plugin's class, checked; a callable is adapted as a stage. Raises PluginError."""
     try:
         module = _file(Path(plugin.path)) if plugin.path else importlib.import_module(plugin.module)
-        target = _attribute(module, plugin) if plugin.attribute else _only_class(module, plugin)
+        if plugin.attribute and not hasattr(module, plugin.attribute):
+            raise PluginError(f"The plugin {plugin.source} has no {plugin.attribute!r} in it.")
+        target = getattr(module, plugin.attribute) if plugin.attribute else _only_class(module, plugin)
     except PluginError:
         raise
     except (Exception, SystemExit, GeneratorExit) as error:  # any exception of the plugin's code
@@ -96,12 +98,6 @@ def _file(path: Path) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def _attribute(module: ModuleType, plugin: Plugin) -> Any:
-    if not hasattr(module, plugin.attribute):
-        raise PluginError(f"The plugin {plugin.source} has no {plugin.attribute!r} in it.")
-    return getattr(module, plugin.attribute)
 
 
 def _only_class(module: ModuleType, plugin: Plugin) -> type[Any]:
@@ -214,10 +210,7 @@ def _params_faults(params: Any) -> Iterator[tuple[str, str]]:
     try:
         params().is_off()
     except ParamError as error:
-        yield (
-            f"has a default in {params.__name__} that is not valid ({error})",
-            "a valid default",
-        )
+        yield (f"has a default in {params.__name__} that is not valid ({error})", "a valid default")
     except (Exception, SystemExit, GeneratorExit) as error:
         yield f"has Params {params.__name__} that cannot be constructed ({error!r})", "types that param takes"
 
@@ -263,14 +256,11 @@ class Adapter(Processor[AdapterParams]):
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return processed logits [A, V]. The callable gets the ids of prompt, output and visible drafts."""
         seen = rows.visible()
-        out = [
-            self._row(slot, seen.ids[row, seen.valid[row]][None], logits[row : row + 1])
-            for row, slot in enumerate(rows.host_slots)
-        ]
+        out = []
+        for row, slot in enumerate(rows.host_slots):
+            ids, row_logits = seen.ids[row, seen.valid[row]][None], logits[row : row + 1]
+            out.append(checked_logits(self._calls[slot](ids, row_logits), row_logits))
         return torch.cat(out)
-
-    def _row(self, slot: int, ids: Tensor, logits: Tensor) -> Tensor:
-        return checked_logits(self._calls[slot](ids, logits), logits)
 
 
 def adapt(target: Callable[..., Any], name: str, source: str) -> type[Adapter]:
@@ -311,8 +301,8 @@ def stage_name(attribute: str) -> str:
 
 
 def _made(call: Callable[..., Any], **values: Any) -> Callable[..., Any]:
-    own = call if inspect.isfunction(call) else copy.deepcopy(call)
-    return functools.partial(own, **values)
+    instance = call if inspect.isfunction(call) else copy.deepcopy(call)
+    return functools.partial(instance, **values)
 
 
 def _parameters(target: Callable[..., Any], source: str) -> list[inspect.Parameter]:

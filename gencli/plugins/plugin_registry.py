@@ -99,15 +99,13 @@ class PluginRegistry(Registry):
         from gencli.plugins.plugin_loading import check_defaults
 
         check_defaults(stage, plugin.source)
-        self._refuse_taken(stage.name, plugin)
-        self.register(stage, source=plugin.source)
-        return self._specs[stage.name]
-
-    def _refuse_taken(self, name: str, plugin: Plugin) -> None:
+        name = stage.name
         taken = [self._specs[name].source] if name in self._specs else []
         taken += [other.source for other in self.installed if other.name == name and other is not plugin]
         if taken:
             self._refuse_two("stages", name, taken[0], plugin.source)
+        self.register(stage, source=plugin.source)
+        return self._specs[name]
 
     def _refuse_two(self, what: str, name: str, first: str, second: str) -> NoReturn:
         raise PluginError(
@@ -149,9 +147,11 @@ def list_stages(plugins: Iterable[str] = (), registry: PluginRegistry | None = N
         try:
             registry.add(plugin)
         except PluginError as error:
-            name = plugin.name or plugin.attribute or _stem(plugin)
+            stem = plugin.path.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
+            name = plugin.name or plugin.attribute or stem
             broken.append(Listed(name, plugin.source, error=error.message))
-    return (*(_listed(registry, name) for name in registry.names()), *broken)
+    stages = ((name, registry.spec(name)) for name in registry.names())
+    return (*(Listed(name, s.source, s.phase, sentence(registry, name)) for name, s in stages), *broken)
 
 
 def sentence(registry: Registry, name: str) -> str:
@@ -163,17 +163,8 @@ def sentence(registry: Registry, name: str) -> str:
     return line
 
 
-def _listed(registry: Registry, name: str) -> Listed:
-    spec = registry.spec(name)
-    return Listed(name, spec.source, spec.phase, sentence(registry, name))
-
-
 def _first_line(text: str | None) -> str:
     return (text or "").strip().partition("\n")[0]
-
-
-def _stem(plugin: Plugin) -> str:
-    return plugin.path.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
 
 
 def plugin_notices(

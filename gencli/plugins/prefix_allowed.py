@@ -54,12 +54,12 @@ class _PrefixAllowed(Processor[_Params]):
         """Return logits [A, V]. One call of the function for each row."""
         is_allowed = torch.zeros(logits.shape, dtype=torch.bool)
         for row, (slot, drafts) in enumerate(zip(rows.host_slots, rows.host_drafts, strict=True)):
-            found = type(self).function([*self._outputs[slot], *drafts])
-            is_allowed[row, slice(None) if found is None else self._checked(found)] = True
+            allowed = type(self).function([*self._outputs[slot], *drafts])
+            is_allowed[row, slice(None) if allowed is None else self._checked(allowed)] = True
         return logits.masked_fill_(~is_allowed.to(logits.device), -torch.inf)
 
-    def _checked(self, found: Iterable[int]) -> list[int]:
-        ids = list(found)
+    def _checked(self, allowed: Iterable[int]) -> list[int]:
+        ids = list(allowed)
         for token in ids:
             if type(token) is not int or token < 0:
                 raise WrongResult(f"the function named {repr(token)[:40]}, a token id expected")

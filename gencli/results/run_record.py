@@ -29,7 +29,7 @@ from gencli.results.run_results import (
     num_samples,
     tokens_per_second,
 )
-from gencli.runtime.compiled_grammars import Compiled
+from gencli.structured.output_spec import Compiled
 from gencli.text.tokenizer import Tokenizer
 from processors.chain import Chain
 
@@ -154,13 +154,13 @@ def _candidates(row: Row) -> list[dict[str, Any]] | None:
     ranked = next((finish.candidates for finish in row.finishes), ())
     return [
         {
-            "text": one.text,
-            "score": rounded(one.score),
-            "logprob": rounded(one.logprob),
-            "completion_tokens": one.completion_tokens,
-            "finish_reason": one.reason,
+            "text": candidate.text,
+            "score": rounded(candidate.score),
+            "logprob": rounded(candidate.logprob),
+            "completion_tokens": candidate.completion_tokens,
+            "finish_reason": candidate.reason,
         }
-        for one in ranked
+        for candidate in ranked
     ] or None
 
 
@@ -308,8 +308,8 @@ def _reasons(results: Results) -> str:
     outcomes = [outcome for row in results.rows for outcome in row.ended]
     if sum(map(num_samples, outcomes)) > 1:
         reasons = Counter[str]()
-        for one in outcomes:
-            reasons["error" if isinstance(one, Error) else one.reason] += num_samples(one)
+        for outcome in outcomes:
+            reasons["error" if isinstance(outcome, Error) else outcome.reason] += num_samples(outcome)
         return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     finish = results.finishes[0]
     is_said = finish.reason == "stop" and finish.matched is not None

@@ -43,8 +43,8 @@ class ByToken(Generic[T]):
     def add(self, event: Event) -> None:
         """Add the event's values. At the end of a sample, values of earlier attempts are dropped."""
         if isinstance(event, Token):
-            if found := self.find(event):
-                self._samples.setdefault(event.sample, []).extend(found)
+            if values := self.find(event):
+                self._samples.setdefault(event.sample, []).extend(values)
         elif isinstance(event, Finish | Error) and event.sample in self._samples:
             self._samples[event.sample] = [*of_last_attempt(self._samples[event.sample], event)]
 
@@ -58,14 +58,11 @@ def token_ids() -> ByToken[int]:
     return ByToken(lambda event: event.ids)
 
 
-_Entries = tuple[TokenLogprobs | None, ...]
-
-
 @dataclass(slots=True)
 class Scores:
     """Log-probabilities of one request, from its events; `prompt` is None without prompt scores."""
 
-    prompt: _Entries | None = None
+    prompt: tuple[TokenLogprobs | None, ...] | None = None
     _samples: ByToken[TokenLogprobs] = field(default_factory=lambda: ByToken(lambda event: event.logprobs))
 
     def add(self, event: Event) -> None:
@@ -87,19 +84,19 @@ def entry_record(entry: TokenLogprobs | None, tokenizer: Tokenizer) -> dict[str,
         **_alternative(entry.chosen, tokenizer),
         "rank": entry.rank,
         "processed_rank": entry.processed_rank,
-        "top": [_alternative(one, tokenizer) for one in entry.top],
-        "processed_top": [_alternative(one, tokenizer) for one in entry.processed_top],
+        "top": [_alternative(token, tokenizer) for token in entry.top],
+        "processed_top": [_alternative(token, tokenizer) for token in entry.processed_top],
     }
 
 
-def _alternative(one: Alternative, tokenizer: Tokenizer) -> dict[str, Any]:
+def _alternative(token: Alternative, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
-        "id": one.id,
-        "token": piece(one.id, tokenizer),
-        "bytes": list(_bytes(one.id, tokenizer)),
-        "logprob": _number(one.logprob),
-        "processed": _number(one.processed),
-        "banned_by": one.banned_by or None,
+        "id": token.id,
+        "token": piece(token.id, tokenizer),
+        "bytes": list(_bytes(token.id, tokenizer)),
+        "logprob": _number(token.logprob),
+        "processed": _number(token.processed),
+        "banned_by": token.banned_by or None,
     }
 
 
@@ -125,16 +122,14 @@ def score_rows(entries: Sequence[TokenLogprobs | None], tokenizer: Tokenizer) ->
     for entry in entries:
         if entry is None:
             continue
-        best = "  ".join(f"{piece(one.id, tokenizer)!r} {_shown(one)}" for one in entry.top)
-        chosen, ranks = entry.chosen, (str(entry.rank), str(entry.processed_rank))
-        processed = chosen.banned_by or f"{chosen.processed:.4f}"
-        yield (
-            repr(piece(chosen.id, tokenizer)), f"{chosen.logprob:.4f}", ranks[0], processed, ranks[1], best
-        )  # fmt: skip
-
-
-def _shown(one: Alternative) -> str:
-    return f"{one.logprob:.4f}" + (f" ({one.banned_by})" if one.banned_by else "")
+        best = "  ".join(
+            f"{piece(token.id, tokenizer)!r} {token.logprob:.4f}"
+            + (f" ({token.banned_by})" if token.banned_by else "")
+            for token in entry.top
+        )
+        chosen = entry.chosen
+        under_model = repr(piece(chosen.id, tokenizer)), f"{chosen.logprob:.4f}", str(entry.rank)
+        yield (*under_model, chosen.banned_by or f"{chosen.processed:.4f}", str(entry.processed_rank), best)
 
 
 LATE = "`max_time` passed before the first token."
@@ -250,11 +245,11 @@ class Results:
     @property
     def failures(self) -> list[Failure]:
         """All samples without a result."""
-        found = [(failure(outcome), outcome) for row in self.rows for outcome in row.ended]
         return [
             replace(failed, sample=failed.sample + more)
-            for failed, outcome in found
-            if failed is not None
+            for row in self.rows
+            for outcome in row.ended
+            if (failed := failure(outcome)) is not None
             for more in range(num_samples(outcome))
         ]
 
@@ -426,20 +421,18 @@ def draft_lines(finishes: Sequence[Finish], drafter: str) -> Iterator[str]:
         yield f"Drafts ({drafter}): none were made."
     else:
         rates = [f"{a / p:.0%}" for a, p in zip(total.accepted, total.proposed, strict=True)][:_SHOWN]
+        speedup = ""  # too few plain steps of the same run were timed
+        if total.speedup is not None:
+            speedup = f", {total.speedup:.2f} times plain steps ({total.plain} timed)"
         yield (
             f"Drafts ({drafter}): {accepted} of {proposed} accepted ({', '.join(rates)} by position), "
             f"{_rounded(tokens, total.forwards):.2f} tokens a forward, drafting {total.draft_seconds:.2f} s, "
-            f"the rest {total.verify_seconds:.2f} s{_measured(total)}."
+            f"the rest {total.verify_seconds:.2f} s{speedup}."
         )
     if total.held:
         yield f"The stage {total.held} needs each token before the next, so its texts took no drafts."
     if proposed and _is_loss(total, tokens):
         yield "Drafting took longer than the forwards that it saved: leave out `draft`, or name another."
-
-
-def _measured(total: Drafted) -> str:
-    """Return the speed-up over plain steps of the same run; "" if too few were timed."""
-    return "" if total.speedup is None else f", {total.speedup:.2f} times plain steps ({total.plain} timed)"
 
 
 def _is_loss(total: Drafted, tokens: int) -> bool:

@@ -16,12 +16,9 @@ from gencli.explain.replay import Replay
 from gencli.explain.token_record import token_text
 from gencli.results.run_results import LATE
 from gencli.runtime.model_loading import Loaded
-from gencli.text.tokenizer import Tokenizer
 from processors.base import Compiler, Env
 from processors.chain import Chain
 from processors.explain_rows import KeptLogits
-
-__all__ = ["SideRun", "compare", "compare_models"]
 
 _Pair = tuple[Request, Request]  # the requests of A and B for one prompt
 
@@ -38,15 +35,15 @@ class SideRun:
     def replay(self, request: Request, kept: KeptLogits) -> Replay:
         """Return a replay of the chain at the first token of a text, from the `kept` logits."""
         env = Env(kept.vocab_size, self.loaded.tokenizer, self.engine.eos_ids, grammars=self.grammars)
-        told = admission(request, self.loaded.runner.spec.context)
-        return Replay(request.chain, env, kept, draw=request.draw, request=told, registry=self.job.registry)
+        values = admission(request, self.loaded.runner.spec.context)
+        return Replay(request.chain, env, kept, draw=request.draw, request=values, registry=self.job.registry)
 
 
 def _pairs(a: SideRun, b: SideRun, prompts: Sequence[str]) -> list[_Pair]:
     """Return the requests of both sides. Raises UsageError for prompts with different tokens."""
     each = (make_requests(side.job, prompts, side.loaded.tokenizer) for side in (a, b))
     pairs = [*zip(*each, strict=True)]
-    if any(one.prompt_ids != other.prompt_ids for one, other in pairs):
+    if any(first.prompt_ids != second.prompt_ids for first, second in pairs):
         raise UsageError("The prompts of A and B have different tokens, so they cannot be compared.")
     return pairs
 
@@ -110,9 +107,8 @@ def compare(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[Comparis
             both.places.append(both.along.place(view.token, view.kept, view.decided_by))
         while open_ and (first := open_[name := next(iter(open_))]).is_complete:
             del open_[name]
-            own, other = (text.output for text in first.texts)
-            names = _names(own, other, first.places, a.loaded.tokenizer)
-            yield Comparison(name, first.prompt, own, other, tuple(first.places), names)
+            of_a, of_b = (text.output for text in first.texts)
+            yield _comparison(name, first.prompt, a, of_a, of_b, first.places)
 
 
 def compare_models(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[Comparison]:
@@ -123,18 +119,17 @@ def compare_models(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[C
     """
     pairs = _pairs(a, b, prompts)
     texts = [_generated(side.engine, [pair[n] for pair in pairs]) for n, side in enumerate((a, b))]
-    for prompt, pair, own, other in zip(prompts, pairs, *texts, strict=True):
-        places = _read(a, b, pair, own.tokens) if own.tokens else ()
-        names = _names(own, other, found := tuple(places), a.loaded.tokenizer)
-        yield Comparison(pair[0].id, prompt, own, other, found, names)
+    for prompt, pair, of_a, of_b in zip(prompts, pairs, *texts, strict=True):
+        places = [*_read(a, b, pair, of_a.tokens)] if of_a.tokens else []
+        yield _comparison(pair[0].id, prompt, a, of_a, of_b, places)
 
 
-def _names(
-    own: Output, other: Output, places: Sequence[ComparedPlace], tokenizer: Tokenizer
-) -> dict[int, str]:
-    """Return the texts of the tokens of a comparison."""
-    ids = {*own.tokens, *other.tokens, *(place.b for place in places if place.b is not None)}
-    return {token: token_text(token, tokenizer) for token in sorted(ids)}
+def _comparison(
+    name: str, prompt: str, a: SideRun, of_a: Output, of_b: Output, places: Sequence[ComparedPlace]
+) -> Comparison:
+    ids = {*of_a.tokens, *of_b.tokens, *(place.b for place in places if place.b is not None)}
+    names = {token: token_text(token, a.loaded.tokenizer) for token in sorted(ids)}
+    return Comparison(name, prompt, of_a, of_b, tuple(places), names)
 
 
 def _generated(engine: Engine, requests: Sequence[Request]) -> list[Output]:

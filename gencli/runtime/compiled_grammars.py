@@ -18,7 +18,7 @@ from gencli.engine.engine import Engine
 from gencli.errors import ConfigError
 from gencli.helpers import Recent
 from gencli.runtime.model_loading import Loaded
-from gencli.structured.output_spec import OutputSpec, OutputValidator, Plan, Variant, plan_notices
+from gencli.structured.output_spec import Compiled, OutputSpec, OutputValidator, Plan
 from gencli.structured.schema_errors import OutOfTime
 from gencli.text.tokenizer import Tokenizer, end_ids
 from processors.base import Compiler, Env
@@ -28,28 +28,6 @@ from processors.rng import derive
 
 T = TypeVar("T")
 _MAX_ENTRIES = 256  # as many as a compiler caches
-
-
-@dataclass(frozen=True, slots=True)
-class Compiled:
-    """The chosen variant, the seconds of compiling, and why better variants were not chosen.
-
-    `warnings`: warnings of the back end.
-    """
-
-    variant: Variant
-    seconds: float
-    passed_over: tuple[str, ...] = ()
-    warnings: tuple[str, ...] = ()
-
-    @property
-    def notices(self) -> tuple[str, ...]:
-        """Why better variants do not run, and what this one leaves to the final check; () for the best."""
-        backend = self.variant.constraint.backend
-        if not self.passed_over:
-            return ()
-        less = plan_notices(Plan((self.variant,), f"{backend} does not enforce all of this schema."))
-        return (*(f"{reason} {backend} takes its place." for reason in self.passed_over), *less)
 
 
 def compile_plan(plan: Plan, compiler: Compiler) -> Compiled:
@@ -103,7 +81,7 @@ class Compiling:
     def __init__(self, structure: OutputSpec | None, timeout: float) -> None:
         self._structure, self._timeout = structure, timeout
         self._compiler: GrammarCompiler | None = None
-        self._found: Future[Compiled] | None = None
+        self._future: Future[Compiled] | None = None
 
     def begin(self, tokenizer: Tokenizer, width: int, eos_ids: tuple[int, ...]) -> None:
         """Start compiling, if the run has a structure."""
@@ -111,19 +89,19 @@ class Compiling:
             return
         self._compiler = make_compiler(Env(width, tokenizer, eos_ids), self._timeout)
         thread = ThreadPoolExecutor(1, "grammar")
-        self._found = thread.submit(compile_plan, self._structure.plan, self._compiler)
+        self._future = thread.submit(compile_plan, self._structure.plan, self._compiler)
         thread.shutdown(wait=False)
 
     def finish(self, loaded: Loaded) -> tuple[GrammarCompiler, Compiled | None]:
         """Return the compiler for the loaded model and the run's grammar. Raises ConfigError."""
         early, env = self._compiler, grammar_env(loaded)
         if early is None or (early.env.vocab_size, early.env.eos_ids) != (env.vocab_size, env.eos_ids):
-            self._compiler, self._found = make_compiler(env, self._timeout), None
+            self._compiler, self._future = make_compiler(env, self._timeout), None
         assert self._compiler is not None
         if self._structure is None:
             return self._compiler, None
-        if self._found is not None:
-            return self._compiler, self._found.result()
+        if self._future is not None:
+            return self._compiler, self._future.result()
         return self._compiler, compile_plan(self._structure.plan, self._compiler)
 
     def close(self) -> None:
@@ -155,7 +133,7 @@ class Grammars:
 
     def __init__(self, compiler: Compiler, *, retries_late: bool = False) -> None:
         self._compiler, self._retries_late = compiler, retries_late
-        self._found = PerSpec(self._compile)
+        self._per_structure = PerSpec(self._compile)
 
     def ready(self, job: Job) -> Job:
         """Return the job, constrained to its grammar if it has one. Raises ConfigError."""
@@ -164,10 +142,10 @@ class Grammars:
 
     def compiled(self, job: Job) -> Compiled | None:
         """Return the grammar of a job; None without a structure. Raises ConfigError."""
-        found = self._found(job.structure)
-        if isinstance(found, ConfigError):
-            raise found
-        return found
+        compiled = self._per_structure(job.structure)
+        if isinstance(compiled, ConfigError):
+            raise compiled
+        return compiled
 
     def _compile(self, structure: OutputSpec | None) -> Compiled | ConfigError | None:
         try:
@@ -289,8 +267,7 @@ class RetryingEngine:
             limits = replace(limits, max_time=limits.max_time - seconds)
         name = f"{request.id}/{attempt.sample}/{attempt.number}"
         seed = derive(derive(request.seed, attempt.sample), attempt.number)
-        own = replace(request, id=name, seed=seed, n=1, limits=limits, prompt_logprobs=None)
-        self._engine.submit(own)
+        self._engine.submit(replace(request, id=name, seed=seed, n=1, limits=limits, prompt_logprobs=None))
         self._retries[name, 0] = replace(attempt, number=attempt.number + 1, seconds=seconds)
         return True
 

@@ -85,11 +85,11 @@ class Sample:
         return self.value
 
     def __repr__(self) -> str:
-        said = [f"text={shown(self.text)}", f"finish_reason={self.finish_reason!r}"]
-        said += [f"completion_tokens={self.completion_tokens}"]
-        said += [] if self.score is None else [f"score={self.score:.4g}"]
-        said += [] if self.error is None else [f"error={shown(self.error)}"]
-        return f"Sample({', '.join(said)})"
+        parts = [f"text={shown(self.text)}", f"finish_reason={self.finish_reason!r}"]
+        parts += [f"completion_tokens={self.completion_tokens}"]
+        parts += [] if self.score is None else [f"score={self.score:.4g}"]
+        parts += [] if self.error is None else [f"error={shown(self.error)}"]
+        return f"Sample({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
         return html.fragment(*_blocks("", self))
@@ -268,9 +268,9 @@ OF_LLM: _Habits = {
 
 def missing(value: object, name: str, habits: _Habits) -> AttributeError:
     """Return the error of an attribute that a value does not have."""
-    instead = next((here for names, here in habits.items() if name in names.split()), "")
-    said = f"{type(value).__name__} has no attribute {name!r}."
-    return AttributeError(f"{said} Take {instead}." if instead else said, name=name, obj=value)
+    instead = next((attribute for names, attribute in habits.items() if name in names.split()), "")
+    fault = f"{type(value).__name__} has no attribute {name!r}."
+    return AttributeError(f"{fault} Take {instead}." if instead else fault, name=name, obj=value)
 
 
 _EACH = 0.1  # seconds between two drawings
@@ -335,12 +335,12 @@ class Bar:
             self._draw(self._now(), end="\n")
 
     def _draw(self, now: float, end: str = "") -> None:
-        done, said = self._state(now)
+        done, state = self._state(now)
         marks = "#" * (_CELLS * done // max(1, self._total))
         took = f"{clock(now - self._begun)} taken" if done == self._total else ""
-        most = max(1, shutil.get_terminal_size().columns - 1)
-        words = ", ".join(filter(None, (f"{done:,} of {self._total:,}", said, took)))
-        line = f"[{marks:.<{_CELLS}}] {words}"[:most]
+        width = max(1, shutil.get_terminal_size().columns - 1)
+        words = ", ".join(filter(None, (f"{done:,} of {self._total:,}", state, took)))
+        line = f"[{marks:.<{_CELLS}}] {words}"[:width]
         with suppress(OSError, ValueError):  # stderr is closed; the results matter more
-            print(f"\r{line:<{min(self._width, most)}}", end=end, file=sys.stderr, flush=True)
+            print(f"\r{line:<{min(self._width, width)}}", end=end, file=sys.stderr, flush=True)
         self._width = len(line)

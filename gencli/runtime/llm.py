@@ -74,8 +74,8 @@ class LLM:
                 near = meant_option(key, {name: name for name in _KEYS})
                 raise UsageError(f"LLM has no option {key!r}. {near}".strip())
         registry = make_registry(plugins)
-        given = {"model": model, **options}
-        layer = Layer.of("LLM", given, {key: key for key in given})
+        values = {"model": model, **options}
+        layer = Layer.of("LLM", values, {key: key for key in values})
         self.settings = gather_layer(layer, registry=registry)
         if self.settings["threads"] is not None:
             torch.set_num_threads(self.settings["threads"])
@@ -180,12 +180,7 @@ class LLM:
         **values: Any,
     ) -> list[Completion]: ...
     def chat(
-        self,
-        messages: Sequence[Any],
-        params: Params = None,
-        *,
-        progress: bool | None = None,
-        **values: Any,
+        self, messages: Sequence[Any], params: Params = None, *, progress: bool | None = None, **values: Any
     ) -> Completion | list[Completion]:
         """Return the answers to conversations in order, or to a single one.
 
@@ -277,25 +272,25 @@ class LLM:
         spec = self.spec
         how = make_convention(convention, spec, self.tokenizer, window=window, stride=stride)
         terms = self._terms(mode, params, values)
-        found = list[Score]()
-        with Bar(len(wanted), lambda now: (len(found), ""), progress) as bar:
+        scores = list[Score]()
+        with Bar(len(wanted), lambda now: (len(scores), ""), progress) as bar:
             for score in Scorer(self._engine, spec, self.tokenizer, how, top=top).scores(wanted, terms):
-                found.append(score)
+                scores.append(score)
                 bar.tick()
         self._warn()
-        return found[0] if is_one else found
+        return scores[0] if is_one else scores
 
     def _terms(self, mode: MODES, params: SamplingParams | None, values: Mapping[str, Any]) -> Terms:
         """Return the settings of scoring. Raises UsageError for options that do not affect scores."""
-        given = (params or SamplingParams()).replaced(**values)
-        for key in given:
+        options = (params or SamplingParams()).replaced(**values)
+        for key in options:
             if mode == "raw" or key not in CHAIN_KEYS | {"seed", "stages"}:
                 has_part = "`mode` = processed" if key in CHAIN_KEYS else "no score"
                 raise UsageError(f"`{key}` has no part in these scores, but in {has_part}.")
         if mode == "raw":
             return Terms()
         (job,) = self._jobs.make([""], params, values)
-        return Terms(job, derive(job.seed, 0), given.get("max_tokens"))
+        return Terms(job, derive(job.seed, 0), options.get("max_tokens"))
 
     def close(self) -> None:
         """Stop the threads and processes that compile grammars."""
@@ -312,14 +307,14 @@ class LLM:
     def __repr__(self) -> str:
         """Return the model and how it runs, and the chain of a call without values."""
         spec, chain = self.spec, str(self._jobs.base.chain)
-        said = [repr(self.settings["model"]), str(spec.dtype).removeprefix("torch.")]
-        said += [spec.quantization] if spec.quantization else []
-        said += [f"device={str(spec.device)!r}", f"context={spec.context}"]
-        said += [f"max_batch={self.settings['max_batch']}"]
-        said += [f"chain={shown(chain, 120)}"] if chain else []
+        parts = [repr(self.settings["model"]), str(spec.dtype).removeprefix("torch.")]
+        parts += [spec.quantization] if spec.quantization else []
+        parts += [f"device={str(spec.device)!r}", f"context={spec.context}"]
+        parts += [f"max_batch={self.settings['max_batch']}"]
+        parts += [f"chain={shown(chain, 120)}"] if chain else []
         drafter = self._jobs.base.drafting.drafter
-        said += [f"draft={drafter!r}"] if drafter != NO_DRAFTER else []
-        return f"LLM({', '.join(said)})"
+        parts += [f"draft={drafter!r}"] if drafter != NO_DRAFTER else []
+        return f"LLM({', '.join(parts)})"
 
     if not TYPE_CHECKING:  # a type checker knows the attributes that there are
 
@@ -343,22 +338,18 @@ class LLM:
                 warnings.warn(text, GencliWarning, stacklevel=3)
 
     def _completions(
-        self,
-        texts: Sequence[str],
-        jobs: Sequence[Job],
-        ids: Sequence[tuple[int, ...]],
-        progress: bool | None,
+        self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]], progress: bool | None
     ) -> list[Completion]:
-        found = Completions(texts, ids, self.tokenizer)
-        most = max((job.limits.max_tokens for job in jobs), default=0)
+        completions = Completions(texts, ids, self.tokenizer)
+        max_tokens = max((job.limits.max_tokens for job in jobs), default=0)
         total = sum(job.n for job in jobs)
-        meter = Meter(total, most)
+        meter = Meter(total, max_tokens)
         with Bar(total, state_of(meter), progress) as bar:
             for event in self._stream.events(jobs, ids):
-                found.add(event)
+                completions.add(event)
                 meter.add(event, time.monotonic())
                 bar.tick()
-        return found.done()
+        return completions.done()
 
 
 Params = SamplingParams | Sequence[SamplingParams] | None  # parameters for all prompts, or one for each
@@ -385,13 +376,13 @@ class PromptJobs:
     ) -> list[Job]:
         """Return the job of each prompt, with its grammar compiled."""
         is_one = params is None or isinstance(params, SamplingParams)
-        each: list[Any] = [params] * len(texts) if is_one else list(params or ())
-        if len(each) != len(texts):
+        samplings: list[Any] = [params] * len(texts) if is_one else list(params or ())
+        if (count := len(samplings)) != len(texts):
             raise UsageError(
-                f"There are {len(each)} SamplingParams for {len(texts)} prompts. Give one, or one for each."
+                f"There are {count} SamplingParams for {len(texts)} prompts. Give one, or one for each."
             )
-        changed = [(own or SamplingParams()).replaced(**values) for own in each]
-        jobs = [self._jobs.job(own, is_chat=is_chat) for own in changed]
+        changed = [(sampling or SamplingParams()).replaced(**values) for sampling in samplings]
+        jobs = [self._jobs.job(sampling, is_chat=is_chat) for sampling in changed]
         for job, text in zip(jobs, texts, strict=True):
             self.note(notices(job, [text], has_rows=True))  # plug-ins may be used by other requests
             self.note(chat_notices(job, self._loaded.tokenizer))

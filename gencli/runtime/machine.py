@@ -201,9 +201,9 @@ def _devices() -> Iterator[Finding]:
 def _cpu_features() -> list[str]:
     import torch
 
-    found: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    features: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
     wanted = ("avx2", "avx512_f", "avx512_bf16", "amx_bf16", "bf16", "sve")
-    return [name for name in wanted if found.get(name)]
+    return [name for name in wanted if features.get(name)]
 
 
 def _kernels() -> Iterator[Finding]:
@@ -228,9 +228,9 @@ def _caches() -> Iterator[Finding]:
     existing = next(path for path in (cache, *cache.absolute().parents) if path.is_dir())
     free = f"{shutil.disk_usage(existing).free / 2**30:.0f} GiB free"
     if cache.is_dir():
-        found = list(cached_models())
-        partial = sum(one.is_partial for one in found)
-        count = f"{len(found) - partial} models" + (f", {partial} more in part" if partial else "")
+        models = list(cached_models())
+        partial = sum(model.is_partial for model in models)
+        count = f"{len(models) - partial} models" + (f", {partial} more in part" if partial else "")
         value = f"{cache}: {count}, {disk_bytes(cache) / 2**30:.1f} GiB, {free}"
         yield Finding("cache", "hub", value, "HF_HOME moves it; gencli models list shows what is in it.")
     else:
@@ -244,10 +244,10 @@ def _caches() -> Iterator[Finding]:
 
 
 def _plugins() -> Iterator[Finding]:
-    found = list(metadata.entry_points(group="gencli.processors"))
-    for point in found:
+    points = list(metadata.entry_points(group="gencli.processors"))
+    for point in points:
         yield Finding("plug-in", point.name, point.value, "Its stage can be named with `stage`.")
-    if not found:
+    if not points:
         advice = "A package with the entry point gencli.processors adds stages."
         yield Finding("plug-in", "entry points", "none", advice)
     if os.environ.get("GENCLI_NO_PLUGINS"):
@@ -280,11 +280,8 @@ def _folders() -> Iterator[Finding]:
         ("config", user_config_path("gencli"), "Your presets."),
         ("state", user_state_path("gencli"), "The history of chats."),
     ):
-        yield Finding("folder", name, f"{path}{_note(path)}", use)
-
-
-def _note(path: Path) -> str:
-    return "" if path.is_dir() else " (not there yet)"
+        note = "" if path.is_dir() else " (not there yet)"
+        yield Finding("folder", name, f"{path}{note}", use)
 
 
 _AREAS: dict[str, Callable[[], Iterator[Finding]]] = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from gencli.errors import ModelError, UsageError, device_faults
@@ -151,8 +150,8 @@ def _check_memory(
     weights = weight_format(checkpoint.folder, choice.quantize, dtype=choice.dtype, device=device.type)
     is_quantized = weights != "none" or checkpoint.bits is not None
     dtype, _ = pick_dtype(choice.dtype, device=device, stored=checkpoint.stored, is_quantized=is_quantized)
-    found = free_memory(device) if free is None else free
-    left = None if found is None else found - sum(size for _, size in before)
+    available = free_memory(device) if free is None else free
+    left = None if available is None else available - sum(size for _, size in before)
     return check_fit(checkpoint.card, dtype, device, left, weights, [name for name, _ in before])
 
 
@@ -194,14 +193,11 @@ def _load_transformers(
         cuda_graphs=choice.cuda_graphs,
         on_bytes=on_bytes,
     )
-    return _with_leader(runner) if choice.spread.tp is not None else runner
-
-
-def _with_leader(runner: ModelRunner) -> ModelRunner:
-    """Return the runner; the first of several processes gets a leader of the others."""
+    if choice.spread.tp is None or rank():
+        return runner
     from gencli.models.other_runners import Leader
 
-    return runner if rank() else Leader(runner)
+    return Leader(runner)
 
 
 def model_notices(loaded: Loaded) -> Iterator[str]:
@@ -232,14 +228,10 @@ def load_tokenizer(name: str, *, trust_remote_code: bool = False) -> Tokenizer:
         return ByteTokenizer()
     folder = find_local(name)
     if folder is None:
-        folder = _checked(ModelChoice(name, trust_remote_code=trust_remote_code))
+        from gencli.models.files.checkpoint import open_checkpoint
+
+        folder = open_checkpoint(name, trust_remote_code=trust_remote_code).folder
     return HFTokenizer.load(folder, trust_remote_code=trust_remote_code)
-
-
-def _checked(choice: ModelChoice) -> Path:
-    from gencli.models.files.checkpoint import open_checkpoint
-
-    return open_checkpoint(choice.name, trust_remote_code=choice.trust_remote_code).folder
 
 
 def _load_fake(choice: ModelChoice) -> Loaded:
@@ -259,9 +251,9 @@ def _load_fake(choice: ModelChoice) -> Loaded:
     }
     for key, (value, possible) in fixed.items():
         if value not in possible:
-            known = " and ".join(name for name in possible if name)
+            values = " and ".join(name for name in possible if name)
             raise UsageError(
-                f"`{key}` is {value}, but the fake model knows {f'only {known}' if known else 'none'}."
+                f"`{key}` is {value}, but the fake model knows {f'only {values}' if values else 'none'}."
             )
     tokenizer = ByteTokenizer()
     runner = FakeRunner(tokenizer.vocab_size, max_lanes=choice.max_lanes, eos_ids=tokenizer.eos_ids)
@@ -273,18 +265,15 @@ class Reporter(Protocol):
 
     def say(self, text: str) -> None:
         """Report a line."""
-        ...
 
     def notice(self, text: str) -> None:
         """Report a notice."""
-        ...
 
     def loading(self, name: str, verb: str = "Loading") -> AbstractContextManager[OnBytes | None]:
         """Return a context in which a model is loaded or hashed.
 
         The context's value is a function of the bytes done and the total bytes, or None.
         """
-        ...
 
 
 class Recorder:

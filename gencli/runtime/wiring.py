@@ -127,13 +127,13 @@ def make_engine(
 
 def _step_tokens(spec: ModelSpec, batch: int) -> int:
     """Return the token budget of a step; on a GPU its temporary memory has to fit next to the weights."""
-    most = step_limit(None, batch)
+    limit = step_limit(None, batch)
     if spec.device.type != "cuda":
-        return most
+        return limit
     from gencli.models.device import free_memory
     from gencli.models.model_memory import plan_chunk
 
-    return plan_chunk(spec, free_memory(spec.device), rows=batch, most=most)
+    return plan_chunk(spec, free_memory(spec.device), rows=batch, most=limit)
 
 
 def _run_ahead(settings: Settings, spec: ModelSpec) -> bool | None:
@@ -173,14 +173,14 @@ def make_drafter(
     the load options of the target, `choice`. Raises ModelError for a model that cannot draft for the target.
     """
     work = clock or work_clock(target.runner.spec.device)
-    made = [AdaptiveDrafter(make(), name=key, clock=work) for key, make in _BUILT_IN.items()]
+    drafters = [AdaptiveDrafter(make(), name=key, clock=work) for key, make in _BUILT_IN.items()]
     if name not in _BUILT_IN and name != NO_DRAFTER:
         drafter, on = bare_drafter(name, target, choice, registry=registry), clock or time.perf_counter
         # Plugins are timed by wall clock, because they may wait for another process.
         if isinstance(drafter, ModelDrafter | TextModelDrafter):
             drafter, on = TailFirstDrafter(drafter), work
-        made.append(AdaptiveDrafter(drafter, name=name, clock=on))
-    return FallbackDrafter(made)
+        drafters.append(AdaptiveDrafter(drafter, name=name, clock=on))
+    return FallbackDrafter(drafters)
 
 
 def bare_drafter(
@@ -210,10 +210,10 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
             hint="Draft with ngram, suffix or an attention model.",
         )
     runner = run_on_side_stream(draft.runner)
-    found = first_difference(target.tokenizer, draft.tokenizer)
-    if found is None:
+    difference = first_difference(target.tokenizer, draft.tokenizer)
+    if difference is None:
         return ModelDrafter(runner)
-    token, here, there = found
+    token, here, there = difference
     return TextModelDrafter(
         runner,
         Translation(
@@ -246,16 +246,16 @@ def load_amateurs(name: str, expert: Loaded, choice: ModelChoice) -> dict[str, M
         return {}
     amateur = load(replace(choice, name=name, spread=ONE_DEVICE))
     names = f"{name} cannot be the amateur of {choice.name}"
-    if (found := first_difference(expert.tokenizer, amateur.tokenizer)) is not None:
-        token, here, there = found
+    if (difference := first_difference(expert.tokenizer, amateur.tokenizer)) is not None:
+        token, here, there = difference
         raise ModelError(
             f"{names}: their vocabularies differ. Token {token} is {there!r} to {name} and {here!r} to "
             f"{choice.name}.",
             hint="A contrast needs two models of one vocabulary.",
         )
-    known, width = expert.tokenizer.vocab_size, amateur.runner.spec.vocab_size
-    if width < known:
-        raise ModelError(f"{names}: it knows {width} tokens, and {choice.name} has {known}.")
+    vocab_size, width = expert.tokenizer.vocab_size, amateur.runner.spec.vocab_size
+    if width < vocab_size:
+        raise ModelError(f"{names}: it knows {width} tokens, and {choice.name} has {vocab_size}.")
     if expert.runner.spec.can_rollback and not amateur.runner.spec.can_rollback:
         raise ModelError(
             f"{names}: its layers keep a running state, so it cannot forget drafts that are rejected.",

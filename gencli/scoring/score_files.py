@@ -40,7 +40,7 @@ from gencli.batch.batch_rows import (
 )
 from gencli.batch.batch_setup import Batch, row_seed
 from gencli.batch.output_formats import OUTPUT_FORMATS
-from gencli.batch.table_columns import OutputFormat, RowWriter, Table, TextTarget, Type, as_cell
+from gencli.batch.table_columns import INPUT, OutputFormat, RowWriter, Table, TextTarget, Type, as_cell
 from gencli.config.job import Jobs
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, UsageError
@@ -60,7 +60,6 @@ from gencli.scoring.text_scores import (
     shown,
 )
 
-_SHARED = ("jsonl", "csv", "tsv", "parquet")
 _COUNTS = (
     "status", "rows", "done", "succeeded", "failed", "resumed", "errors", "error_messages", "seconds",
     "max_batch", "seed", "model", "output",
@@ -79,10 +78,8 @@ class Scoring:
         self._plan, self._how = plan, ""
         self.sums = Sums(samples=plan["bootstrap"], seed=seed)
         text = OutputFormat("text", (".txt",), lines=open_text(self._totals))
-        self.formats: Mapping[str, OutputFormat] = {
-            "text": text,
-            **{name: OUTPUT_FORMATS[name] for name in _SHARED},
-        }
+        shared = {name: OUTPUT_FORMATS[name] for name in ("jsonl", "csv", "tsv", "parquet")}
+        self.formats: Mapping[str, OutputFormat] = {"text": text, **shared}
 
     def rows(self, records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
         return score_rows(records, options, jobs, self._plan["mode"])
@@ -101,7 +98,12 @@ class Scoring:
     def add(self, outcome: Outcome) -> None:
         self.sums.add(outcome.result)
         if not self._how and "convention" in outcome.result:
-            self._how = _said(outcome.result["convention"], outcome.result["mode"])
+            convention = outcome.result["convention"]
+            parts = [f"{key} {convention[key]}" for key in ("window", "stride") if key in convention]
+            self._how = (
+                f"convention {convention['name']} ({', '.join(parts)}), "
+                f"{outcome.result['mode']} log-probabilities"
+            )
 
     def lines(self, batch: Batch, summary: Summary) -> Iterator[str]:
         """Yield the counts of rows, their errors, and the totals unless they are among the results."""
@@ -115,23 +117,14 @@ class Scoring:
             yield from self._totals()
 
     def record(self, summary: Summary) -> dict[str, Any]:
-        found = summary.to_dict()
-        return {
-            **{key: found[key] for key in _COUNTS},
-            "convention": self._how,
-            "totals": self.sums.records(),
-        }
+        fields = summary.to_dict()
+        counts = {key: fields[key] for key in _COUNTS}
+        return {**counts, "convention": self._how, "totals": self.sums.records()}
 
     def _totals(self) -> Iterator[str]:
         yield from self.sums.lines()
         if self._how:
             yield self._how
-
-
-def _said(convention: Mapping[str, Any], mode: str) -> str:
-    parts = [f"window {convention['window']}"]
-    parts += [f"stride {convention['stride']}"] if "stride" in convention else []
-    return f"convention {convention['name']} ({', '.join(parts)}), {mode} log-probabilities"
 
 
 _SCORED = ("continuation", "choices")  # columns scored after a context
@@ -142,24 +135,24 @@ def score_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs, mode:
     """Yield a row for each record; other columns are data, options are in the column `options`."""
 
     def row(record: Record, name: str) -> Row:
-        scored, given = _scored(record.columns, options), nested_options(record.columns)
+        scored, values = _scored(record.columns, options), nested_options(record.columns)
         read_item(scored)
-        _check_options(given, mode)
+        _check_options(values, mode)
         messages = read_messages(scored.get("messages"))
         if mode == "processed":
-            jobs.job(given, is_chat=bool(messages))
-        return Row(record, name, messages=messages, options=given, scored=scored)
+            jobs.job(values, is_chat=bool(messages))
+        return Row(record, name, messages=messages, options=values, scored=scored)
 
     return read_rows(records, options, row)
 
 
-def _check_options(given: Mapping[str, Any], mode: MODES) -> None:
-    for key in given:
+def _check_options(values: Mapping[str, Any], mode: MODES) -> None:
+    for key in values:
         if key not in CHAIN_KEYS | {"seed", "stages"}:
             raise UsageError(f"{key} is no option of a row to score.", hint="Leave it out.")
-    if given and mode == "raw":
+    if values and mode == "raw":
         raise UsageError(
-            f"{next(iter(given))} is for scores under the chain, but these are of the model alone.",
+            f"{next(iter(values))} is for scores under the chain, but these are of the model alone.",
             hint="Set `mode` = processed.",
         )
 
@@ -169,24 +162,24 @@ def _scored(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
 
     A template or prompt column gives the context of a row with a continuation or choices, else the text.
     """
-    found = {key: columns[key] for key in _COLUMNS if columns.get(key) not in (None, "")}
+    scored = {key: columns[key] for key in _COLUMNS if columns.get(key) not in (None, "")}
     if options.is_data:
-        made, found = prompt_of(columns, options), {key: found[key] for key in _SCORED if key in found}
-        name = "messages" if isinstance(made, list) else "context" if found else "text"
-        found = {name: made, **found}
-    elif not found and isinstance(columns.get("prompt"), str):
+        prompt, scored = prompt_of(columns, options), {key: scored[key] for key in _SCORED if key in scored}
+        name = "messages" if isinstance(prompt, list) else "context" if scored else "text"
+        scored = {name: prompt, **scored}
+    elif not scored and isinstance(columns.get("prompt"), str):
         return {"text": columns["prompt"]}
-    elif not found:
+    elif not scored:
         raise ColumnError(
             f"The row has nothing to score. It has: {listed(columns)}.",
             hint="It needs a column text, or context with continuation or choices, or messages; or set "
             "`prompt_column` or `template`.",
         )
     for key in ("choices", "messages"):
-        if isinstance(found.get(key), str):
+        if isinstance(scored.get(key), str):
             with suppress(ValueError):
-                found[key] = json.loads(found[key])
-    return found
+                scored[key] = json.loads(scored[key])
+    return scored
 
 
 @contextmanager
@@ -233,8 +226,8 @@ class ScoreLoop(OwnEngine):
 
     def run(self, rows: Iterable[Row], on_tokens: OnTokens = lambda tokens: None) -> Iterator[Outcome]:
         """Yield the outcome of each row as it ends. Interrupted rows have none."""
-        for row, found in self._scorer.run(self._tasks(rows)):
-            outcome = self._outcome(row, found)
+        for row, score in self._scorer.run(self._tasks(rows)):
+            outcome = self._outcome(row, score)
             on_tokens(outcome.read)
             yield outcome
 
@@ -258,20 +251,20 @@ class ScoreLoop(OwnEngine):
         is_limited = "max_tokens" in row.options or self._batch.settings.is_given("max_tokens")
         return Terms(job, row_seed(row, job), job.limits.max_tokens if is_limited else None)
 
-    def _outcome(self, row: Row, found: Score | GencliError) -> Outcome:
+    def _outcome(self, row: Row, score: Score | GencliError) -> Outcome:
         plan, columns = self._batch.plan, row.record.columns
         head: dict[str, Any] = {"id": row.id}
         if (name := plan["group_by"]) is not None:
             value = columns.get(name)
             head["group"] = None if value is None else str(value)
         kept = {"input": kept_columns(row)} if plan["keep_input"] else {}
-        if isinstance(found, GencliError):
-            failure = found.failure if isinstance(found, _Known) else Failure.of(found)
+        if isinstance(score, GencliError):
+            failure = score.failure if isinstance(score, _Known) else Failure.of(score)
             error = {"type": failure.type, "message": failure.message}
             return Outcome(row.record.index, row.id, {**head, "error": error, **kept}, is_error=True)
         tokenizer = None if plan["tokens"] is None else self._scorer.tokenizer
-        result = {**head, **score_record(found, tokenizer), **kept}
-        parts = found.choices if isinstance(found, ChoiceScore) else (found,)
+        result = {**head, **score_record(score, tokenizer), **kept}
+        parts = score.choices if isinstance(score, ChoiceScore) else (score,)
         return Outcome(row.record.index, row.id, result, read=sum(part.tokens for part in parts))
 
 
@@ -314,7 +307,6 @@ COLUMNS: Mapping[str, Kind] = {
     "error_type": "text",
     "error_message": "text",
 }
-_INPUT = "input."
 _HEAD = ("id", "tokens", "logprob", "perplexity", "bits/byte", "best or greedy")
 
 
@@ -322,7 +314,7 @@ def score_table(kept: Mapping[str, Kind], *, has_groups: bool, has_tokens: bool)
     """Return the table of scores: a row for each text, continuation or choice."""
     hidden = {*([] if has_groups else ["group"]), *([] if has_tokens else ["token_scores"])}
     columns = {name: kind for name, kind in COLUMNS.items() if name not in hidden}
-    return Table({**columns, **{_INPUT + name: kind for name, kind in kept.items()}}, _flat)
+    return Table({**columns, **{INPUT + name: kind for name, kind in kept.items()}}, _flat)
 
 
 def _flat(outcome: Outcome, columns: Mapping[str, Type]) -> Iterator[dict[str, Any]]:
@@ -335,7 +327,7 @@ def _flat(outcome: Outcome, columns: Mapping[str, Type]) -> Iterator[dict[str, A
         "banned": None if error else 0,
         "error_type": error.get("type"),
         "error_message": error.get("message"),
-        **{_INPUT + name: value for name, value in (result.get("input") or {}).items()},
+        **{INPUT + name: value for name, value in (result.get("input") or {}).items()},
     }
     if "choices" in result:
         rows = [
@@ -455,14 +447,14 @@ class Sums:
         """Yield a line for each group."""
         for group in self._groups.values():
             totals, (interval, _) = group.totals, self._intervals(group)
-            found = f" (95 % {interval[0]:.4f} to {interval[1]:.4f})" if interval else ""
+            range_ = f" (95 % {interval[0]:.4f} to {interval[1]:.4f})" if interval else ""
             words = f", per word {shown(totals.word_perplexity)}" if totals.words else ""
             banned = f"; {totals.banned} more tokens are banned" if totals.banned else ""
             name = "" if group.name is None else f"{group.name}: "
             kind = "" if group.kind == "texts" else f"{group.kind}: "
             yield (
                 f"{name}{kind}perplexity per token {shown(totals.perplexity)} "
-                f"+/- {shown(totals.perplexity_error)}{found}{words}, "
+                f"+/- {shown(totals.perplexity_error)}{range_}{words}, "
                 f"per byte {shown(totals.byte_perplexity)}; "
                 f"bits per byte {shown(totals.bits_per_byte)}; "
                 f"{totals.tokens} tokens of {len(group.rows) // 3} rows{banned}"

@@ -87,17 +87,17 @@ def read_item(value: Any) -> Item:
 
 
 def _from_columns(columns: Mapping[str, Any]) -> Item:
-    given = {key for key, value in columns.items() if value is not None}
-    kinds = [kind for kind in ("text", "continuation", "choices", "messages") if kind in given]
+    keys = {key for key, value in columns.items() if value is not None}
+    kinds = [kind for kind in ("text", "continuation", "choices", "messages") if kind in keys]
     if len(kinds) != 1:
-        found = " and ".join(kinds) if kinds else ", ".join(sorted(map(str, given))[:8]) or "nothing"
-        raise UsageError(f"A row to score has {found}.", hint=_FORMS)
+        names = " and ".join(kinds) if kinds else ", ".join(sorted(map(str, keys))[:8]) or "nothing"
+        raise UsageError(f"A row to score has {names}.", hint=_FORMS)
     (kind,) = kinds
     if kind == "text":
         return _filled(TextItem(_text(columns, "text")), columns["text"])
     if kind == "messages":
         return _chat(columns["messages"])
-    context = _text(columns, "context") if "context" in given else ""
+    context = _text(columns, "context") if "context" in keys else ""
     if kind == "continuation":
         return _filled(PairItem(context, _text(columns, kind)), columns[kind])
     choices = columns["choices"]
@@ -171,13 +171,11 @@ class Terms:
     def request(self, name: str, window: Window, top: int, spec: ModelSpec, tokenizer: Tokenizer) -> Request:
         """Return the request for the scored tokens of a window."""
         if self.job is None:
-            return Request(
-                name, window.ids, limits=Limits(0), prompt_logprobs=top, score_from=window.first
-            )  # fmt: skip
-        prompt, given = window.ids[: window.first], window.ids[window.first :]
+            limits = Limits(0)
+            return Request(name, window.ids, limits=limits, prompt_logprobs=top, score_from=window.first)
         return replace(
-            make_request(self.job, name, prompt, self.seed, tokenizer),
-            given=given,
+            make_request(self.job, name, window.ids[: window.first], self.seed, tokenizer),
+            given=window.ids[window.first :],
             logprobs=top,
             prompt_logprobs=None,
             n=1,
@@ -207,7 +205,7 @@ class _OpenTask(Generic[T]):
     task: Task[T]
     item: Item
     parts: tuple[Part, ...]
-    found: list[list[TokenLogprobs]]
+    entries: list[list[TokenLogprobs]]
     num_open: int
     error: GencliError | None = None
     is_interrupted: bool = False
@@ -230,8 +228,8 @@ class Scorer:
         early, turn = dict[int, Score | GencliError](), 0
         tasks = (Task(number, item, terms or Terms()) for number, item in enumerate(items))
         with closing(self.run(tasks)) as outcomes:
-            for number, found in outcomes:
-                early[number] = found
+            for number, outcome in outcomes:
+                early[number] = outcome
                 while turn in early:
                     if isinstance(score := early.pop(turn), GencliError):
                         raise score
@@ -247,13 +245,13 @@ class Scorer:
 
         Tasks are read ahead until the engine holds `ahead` windows.
         """
-        most, source = ahead or _AHEAD * self._engine.limit, iter(tasks)
+        max_open, source = ahead or _AHEAD * self._engine.limit, iter(tasks)
         try:
-            yield from self._fed(source, most)
+            yield from self._fed(source, max_open)
             while self._open:
                 for event in self._engine.run():
                     yield from self._took(event)
-                    yield from self._fed(source, most)
+                    yield from self._fed(source, max_open)
         finally:
             if self._open:
                 self._drop()
@@ -282,11 +280,11 @@ class Scorer:
             raise task.error
         if task.is_interrupted:
             raise GenerationError("The scoring was interrupted.")
-        return [tuple(entries) for entries in task.found]
+        return [tuple(entries) for entries in task.entries]
 
-    def _fed(self, source: Iterator[Task[T]], most: int) -> Iterator[tuple[T, Score | GencliError]]:
-        """Submit tasks until the engine holds `most` windows; yield those that cannot be scored."""
-        while len(self._open) < most and (task := next(source, None)) is not None:
+    def _fed(self, source: Iterator[Task[T]], max_open: int) -> Iterator[tuple[T, Score | GencliError]]:
+        """Submit tasks until the engine holds `max_open` windows; yield those that cannot be scored."""
+        while len(self._open) < max_open and (task := next(source, None)) is not None:
             if isinstance(task.item, GencliError):
                 yield task.key, task.item
                 continue
@@ -300,17 +298,17 @@ class Scorer:
             except ProcessorsError as error:  # a stage rejects the request
                 yield task.key, UsageError(str(error))
 
-    def _submit(self, one: _OpenTask[T], windows: Sequence[Window]) -> None:
+    def _submit(self, task: _OpenTask[T], windows: Sequence[Window]) -> None:
         names = list[str]()
         try:
             for number, window in enumerate(windows):
                 self._num_requests += 1
                 name = f"score {self._num_requests}"
-                terms = one.task.terms
+                terms = task.task.terms
                 self._engine.submit(terms.request(name, window, self._top, self._spec, self.tokenizer))
-                self._open[name] = one, number, window.first  # type: ignore[assignment]
+                self._open[name] = task, number, window.first  # type: ignore[assignment]
                 names.append(name)
-                one.num_open += 1
+                task.num_open += 1
         except (GencliError, ProcessorsError):
             for name in names:
                 del self._open[name]
@@ -320,30 +318,30 @@ class Scorer:
     def _took(self, event: Event, *, is_scored: bool = True) -> Iterator[tuple[T, Score | GencliError]]:
         if event.request not in self._open:
             return
-        one, number, first = self._open[event.request]
+        task, number, first = self._open[event.request]
         if isinstance(event, PromptScores):
-            one.found[number] += [entry for entry in event.scores[first:] if entry is not None]
+            task.entries[number] += [entry for entry in event.scores[first:] if entry is not None]
         elif isinstance(event, Token):
-            one.found[number] += event.logprobs
+            task.entries[number] += event.logprobs
         if not isinstance(event, Finish | Error):
             return
         del self._open[event.request]
-        one.num_open -= 1
+        task.num_open -= 1
         if isinstance(event, Error):
-            one.error = one.error or GenerationError(event.message)
-        one.is_interrupted |= isinstance(event, Finish) and event.reason == "interrupted"
-        if one.num_open or one.is_interrupted or not is_scored:
+            task.error = task.error or GenerationError(event.message)
+        task.is_interrupted |= isinstance(event, Finish) and event.reason == "interrupted"
+        if task.num_open or task.is_interrupted or not is_scored:
             return
-        yield one.task.key, one.error or self._score(one)  # type: ignore[misc]
+        yield task.task.key, task.error or self._score(task)  # type: ignore[misc]
 
-    def _score(self, one: _OpenTask[T]) -> Score:
-        found = iter(one.found)
-        entries = [tuple(entry for _ in part.windows for entry in next(found)) for part in one.parts]
-        item, convention, mode = one.item, self.convention, one.task.terms.mode
+    def _score(self, task: _OpenTask[T]) -> Score:
+        windows = iter(task.entries)
+        entries = [tuple(entry for _ in part.windows for entry in next(windows)) for part in task.parts]
+        item, convention, mode = task.item, self.convention, task.task.terms.mode
         if isinstance(item, TextItem):
             totals = self._totals(item.text, entries[0], mode)
-            return TextScore(one.parts[0].tokens, totals, convention, entries[0], mode)
-        pairs = [self._pair(part, own, mode) for part, own in zip(one.parts, entries, strict=True)]
+            return TextScore(task.parts[0].tokens, totals, convention, entries[0], mode)
+        pairs = [self._pair(part, scores, mode) for part, scores in zip(task.parts, entries, strict=True)]
         if not isinstance(item, ChoiceItem):
             return pairs[0]
         count = len(item.choices)
@@ -354,23 +352,20 @@ class Scorer:
     def _totals(self, text: str, entries: Sequence[TokenLogprobs], mode: MODES) -> Totals:
         """Return the totals of a text; words, and bytes of the text, only if every token is scored."""
         is_whole = self.convention.name == "lm-eval"
-        known = self.tokenizer.token_bytes
-        size = len(text.encode()) if is_whole else sum(len(known[one.chosen.id]) for one in entries)
-        return Totals.of(
-            _values(entries, mode), num_bytes=size, words=count_words(text) if is_whole else None
-        )
+        token_bytes, words = self.tokenizer.token_bytes, count_words(text) if is_whole else None
+        size = len(text.encode()) if is_whole else sum(len(token_bytes[e.chosen.id]) for e in entries)
+        return Totals.of(_values(entries, mode), num_bytes=size, words=words)
 
     def _pair(self, part: Part, entries: tuple[TokenLogprobs, ...], mode: MODES) -> PairScore:
-        text, ranks = part.text, [one.rank if mode == "raw" else one.processed_rank for one in entries]
-        totals = Totals.of(
-            _values(entries, mode), num_bytes=len(text.encode()), words=count_words(text)
-        )  # fmt: skip
+        text, size = part.text, len(part.text.encode())
+        totals = Totals.of(_values(entries, mode), num_bytes=size, words=count_words(text))
+        ranks = (entry.rank if mode == "raw" else entry.processed_rank for entry in entries)
         is_greedy = not totals.banned and all(rank == 1 for rank in ranks)
         return PairScore(text, len(entries), is_greedy, totals, self.convention, entries, mode)
 
 
 def _values(entries: Iterable[TokenLogprobs], mode: MODES) -> Iterator[float]:
-    return (one.chosen.logprob if mode == "raw" else one.chosen.processed for one in entries)
+    return (entry.chosen.logprob if mode == "raw" else entry.chosen.processed for entry in entries)
 
 
 def _check(task: Task[T], parts: Iterable[Part]) -> None:
@@ -408,9 +403,14 @@ class Planner:
             if self._convention.name == "lm-eval" and ids[:1] == [prefix]:
                 ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and not part of the text
             windows = tuple(text_windows(ids, self._convention, prefix))
-            yield Part(item.text, len(ids), self._checked(windows))
+            yield Part(item.text, len(ids), _checked(windows))
         elif isinstance(item, ChatItem):
-            yield self._chat_part(item)
+            before = render_conversation(self._tokenizer, item.messages[:-1])
+            answer = item.messages[-1]["content"]
+            head = self._tokenizer.encode(before, special=False)
+            whole = self._tokenizer.encode(before + answer, special=False)
+            window = cut_window(head, whole[len(head) :], self._convention.window)
+            yield Part(answer, len(window.ids) - window.first, _checked((window,)))
         elif isinstance(item, PairItem):
             yield self._pair_part(item.context, item.continuation)
         else:
@@ -430,18 +430,10 @@ class Planner:
     def _pair_part(self, context: str, continuation: str) -> Part:
         prefix = self._prefix if self._has_prefix or not context else None
         window = pair_window(context, continuation, self._tokenizer, prefix, self._convention.window)
-        return Part(continuation, len(window.ids) - window.first, self._checked((window,)))
+        return Part(continuation, len(window.ids) - window.first, _checked((window,)))
 
-    def _chat_part(self, item: ChatItem) -> Part:
-        before = render_conversation(self._tokenizer, item.messages[:-1])
-        answer = item.messages[-1]["content"]
-        head = self._tokenizer.encode(before, special=False)
-        whole = self._tokenizer.encode(before + answer, special=False)
-        window = cut_window(head, whole[len(head) :], self._convention.window)
-        return Part(answer, len(window.ids) - window.first, self._checked((window,)))
 
-    def _checked(self, windows: tuple[Window, ...]) -> tuple[Window, ...]:
-        """Return the windows. Raises UsageError if there is nothing to score."""
-        if not any(window.first < len(window.ids) for window in windows):
-            raise UsageError("There is no token to score: nothing precedes the only one.")
-        return windows
+def _checked(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+    if not any(window.first < len(window.ids) for window in windows):
+        raise UsageError("There is no token to score: nothing precedes the only one.")
+    return windows

@@ -52,10 +52,10 @@ class Convention:
 
     def record(self) -> dict[str, Any]:
         """Return the convention as JSON."""
-        found: dict[str, Any] = {"name": self.name, "window": self.window}
+        record: dict[str, Any] = {"name": self.name, "window": self.window}
         if self.name == "strided":
-            found["stride"] = self.stride
-        return found | ({"bos": self.has_bos} if self.name != "strided" else {})
+            record["stride"] = self.stride
+        return record | ({"bos": self.has_bos} if self.name != "strided" else {})
 
     def __str__(self) -> str:
         parts = [f"window {self.window}", *([f"stride {self.stride}"] if self.name == "strided" else [])]
@@ -64,9 +64,9 @@ class Convention:
 
 def prefix_id(tokenizer: Tokenizer, eos_ids: Sequence[int]) -> int:
     """Return the token before a text without context: BOS, else EOS. Raises UsageError if it has neither."""
-    found = tokenizer.bos_id
-    if found is not None:
-        return found
+    bos = tokenizer.bos_id
+    if bos is not None:
+        return bos
     for ids in (tokenizer.eos_ids, tuple(eos_ids)):
         if ids:
             return ids[0]
@@ -159,8 +159,8 @@ def _halves(ids: Sequence[int], window: int, bos: int | None) -> Iterator[Window
             hint="Give a longer text, or a smaller `window`.",
         )
     for begin in range(0, len(ids) - window + 1, window):
-        own = tuple(ids[begin : begin + window])
-        yield Window(own if bos is None else (bos, *own[1:]), window // 2 + 1)
+        part = tuple(ids[begin : begin + window])
+        yield Window(part if bos is None else (bos, *part[1:]), window // 2 + 1)
 
 
 def count_words(text: str) -> int:
@@ -188,14 +188,14 @@ class Totals:
     def of(cls, logprobs: Iterable[float], *, num_bytes: int, words: int | None) -> Totals:
         """Return the totals of the scored tokens with these log-probabilities."""
         values = [*logprobs]
-        known = [value for value in values if value > -math.inf]
+        possible = [value for value in values if value > -math.inf]
         return cls(
-            len(known),
-            math.fsum(known),
-            math.fsum(value * value for value in known),
+            len(possible),
+            math.fsum(possible),
+            math.fsum(value * value for value in possible),
             num_bytes,
             words,
-            len(values) - len(known),
+            len(values) - len(possible),
         )
 
     def __add__(self, other: Totals) -> Totals:
@@ -366,37 +366,36 @@ class ChoiceScore:
         sum, token, character, byte: the log-probability, divided by that length. unconditional:
         log-probability minus that without the context (mutual information).
         """
-        found: dict[str, list[float | None]] = {
-            "sum": [one.logprob for one in self.choices],
-            "token": [one.per_token for one in self.choices],
-            "character": [one.per_character for one in self.choices],
-            "byte": [one.per_byte for one in self.choices],
+        scores: dict[str, list[float | None]] = {
+            "sum": [choice.logprob for choice in self.choices],
+            "token": [choice.per_token for choice in self.choices],
+            "character": [choice.per_character for choice in self.choices],
+            "byte": [choice.per_byte for choice in self.choices],
         }
         if self.unconditional is not None:
-            pairs = zip(self.choices, self.unconditional, strict=True)
-            found["unconditional"] = [_less(one.logprob, alone) for one, alone in pairs]
-        return {name: _largest(values) for name, values in found.items()}
+            scores["unconditional"] = [
+                None if choice.logprob is None or alone is None else choice.logprob - alone
+                for choice, alone in zip(self.choices, self.unconditional, strict=True)
+            ]
+        return {name: _largest(values) for name, values in scores.items()}
 
     @property
     def probabilities(self) -> tuple[float | None, ...]:
         """Probability of each choice, given that one of them occurs: softmax of the sums; 0 if banned."""
-        known = [one.logprob for one in self.choices if one.logprob is not None]
-        if not known:
-            return (None,) * len(self.choices)
-        weights = [0.0 if one.logprob is None else math.exp(one.logprob - max(known)) for one in self.choices]
+        sums = [choice.logprob for choice in self.choices]
+        largest = max((value for value in sums if value is not None), default=None)
+        if largest is None:
+            return (None,) * len(sums)
+        weights = [0.0 if value is None else math.exp(value - largest) for value in sums]
         return tuple(weight / sum(weights) for weight in weights)
 
 
 Score = TextScore | PairScore | ChoiceScore
 
 
-def _less(one: float | None, other: float | None) -> float | None:
-    return None if one is None or other is None else one - other
-
-
 def _largest(values: Sequence[float | None]) -> int | None:
-    known = [value for value in values if value is not None]
-    return values.index(max(known)) if known else None
+    numbers = [value for value in values if value is not None]
+    return values.index(max(numbers)) if numbers else None
 
 
 def score_record(score: Score, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
@@ -406,18 +405,17 @@ def score_record(score: Score, tokenizer: Tokenizer | None = None) -> dict[str, 
         alone = score.unconditional or (None,) * len(score.choices)
         rows = zip(score.choices, score.probabilities, alone, strict=True)
         choices = [
-            {**_pair(one, tokenizer), "unconditional": without, "prob": probability}
-            for one, probability, without in rows
+            {**_pair(choice, tokenizer), "unconditional": without, "prob": probability}
+            for choice, probability, without in rows
         ]
         return {"choices": choices, "best": score.best, **how}
     if isinstance(score, PairScore):
         return {**_pair(score, tokenizer), **how}
-    found = {"tokens": score.tokens, **score.totals.record(), **how}
-    return found | _rows(score.entries, tokenizer)
+    return {"tokens": score.tokens, **score.totals.record(), **how, **_rows(score.entries, tokenizer)}
 
 
 def _pair(score: PairScore, tokenizer: Tokenizer | None) -> dict[str, Any]:
-    found = {
+    return {
         "text": score.text,
         "tokens": score.tokens,
         **score.totals.record(),
@@ -425,12 +423,14 @@ def _pair(score: PairScore, tokenizer: Tokenizer | None) -> dict[str, Any]:
         "per_character": score.per_character,
         "per_byte": score.per_byte,
         "greedy": score.is_greedy,
+        **_rows(score.entries, tokenizer),
     }
-    return found | _rows(score.entries, tokenizer)
 
 
 def _rows(entries: Sequence[TokenLogprobs], tokenizer: Tokenizer | None) -> dict[str, Any]:
-    return {} if tokenizer is None else {"token_scores": [entry_record(one, tokenizer) for one in entries]}
+    return (
+        {} if tokenizer is None else {"token_scores": [entry_record(entry, tokenizer) for entry in entries]}
+    )
 
 
 _CHANGED = ("format", "no_timings", "dry_run", "max_batch", "kv_memory")
@@ -455,9 +455,7 @@ _NEW: tuple[Option, ...] = (
            "default the suffix of the output decides, text on stdout.", "Output"),
 )  # fmt: skip
 # Options of a batch without effect on scores have their defaults.
-SCORE_OWN: tuple[Option, ...] = (
-    *_NEW, *(entry for entry in OF_BATCH if entry.key != "format")
-)  # fmt: skip
+SCORE_OWN: tuple[Option, ...] = (*_NEW, *(entry for entry in OF_BATCH if entry.key != "format"))
 _HIDDEN = frozenset((*_CHANGED, *_UNUSED))
 _OF_MODEL = frozenset(
     "quiet debug model dtype backend quantize kernel invariant kv_dtype device cuda_graphs device_map "

@@ -11,7 +11,7 @@ import hmac
 import ipaddress
 import json
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence, Sized
+from collections.abc import Awaitable, Callable, Iterable, Iterator, MutableMapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -54,12 +54,12 @@ class Rules:
     hosts: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
 
-    def knows_host(self, given: str) -> bool:
+    def knows_host(self, host: str) -> bool:
         """Whether the Host header is an address of this machine, localhost, or one of `hosts`.
 
         This rejects a page of another site whose own domain name resolves to this machine (DNS rebinding).
         """
-        name = given.rpartition("]")[0].lstrip("[") if given.startswith("[") else given.partition(":")[0]
+        name = host.rpartition("]")[0].lstrip("[") if host.startswith("[") else host.partition(":")[0]
         if name.casefold() in ("localhost", *map(str.casefold, self.hosts)) or "*" in self.hosts:
             return True
         try:
@@ -70,8 +70,7 @@ class Rules:
 
     def takes_key(self, headers: Iterable[tuple[bytes, bytes]]) -> bool:
         """Whether a header has the key, in time that does not depend on the key."""
-        given = header(headers, "authorization")
-        scheme, _, token = given.partition(" ")
+        scheme, _, token = header(headers, "authorization").partition(" ")
         token = token if scheme.casefold() == "bearer" else header(headers, "x-api-key")
         digests = (hashlib.sha256(text.strip().encode()).digest() for text in (token, self.key))
         return not self.key or hmac.compare_digest(*digests)
@@ -99,12 +98,12 @@ class Guard:
         origin = header(scope["headers"], "origin")
         allowed = origin if origin and ({origin, "*"} & {*self._rules.origins}) else ""
 
-        rest = _Rest(scope, receive)
+        body = _Rest(scope, receive)
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 if message["status"] >= 400 and message["status"] != 408:
-                    await rest.drop()
+                    await body.drop()
                 self._on_status(message["status"])
                 message["headers"] = [*message.get("headers", ()), *_headers(scope["request_id"], allowed)]
             await send(message)
@@ -117,7 +116,7 @@ class Guard:
         except ApiError as error:
             await send_error(answer, error)
             return
-        await self._app(scope, rest.receive, answer)
+        await self._app(scope, body.receive, answer)
 
     def _check(self, scope: Scope) -> None:
         headers = scope["headers"]
@@ -175,10 +174,10 @@ def _check_form(scope: Scope) -> None:
 
 
 def _headers(request_id: str, origin: str) -> list[tuple[bytes, bytes]]:
-    found = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
+    headers = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
     if origin:
-        found += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"origin")]
-    return found
+        headers += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"origin")]
+    return headers
 
 
 async def _preflight(send: Send) -> None:
@@ -211,13 +210,13 @@ class Disconnected(Exception):
 
 
 class Bodies:
-    """Limits the memory of the bodies of all unanswered calls: `most` bytes beyond 64 KiB of each.
+    """Limits the memory of the bodies of all unanswered calls: `max_held` bytes beyond 64 KiB of each.
 
     Otherwise many clients that never finish a large body would fill the memory.
     """
 
-    def __init__(self, most: int = 256 << 20) -> None:
-        self.most, self.held = most, 0
+    def __init__(self, max_held: int = 256 << 20) -> None:
+        self.max_held, self.held = max_held, 0
 
     @contextmanager
     def room(self) -> Iterator[Callable[[int], None]]:
@@ -230,7 +229,7 @@ class Bodies:
         def hold(size: int) -> None:
             nonlocal mine
             more = max(0, size - _FREE) - mine
-            if self.held + more > self.most:
+            if self.held + more > self.max_held:
                 raise ApiError(429, "The server has too many large bodies.", code="bodies_full")
             self.held, mine = self.held + more, mine + more
 
@@ -241,7 +240,7 @@ class Bodies:
 
 
 async def read_body(
-    scope: Scope, receive: Receive, most: int, hold: Callable[[int], None] = lambda size: None
+    scope: Scope, receive: Receive, max_size: int, hold: Callable[[int], None] = lambda size: None
 ) -> bytes:
     """Return the body; `hold` is called with its size while it grows.
 
@@ -255,12 +254,12 @@ async def read_body(
     if header(headers, "content-encoding").strip().casefold() not in ("", "identity"):
         raise ApiError(415, "The body must not have a Content-Encoding.", code="unsupported_media_type")
     length = header(headers, "content-length")
-    if length.isdecimal() and int(length[:18]) > most:
-        raise _too_large(most)
-    return await _parts(receive, most, hold)
+    if length.isdecimal() and int(length[:18]) > max_size:
+        raise _too_large(max_size)
+    return await _parts(receive, max_size, hold)
 
 
-async def _parts(receive: Receive, most: int, hold: Callable[[int], None]) -> bytes:
+async def _parts(receive: Receive, max_size: int, hold: Callable[[int], None]) -> bytes:
     parts, size, begin = [], 0, asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(_SECONDS) as limit:
@@ -270,8 +269,8 @@ async def _parts(receive: Receive, most: int, hold: Callable[[int], None]) -> by
                     raise Disconnected
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
-                if size > most:
-                    raise _too_large(most)
+                if size > max_size:
+                    raise _too_large(max_size)
                 hold(size)
                 if not message.get("more_body"):
                     return b"".join(parts)
@@ -294,23 +293,16 @@ def parse_body(body: bytes) -> Any:
         raise ApiError(400, f"The body is no JSON: {error.message}", code="invalid_json") from None
 
 
-def _too_large(most: int) -> ApiError:
+def _too_large(max_size: int) -> ApiError:
     return ApiError(
-        413, f"The body is larger than {most} bytes.", code="body_too_large", headers={"connection": "close"}
+        413,
+        f"The body is larger than {max_size} bytes.",
+        code="body_too_large",
+        headers={"connection": "close"},
     )
 
 
-_STRUCTURES = (
-    "json_schema",
-    "regex",
-    "grammar",
-    "lark",
-    "structural_tag",
-    "tools",
-    "choice",
-    "stages",
-    "fields",
-)
+_STRUCTURES = tuple("json_schema regex grammar lark structural_tag tools choice stages fields".split())
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,11 +359,11 @@ def check_text(field: str, size: int, limits: CallLimits, context: int) -> None:
 def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
     """Raise ApiError for the first size of a call over its limit; `context` is in tokens."""
     values = call.options.values
-    _most("prompt", call.prompts, limits.prompts, "prompts")
-    _most("messages", call.messages, limits.messages, "messages")
-    _most("preset", call.presets, limits.presets, "presets")
+    _number("prompt", len(call.prompts), limits.prompts, "prompts")
+    _number("messages", len(call.messages), limits.messages, "messages")
+    _number("preset", len(call.presets), limits.presets, "presets")
     for prompt in call.prompts:
-        _most("prompt", prompt, limits.prompt, "characters or ids")
+        _number("prompt", len(prompt), limits.prompt, "characters or ids")
         check_text("prompt", len(prompt), limits, context)
     check_text("suffix", len(call.suffix), limits, context)
     if call.variables:
@@ -383,7 +375,7 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
     for key, count in (("stop", limits.stops), ("stop_regex", limits.patterns), ("stop_id", limits.stops)):
         _list(call, key, count)
         for text in _texts(values.get(key)):
-            _most(call.options.fields[key], text, limits.stop_length, "characters")
+            _number(call.options.fields[key], len(text), limits.stop_length, "characters")
     lists = "logit_bias sequence_bias allow_ids suppress_ids ban dry_breaker choice chain stages fields"
     for key in lists.split():
         _list(call, key, limits.entries)
@@ -397,20 +389,17 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
     for key, value in values.items():
         if key not in (*_STRUCTURES, "negative", "system"):
             for text in _texts(value):
-                _most(call.options.fields[key], text, limits.text, "characters")
+                _number(call.options.fields[key], len(text), limits.text, "characters")
     _number("prompt_logprobs", call.prompt_logprobs or 0, limits.logprobs, "")
     _number("top_logprobs" if call.is_chat else "logprobs", call.logprobs or 0, limits.logprobs, "")
-    for key, most in (
-        ("n", limits.samples),
-        ("best_of", limits.samples),
-        ("beams", limits.samples),
-        ("contrastive_k", limits.samples),
+    for key, limit in (
+        *((key, limits.samples) for key in ("n", "best_of", "beams", "contrastive_k")),
         ("retries", limits.retries),
         ("grammar_timeout", limits.grammar_seconds),
     ):
         value = values.get(key)
         number = value if isinstance(value, int | float) else whole(str(value)) or 0
-        _number(call.options.fields.get(key, key), number, most, "")
+        _number(call.options.fields.get(key, key), number, limit, "")
     _number("n" if "n" in values else "prompt", call.num_samples, limits.texts, "texts")
     _trace(values.get("trace"), limits.trace)
     if call.is_processed and not limits.processed:
@@ -445,38 +434,34 @@ def check_traced(orders: Sequence[EngineOrder], limits: CallLimits, context: int
         )
 
 
-def _trace(value: Any, most: int) -> None:
+def _trace(value: Any, limit: int) -> None:
     """Check the number of ids in a list; its type is checked together with other options."""
-    if value is not None and not most:
+    if value is not None and not limit:
         raise bad_field(
             "trace", "trace is refused: this server explains no tokens.", code="unsupported_value"
         )
     if isinstance(value, int):
-        _number("trace", value, most, "")
+        _number("trace", value, limit, "")
 
 
-def _list(call: Call, key: str, most: int) -> None:
+def _list(call: Call, key: str, limit: int) -> None:
     value = call.options.values.get(key)
     if isinstance(value, list | dict):
-        _most(call.options.fields[key], value, most, "entries")
+        _number(call.options.fields[key], len(value), limit, "entries")
 
 
 def _texts(value: Any) -> list[str]:
     return [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
 
 
-def _most(field: str, value: Sized, most: int, what: str) -> None:
-    _number(field, len(value), most, what)
-
-
-def _number(field: str, number: float, most: float, what: str) -> None:
-    if number > most:
+def _number(field: str, number: float, limit: float, what: str) -> None:
+    if number > limit:
         shown = f"{number:g} {what}".strip()
         raise ApiError(
             400,
-            f"{field} has {shown}, but at most {most:g} are allowed."
+            f"{field} has {shown}, but at most {limit:g} are allowed."
             if what
-            else f"{field} is {shown}, but has to be at most {most:g}.",
+            else f"{field} is {shown}, but has to be at most {limit:g}.",
             param=field,
             code="too_large",
         )

@@ -129,8 +129,10 @@ async def _http_error(request: Request, error: Exception) -> Response:
     path = request.url.path[:200]
     messages = {404: f"There is no route {path}.", 405: f"{path} does not take {request.method}."}
     headers = getattr(error, "headers", None)
-    said = ApiError(status, messages.get(status, "The request failed."), code="no_route", headers=headers)
-    return error_response(said)
+    api_error = ApiError(
+        status, messages.get(status, "The request failed."), code="no_route", headers=headers
+    )
+    return error_response(api_error)
 
 
 async def _api_error(request: Request, error: Exception) -> Response:

@@ -18,7 +18,6 @@ from typing import Protocol
 from gencli.config.option_names import with_flags
 from gencli.config.run_options import OPTIONS
 from gencli.core.events import Error, Event, Finish, Reading, Token, joined
-from gencli.core.events import Error as SampleError
 from gencli.core.request import Request
 from gencli.errors import ConfigError, DeviceError, GencliError, GenerationError, ModelError
 from gencli.server.wire_fields import ApiError
@@ -35,19 +34,15 @@ class Stepper(Protocol):
     @property
     def has_work(self) -> bool:
         """Whether any request has not ended."""
-        ...
 
     def submit(self, request: Request, structure: OutputSpec | None = None) -> None:
         """Queue a request. Raises an error for one that cannot run; the engine is unchanged then."""
-        ...
 
     def cancel(self, request_id: str) -> None:
         """End a request at the next step."""
-        ...
 
     def step(self) -> list[Event]:
         """Run one step; return its events."""
-        ...
 
 
 class EngineDied(GenerationError):
@@ -124,7 +119,11 @@ class EngineThread:
 
     def stop(self) -> None:
         """End the thread after the current step; open calls get EngineDied."""
-        self._inbox.put(self._stop)
+
+        def stop() -> None:
+            self._is_stopped = True
+
+        self._inbox.put(stop)
 
     def join(self, seconds: float) -> bool:
         """Wait for the thread's end; return whether it has ended."""
@@ -172,9 +171,6 @@ class EngineThread:
             except Exception as error:  # an error of any kind concerns this request alone
                 self._held.append(_Refused(order.request.id, error))
 
-    def _stop(self) -> None:
-        self._is_stopped = True
-
     def _hand_over(self, call: Callable[[], None]) -> None:
         with suppress(RuntimeError):  # the event loop is closed: there is no reader
             self._loop.call_soon_threadsafe(call)
@@ -193,7 +189,7 @@ class EngineThread:
             self.on_event(event)
             if mailbox is not None:
                 mailbox.put(event)
-            if isinstance(event, Finish | SampleError):
+            if isinstance(event, Finish | Error):
                 self._ended(event.request)
 
     def _ended(self, request: str) -> None:
@@ -302,19 +298,14 @@ def api_error(error: BaseException, fields: Mapping[str, str] | None = None) -> 
     if isinstance(error, GencliError | ProcessorsError):
         hint = error.hint if isinstance(error, GencliError) else ""
         message = error.message if isinstance(error, GencliError) else str(error)
-        code = _code(error)
+        code = "template_error" if isinstance(error, ModelError) else "invalid_value"
+        code = "invalid_structure" if isinstance(error, ConfigError) else code
         return ApiError(400, message, param=_param(message, code, fields or {}), code=code, hint=hint)
     if is_out_of_memory(error):
         return ApiError(503, "The memory of the server is full.", code="out_of_memory")
     return ApiError(
         500, f"The server failed on this request ({type(error).__name__}).", code="internal_error"
     )
-
-
-def _code(error: GencliError | ProcessorsError) -> str:
-    if isinstance(error, ConfigError):
-        return "invalid_structure"
-    return "template_error" if isinstance(error, ModelError) else "invalid_value"
 
 
 def _param(message: str, code: str, fields: Mapping[str, str]) -> str | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -24,7 +24,7 @@ from gencli.server.engine_thread import Mailbox
 from gencli.server.served_models import Models
 from gencli.server.serving import Prepared, Serving
 from gencli.server.wire_answers import Answers, TokenNames
-from gencli.server.wire_calls import Call, Options, Route, given_fields
+from gencli.server.wire_calls import Call, Route, given_fields
 from gencli.server.wire_fields import ApiError, bad_field, unknown_field
 from gencli.server.wire_replies import PING, Reply, ResponseStream, ResponseWhole, StreamReply, WholeReply
 from processors.params import Params
@@ -95,10 +95,12 @@ class _Exchange:
             answers = Answers(prepared.shapes, prepared.n)
             reply = self._reply(call, prepared)
             if call.is_stream:
-                self._open = self._streamed(reply, answers)
+                stream_class = ResponseStream if self._route == "responses" else StreamReply
+                self._open = stream_class(reply, answers)
                 await self._stream(self._open, answers, mailbox, events)
             else:
-                await self._whole(self._collected(reply, answers), answers, mailbox, events)
+                whole_class = ResponseWhole if self._route == "responses" else WholeReply
+                await self._whole(whole_class(reply, answers), answers, mailbox, events)
         finally:
             serving.thread.close(prepared.orders)
 
@@ -122,14 +124,6 @@ class _Exchange:
         prompts = tuple(order.request.prompt_ids for order in prepared.orders) if call.has_ids else ()
         return Reply(call, *head, names, prepared.echoes, prompts)
 
-    def _streamed(self, reply: Reply, answers: Answers) -> _Streamed:
-        is_response = self._route == "responses"
-        return ResponseStream(reply, answers) if is_response else StreamReply(reply, answers)
-
-    def _collected(self, reply: Reply, answers: Answers) -> _Collected:
-        is_response = self._route == "responses"
-        return ResponseWhole(reply, answers) if is_response else WholeReply(reply, answers)
-
     async def _whole(
         self, whole: _Collected, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
     ) -> None:
@@ -140,7 +134,8 @@ class _Exchange:
                 break
             events = await mailbox.take()
         body = await self._made(lambda: json.dumps(whole.body(), ensure_ascii=False).encode())
-        await self._begin(200, [(b"content-type", b"application/json"), *_length(body)])
+        length = str(len(body)).encode()
+        await self._begin(200, [(b"content-type", b"application/json"), (b"content-length", length)])
         await self._send({"type": "http.response.body", "body": body})
 
     async def _stream(
@@ -203,10 +198,6 @@ def _frames(stream: _Streamed, chunks: Iterable[dict[str, Any]]) -> bytes:
     return b"".join(map(stream.frame, chunks))
 
 
-def _length(body: bytes) -> list[tuple[bytes, bytes]]:
-    return [(b"content-length", str(len(body)).encode())]
-
-
 async def _unless_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
     """Run the work; if the client disconnects, cancel it and raise Disconnected."""
     main, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
@@ -258,22 +249,26 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
     for name, value in flags.items():
         if not isinstance(value, bool):
             raise bad_field(name, f"{name} has to be true or false.")
-    given = [key for key in ("prompt", "content", "messages") if key in body]
-    if len(given) != 1:
+    kinds = [key for key in ("prompt", "content", "messages") if key in body]
+    if len(kinds) != 1:
         raise ApiError(400, "The body needs one of prompt, content and messages.", code="missing_field")
-    is_llama = given == ["content"]
-    if given == ["messages"]:
+    is_llama = kinds == ["content"]
+    if kinds == ["messages"]:
         if not flags.get("parse_special", True):
             raise bad_field("parse_special", "parse_special is false, but templates write special tokens.")
-        text, special = _rendered(serving, body), flags.get("add_special_tokens", False)
+        call = _call(serving, {key: body[key] for key in (*_CHAT, "model") if key in body})
+        text = serving.preparer.render(call, serving.preparer.job(call))
+        special = flags.get("add_special_tokens", False)
     else:
-        text = body[given[0]]
+        text = body[kinds[0]]
         special = flags.get("add_special", False) if is_llama else flags.get("add_special_tokens", True)
     if not isinstance(text, str):
-        raise bad_field(given[0], f"{given[0]} has to be a text.")
-    if len(text) > (most := serving.conditions.limits.tokenize):
+        raise bad_field(kinds[0], f"{kinds[0]} has to be a text.")
+    if len(text) > (limit := serving.conditions.limits.tokenize):
         raise bad_field(
-            given[0], f"{given[0]} has {len(text)} characters, at most {most} are allowed.", code="too_large"
+            kinds[0],
+            f"{kinds[0]} has {len(text)} characters, at most {limit} are allowed.",
+            code="too_large",
         )
     is_plain = not flags.get("parse_special", True)
     try:
@@ -283,7 +278,8 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
             raise
         raise bad_field("parse_special", f"parse_special is false: {error.message}") from None
     if is_llama:
-        return {"tokens": _pieces(serving, ids) if flags.get("with_pieces") else list(ids)}
+        pieces = [{"id": token, "piece": _text(serving, token)} for token in ids]
+        return {"tokens": pieces if flags.get("with_pieces") else list(ids)}
     return {
         "count": len(ids),
         "max_model_len": serving.spec.context,
@@ -292,17 +288,8 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
     }
 
 
-def _pieces(serving: Serving, ids: Sequence[int]) -> list[dict[str, Any]]:
-    return [{"id": token, "piece": _text(serving, token)} for token in ids]
-
-
 def _text(serving: Serving, token: int) -> str:
     return serving.tokenizer.decode([token], skip_special=False)
-
-
-def _rendered(serving: Serving, body: Mapping[str, Any]) -> str:
-    call = _call(serving, {key: body[key] for key in (*_CHAT, "model") if key in body})
-    return serving.preparer.render(call, serving.preparer.job(call))
 
 
 def _call(serving: Serving, body: Any) -> Call:
@@ -357,25 +344,26 @@ def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
         body.setdefault("prompt", "x")
     call = _call(serving, body)
     job = serving.preparer.job(call)
-    request = Request("", (), job.assembly.chain, draw=job.draw)
-    run = serving.engine.effective(request)
+    run = serving.engine.effective(Request("", (), job.assembly.chain, draw=job.draw))
+    has_seed = "seed" in call.options.values or serving.settings["seed"] is not None
     return {
         "stages": [
-            {"name": name, "values": _values(params), "origins": _origins(job, name, params)}
+            {
+                "name": name,
+                "values": {  # the text of a grammar is shortened
+                    key: value[:200] if isinstance(value, str) else value
+                    for key, value in params.to_mapping().items()
+                },
+                "origins": _origins(job, name, params),
+            }
             for name, params in run.chain
         ],
         "sampler": job.method,
-        "seed": job.seed if _has_seed(serving, call.options) else None,
+        "seed": job.seed if has_seed else None,
         "max_tokens": job.limits.max_tokens,
         "structure": job.structure.kind if job.structure else None,
         "dropped_fields": list(call.options.dropped),
     }
-
-
-def _values(params: Params) -> dict[str, Any]:
-    """Return the values of a stage; the text of a grammar is shortened."""
-    values = params.to_mapping()
-    return {key: value[:200] if isinstance(value, str) else value for key, value in values.items()}
 
 
 def _origins(job: Job, stage: str, params: Params) -> dict[str, str]:
@@ -384,17 +372,13 @@ def _origins(job: Job, stage: str, params: Params) -> dict[str, str]:
     return {entry.field: where(entry.origin, entry.said.rpartition("/")[2]) for entry in entries}
 
 
-def _has_seed(serving: Serving, options: Options) -> bool:
-    return "seed" in options.values or serving.settings["seed"] is not None
-
-
 def _template(serving: Serving) -> str | None:
     return declared_template(serving.settings["model"])[0]
 
 
-def _object(body: Any, known: tuple[str, ...]) -> dict[str, Any]:
-    found = given_fields(body)
-    unknown = next((key for key in found if key not in known), None)
+def _object(body: Any, names: tuple[str, ...]) -> dict[str, Any]:
+    fields = given_fields(body)
+    unknown = next((key for key in fields if key not in names), None)
     if unknown is not None:
         raise unknown_field(unknown)
-    return found
+    return fields

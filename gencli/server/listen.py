@@ -183,21 +183,21 @@ def most_connections() -> int:
 class Connections:
     """The connections of a server, for its event loop. `sweep` has to be called about once a second.
 
-    At most `most` connections; a further one replaces the one that has kept the server waiting longest, and
+    At most `limit` connections; a further one replaces the one that has kept the server waiting longest, and
     is refused if all are being answered. `head_seconds`: limit for receiving a request's head. A closed
     connection is aborted if its client reads none of the last bytes for `close_seconds`.
     """
 
     def __init__(
         self,
-        most: int,
+        limit: int,
         *,
         head_seconds: float = 20.0,
         close_seconds: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._most, self._head_seconds, self._close_seconds = most, head_seconds, close_seconds
-        self._clock = clock
+        self._limit, self._clock = limit, clock
+        self._head_seconds, self._close_seconds = head_seconds, close_seconds
         self._open: dict[Connection, None] = {}
         self._closing: dict[Connection, tuple[int, float]] = {}  # bytes left to send, since when unchanged
         self._waiting: dict[Connection, float | None] = {}  # waiting for the client; when a head began
@@ -207,7 +207,7 @@ class Connections:
 
     def add(self, connection: Connection) -> bool:
         """Count a connection; return False if there are too many."""
-        if len(self._open) >= self._most:
+        if len(self._open) >= self._limit:
             if not self._waiting:
                 return False
             self.drop(next(iter(self._waiting)))
@@ -225,8 +225,8 @@ class Connections:
 
     def remove(self, connection: Connection) -> None:
         """Remove a connection that has ended."""
-        for known in (self._open, self._waiting, self._closing):
-            known.pop(connection, None)
+        for connections in (self._open, self._waiting, self._closing):
+            connections.pop(connection, None)
 
     def drop(self, connection: Connection) -> None:
         """Abort a connection; unsent bytes are lost."""
@@ -294,15 +294,9 @@ class Connection(H11Protocol):
 
     def _refuse(self, error: ApiError) -> None:
         body = json.dumps(error.body).encode()
-        headers = [
-            ("content-type", "application/json"),
-            ("content-length", str(len(body))),
-            ("connection", "close"),
-        ]
+        headers = [("content-type", "application/json"), ("content-length", str(len(body)))]
+        head = h11.Response(status_code=error.status, headers=[*headers, ("connection", "close")])
         with suppress(h11.LocalProtocolError):  # a reply has begun, so it can only be ended
-            self.transport.write(
-                self.conn.send(h11.Response(status_code=error.status, headers=headers)) or b""
-            )
-            self.transport.write(self.conn.send(h11.Data(data=body)) or b"")
-            self.transport.write(self.conn.send(h11.EndOfMessage()) or b"")
+            for part in (head, h11.Data(data=body), h11.EndOfMessage()):
+                self.transport.write(self.conn.send(part) or b"")
         self.transport.close()

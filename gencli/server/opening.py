@@ -16,8 +16,6 @@ from gencli.server.access import App, Guard, Receive, Rules, Scope, Send
 from gencli.server.page import page
 from gencli.server.wire_fields import ApiError
 
-__all__ = ["Door", "error_response", "loading_app", "static_routes"]
-
 
 class Door:
     """The server's ASGI app; forwards to `app`, which may be replaced."""
@@ -41,9 +39,8 @@ def loading_app(rules: Rules) -> App:
         return error_response(error)
 
     handlers: Mapping[Any, Any] = {HTTPException: later}
-    return Guard(
-        Starlette(routes=[*static_routes(), Route("/health", health)], exception_handlers=handlers), rules
-    )
+    routes = [*static_routes(), Route("/health", health)]
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), rules)
 
 
 def static_routes() -> list[Route]:

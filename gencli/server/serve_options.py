@@ -7,8 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from gencli.batch.batch_options import read_batch
-from gencli.config.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option
+from gencli.config.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option, read_batch
 from gencli.config.run_options import OPTIONS
 from gencli.errors import UsageError
 from processors.params import Bounds
@@ -47,17 +46,9 @@ OWN: tuple[Option, ...] = (
 )  # fmt: skip
 
 _FOREIGN = {
-    "chat",
-    "raw",
-    "template",
-    "vars",
-    "file",
-    "tp",
-    "download",
-    "debug",
-    "logprobs",
-    "prompt_logprobs",
-} | {entry.key for entry in OWN}
+    *("chat", "raw", "template", "vars", "file", "tp", "download", "debug", "logprobs", "prompt_logprobs"),
+    *(entry.key for entry in OWN),
+}
 SERVE_OPTIONS: tuple[Option, ...] = (
     *OWN,
     *(
@@ -75,17 +66,17 @@ def public_name(model: str) -> str:
     return Path(model).name if is_path else model
 
 
-def served_names(models: Sequence[str], given: Sequence[str]) -> list[str]:
-    """Return the name of each model: the one in `given` at its index, else its public name.
+def served_names(models: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Return the name of each model: the one in `names` at its index, else its public name.
 
     Raises UsageError for more names than models, and for two models with one name.
     """
-    if len(given) > len(models):
+    if len(names) > len(models):
         raise UsageError(
-            f"`served_name` is given {len(given)} times, but `model` only {len(models)} times.",
+            f"`served_name` is given {len(names)} times, but `model` only {len(models)} times.",
             hint="The first name is that of the first model, and so on.",
         )
-    names = [*given, *map(public_name, models[len(given) :])]
+    names = [*names, *map(public_name, models[len(names) :])]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UsageError(

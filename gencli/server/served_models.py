@@ -17,9 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
-from gencli.batch.batch_plan import run_variables
 from gencli.config.layers import gather
-from gencli.config.settings import Settings, untraced
+from gencli.config.settings import AUTO_BATCH, Settings, run_variables, untraced
 from gencli.core.events import Error, Event, Finish
 from gencli.errors import UsageError
 from gencli.files import read_file
@@ -53,17 +52,19 @@ class ServePlan:
         return next(iter(self.models.values()))
 
 
-def make_plan(given: Mapping[str, Any], environ: Mapping[str, str]) -> ServePlan:
+def make_plan(options: Mapping[str, Any], environ: Mapping[str, str]) -> ServePlan:
     """Return the plan of options and variables. Raises UsageError for contradictions."""
-    own = {entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in OWN}
-    shared = {key: value for key, value in given.items() if key not in own}
-    is_auto = own["max_batch"] == "auto" or environ.get("GENCLI_MAX_BATCH") == "auto"
-    if "max_batch" in given and own["max_batch"] != "auto":
+    own = {
+        entry.key: entry.value(options[entry.key]) if entry.key in options else entry.default for entry in OWN
+    }
+    shared = {key: value for key, value in options.items() if key not in own}
+    is_auto = own["max_batch"] == "auto" or AUTO_BATCH in environ.items()
+    if "max_batch" in options and own["max_batch"] != "auto":
         shared["max_batch"], is_auto = own["max_batch"], False
-    each = [{**shared, "model": name} for name in own["model"]] or [shared]
+    values_of_models = [{**shared, "model": name} for name in own["model"]] or [shared]
     variables = untraced(run_variables(environ))  # traces are options of requests
-    settings = [gather(values, variables, is_neutral=True) for values in each]
-    names = served_names([one["model"] for one in settings], own["served_name"])
+    settings = [gather(values, variables, is_neutral=True) for values in values_of_models]
+    names = served_names([each["model"] for each in settings], own["served_name"])
     return ServePlan(
         own["host"],
         own["port"],
@@ -75,7 +76,9 @@ def make_plan(given: Mapping[str, Any], environ: Mapping[str, str]) -> ServePlan
 
 
 def _conditions(own: Mapping[str, Any], settings: Settings, environ: Mapping[str, str]) -> Conditions:
-    traced = _most_traced(own, settings)
+    traced = own["max_trace"]
+    if traced is None:  # with a watermark a trace would show what the mark prefers
+        traced = CallLimits().trace if settings["watermark"] == "none" else 0
     rules = Rules(_key(own["api_key_file"], environ), tuple(own["allow_host"]), tuple(own["allow_origin"]))
     return Conditions(
         rules=rules,
@@ -89,13 +92,6 @@ def _conditions(own: Mapping[str, Any], settings: Settings, environ: Mapping[str
         shutdown_timeout=own["shutdown_timeout"],
         is_lenient=own["lenient"],
     )
-
-
-def _most_traced(own: Mapping[str, Any], settings: Settings) -> int:
-    """Return the largest `trace` of a request; by default 0 with a watermark."""
-    if own["max_trace"] is not None:
-        return int(own["max_trace"])
-    return CallLimits().trace if settings["watermark"] == "none" else 0
 
 
 def _key(path: str | None, environ: Mapping[str, str]) -> str:
@@ -133,7 +129,7 @@ class Models:
     def __init__(self, servings: Mapping[str, Serving], conditions: Conditions) -> None:
         self._servings, self.conditions = dict(servings), conditions
         self._first = next(iter(self._servings.values()))
-        self._admission = Admission(sum(serving.admission.most for serving in self))
+        self._admission = Admission(sum(serving.admission.limit for serving in self))
         self._pool = Pool(_THREADS)
         self._bodies = Bodies()
         self.replies: Counter[int] = Counter()  # replies by status
@@ -156,10 +152,9 @@ class Models:
         if not name:
             return self._first
         if name not in self._servings:
-            known = ", ".join(self.names)
             raise ApiError(
                 404, f"There is no model {name[:200]!r}.", param="model", code="model_not_found",
-                hint=f"Known: {known}.",
+                hint=f"Known: {', '.join(self.names)}.",
             )  # fmt: skip
         return self._servings[name]
 
@@ -241,24 +236,24 @@ class Ticket:
     def grow(self, size: int) -> None:
         """Count the call as `size` samples. Raises ApiError 429 if other calls leave too little room."""
         others = self._admission.num_samples - self.size
-        if others and others + size > self._admission.most:
+        if others and others + size > self._admission.limit:
             raise self._admission.full()
         self._admission.num_samples += size - self.size
         self.size = size
 
 
 class Admission:
-    """Counts the samples of all unanswered calls: at most `most`, or one call of any size."""
+    """Counts the samples of all unanswered calls: at most `limit`, or one call of any size."""
 
-    def __init__(self, most: int) -> None:
-        self.most = most
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
         self.num_samples = self.num_calls = self.num_refused = 0
         self.is_draining = False
 
     @property
     def is_full(self) -> bool:
         """Whether no call is accepted now."""
-        return self.num_samples >= self.most
+        return self.num_samples >= self.limit
 
     @contextmanager
     def enter(self) -> Iterator[Ticket]:
@@ -279,7 +274,7 @@ class Admission:
     def full(self) -> ApiError:
         """Return the error for a full server, and count the refusal."""
         self.num_refused += 1
-        return ApiError(429, f"The server is full: it takes {self.most} texts at a time.", code="queue_full")
+        return ApiError(429, f"The server is full: it takes {self.limit} texts at a time.", code="queue_full")
 
 
 P = ParamSpec("P")
@@ -390,7 +385,8 @@ class Metrics:
 
     def families(self, model: str, gauges: Mapping[str, float]) -> Iterator[Family]:
         """Yield each metric of a model as its name, type and lines; `gauges`: current values."""
-        labels = f'model_name="{_escaped(model)}"'
+        label = model.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        labels = f'model_name="{label}"'
         for name, value in gauges.items():
             yield name, "gauge", [f"gencli_{name}{{{labels}}} {value:g}"]
         yield (
@@ -413,7 +409,7 @@ def metrics_text(replies: Mapping[int, int], models: Iterable[Iterable[Family]])
 
     Each metric has one TYPE line, whatever the number of models.
     """
-    found: dict[str, tuple[str, list[str]]] = {
+    metrics: dict[str, tuple[str, list[str]]] = {
         "http_replies_total": (
             "counter",
             [f'gencli_http_replies_total{{status="{status}"}} {count}' for status, count in replies.items()],
@@ -421,10 +417,6 @@ def metrics_text(replies: Mapping[int, int], models: Iterable[Iterable[Family]])
     }
     for families in models:
         for name, kind, lines in families:
-            found.setdefault(name, (kind, []))[1].extend(lines)
-    text = ["\n".join([f"# TYPE gencli_{name} {kind}", *lines]) for name, (kind, lines) in found.items()]
+            metrics.setdefault(name, (kind, []))[1].extend(lines)
+    text = ["\n".join([f"# TYPE gencli_{name} {kind}", *lines]) for name, (kind, lines) in metrics.items()]
     return "\n".join([*text, ""])
-
-
-def _escaped(label: str) -> str:
-    return label.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

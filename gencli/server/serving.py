@@ -29,7 +29,7 @@ from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import UsageError
-from gencli.helpers import Recent
+from gencli.helpers import Recent, once
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_card import Card, declared_template, read_card
 from gencli.models.model_memory import Held, plan_capacity
@@ -68,21 +68,16 @@ def load_models(plan: ServePlan, reporter: Reporter, stack: ExitStack) -> Models
         check_memory(map(model_choice, settings))
     servings = []
     for name, each in zip(plan.models, settings, strict=True):
-        loaded = _loaded(each, reporter)
+        # On a thread that ends then: PyTorch gives each computing thread a team of OpenMP threads. If all
+        # teams together have more threads than cores, libgomp lets no thread spin, which slows the engine
+        # down by up to a half.
+        rows = max(2, each["max_batch"])
+        with ThreadPoolExecutor(1, "loader") as thread:
+            load = thread.submit(load_model, each, reporter, companions=True, rows=rows)
+        loaded, _ = load.result()
         compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), each["grammar_timeout"])))
         servings.append(Serving(each, loaded, compiler, plan.conditions, name=name, notice=reporter.notice))
     return Models.of(*servings)
-
-
-def _loaded(settings: Settings, reporter: Reporter) -> Loaded:
-    """Load a model on a thread that ends with it.
-
-    PyTorch gives each computing thread a team of OpenMP threads. If all teams together have more threads than
-    cores, libgomp lets no thread spin, which slows the engine down by up to a half.
-    """
-    with ThreadPoolExecutor(1, "loader") as thread:
-        rows = max(2, settings["max_batch"])
-        return thread.submit(lambda: load_model(settings, reporter, companions=True, rows=rows)).result()[0]
 
 
 def planned_batch(settings: Sequence[Settings]) -> int:
@@ -101,7 +96,7 @@ def planned_batch(settings: Sequence[Settings]) -> int:
     if not cards:
         return _FAKE
     planned = plan_capacity(
-        [Held(card.folder.name if place else "", card, _LANES) for place, card in enumerate(cards)],
+        [Held(card.folder.name if index else "", card, _LANES) for index, card in enumerate(cards)],
         tokens=max(card.context or 1 for card in cards),
         dtype=first["dtype"],
         kv_dtype=first["kv_dtype"],
@@ -160,7 +155,10 @@ class Serving:
         )
         self.admission = Admission(self.engine.limit + self.conditions.max_queue)
         self.metrics = Metrics()
-        self.fingerprint = f"gencli-{__version__}-{self._digest()}"
+        spec = self.spec
+        parts = [self.name, str(spec.dtype), spec.backend, spec.quantization, *spec.kernels]
+        digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        self.fingerprint = f"gencli-{__version__}-{digest[:10]}"
         self.created = time.time()
         self._quick = Pool(_THREADS)
         self._slow = Pool(_THREADS)
@@ -198,16 +196,16 @@ class Serving:
 
     def error(self, error: BaseException, fields: Mapping[str, str] | None = None) -> ApiError:
         """Return an exception as an ApiError, without the model's path."""
-        found = api_error(error, fields)
-        if found.code == "internal_error":  # the client gets only its type
+        api: ApiError = api_error(error, fields)
+        if api.code == "internal_error":  # the client gets only its type
             _LOG.error("A request has failed.", exc_info=error)
-        message = found.message
-        for place in {self._model, self.tokenizer.name}:
-            if os.sep in place:
-                message = message.replace(place, self.name)
-        if message != found.message:
-            return ApiError(found.status, message, param=found.param, code=found.code, headers=found.headers)
-        return found
+        message = api.message
+        for path in {self._model, self.tokenizer.name}:
+            if os.sep in path:
+                message = message.replace(path, self.name)
+        if message != api.message:
+            return ApiError(api.status, message, param=api.param, code=api.code, headers=api.headers)
+        return api
 
     @property
     def gauges(self) -> dict[str, float]:
@@ -221,11 +219,6 @@ class Serving:
             "num_calls_refused": admission.num_refused,
             "max_batch": self.engine.limit,
         }
-
-    def _digest(self) -> str:
-        spec = self.spec
-        parts = [self.name, str(spec.dtype), spec.backend, spec.quantization, *spec.kernels]
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:10]
 
 
 ORIGIN = "request"  # origin of values from a body
@@ -275,7 +268,7 @@ class Preparer:
         self._grammars = grammars
         self._jobs: Recent[tuple[tuple[str, ...], bool], tuple[Settings, Jobs]] = Recent(_MAX_PRESETS)
         self._encoding = Lock()
-        self._notice, self._noticed = notice, set[str]()
+        self._notice = once(notice)
         _, jobs = self._of_presets(())  # faults of the server's own options are reported here
         self.registry = jobs.base.registry
 
@@ -319,22 +312,22 @@ class Preparer:
         As in llama.cpp, whose field has texts and pairs, each token of a text gets its number, and the
         numbers of a token add up; `false` bans the tokens.
         """
-        made = dict(values)
+        options = dict(values)
         total, banned = dict[int, float](), list[int]()
-        for key, number in made.pop("logit_bias", ()):
+        for key, number in options.pop("logit_bias", ()):
             for token in self.encode(key, special=False) if isinstance(key, str) else (key,):
                 if number is False:
                     banned.append(token)
                 else:
                     total[token] = total.get(token, 0) + number
         if total:
-            made["logit_bias"] = [[token, number] for token, number in total.items()]
+            options["logit_bias"] = [[token, number] for token, number in total.items()]
         if banned:
-            before = made.get("suppress_ids", [])
+            before = options.get("suppress_ids", [])
             if not isinstance(before, list):
                 raise bad_field("suppress_ids", "suppress_ids has to be a list beside logit_bias with a ban.")
-            made["suppress_ids"] = [*before, *banned]
-        return made
+            options["suppress_ids"] = [*before, *banned]
+        return options
 
     def has_structure(self, call: Call) -> bool:
         """Whether the call may have a grammar, which is slow to prepare."""
@@ -350,8 +343,8 @@ class Preparer:
         if call.route == "responses" and job.n > 1:
             raise bad_field("n", f"n is {job.n}, but a response has one answer.")
         orders = [
-            EngineOrder(self._request(call, job, f"{name}-{place}", ids, place), job.structure)
-            for place, ids in enumerate(prompts)
+            EngineOrder(self._request(call, job, f"{name}-{index}", ids, index), job.structure)
+            for index, ids in enumerate(prompts)
         ]
         shape = self.shape(call, job)
         if call.joined_by and any(order.request.marker for order in orders):
@@ -360,20 +353,25 @@ class Preparer:
                 f"{call.joined_by} asks for reasoning inside the content, but constrain_after separates it.",
                 code="unsupported_value",
             )
-        echoes = [self._echo(*pair, job) for pair in zip(call.prompts, prompts, strict=False)]
+        echoes = (
+            (job.instructions.before + prompt, ids)
+            if isinstance(prompt, str)
+            else (self.tokenizer.decode(ids, skip_special=False), ids)
+            for prompt, ids in zip(call.prompts, prompts, strict=False)
+        )
         return Prepared(
             tuple(orders),
             {
-                one.request.id: replace(shape, marker=one.request.marker, has_reasoning=call.has_reasoning)
-                for one in orders
+                request.id: replace(shape, marker=request.marker, has_reasoning=call.has_reasoning)
+                for request in (order.request for order in orders)
             },
             orders[0].request.n,
             job.seed,
             tuple(echoes) if call.echo else (),
         )
 
-    def _request(self, call: Call, job: Job, name: str, ids: tuple[int, ...], place: int) -> Request:
-        seed = derive(job.seed, place)
+    def _request(self, call: Call, job: Job, name: str, ids: tuple[int, ...], index: int) -> Request:
+        seed = derive(job.seed, index)
         request = make_request(job, name, ids, seed, self.tokenizer, session=call.session)
         request = replace(request, priority=call.priority, salt=call.salt)
         if call.suffix and self.infill:
@@ -429,8 +427,7 @@ class Preparer:
         )
 
     def _chat_ids(self, call: Call, job: Job) -> tuple[int, ...]:
-        for text in {*chat_notices(job, self.tokenizer)} - self._noticed:
-            self._noticed.add(text)
+        for text in chat_notices(job, self.tokenizer):
             self._notice(text)
         return self._fitting(self.encode(self.render(call, job), special=False), "messages", call.longest)
 
@@ -447,8 +444,8 @@ class Preparer:
             )
         wrong = next((token for token in prompt if not 0 <= token < self.tokenizer.vocab_size), None)
         if wrong is not None:
-            most = self.tokenizer.vocab_size - 1
-            raise bad_field("prompt", f"prompt has the token id {wrong}, but ids are 0 to {most}.")
+            last = self.tokenizer.vocab_size - 1
+            raise bad_field("prompt", f"prompt has the token id {wrong}, but ids are 0 to {last}.")
         return self._fitting(prompt, "prompt", call.longest)
 
     def _infilled(self, prompt: Prompt, suffix: str) -> tuple[int, ...]:
@@ -485,26 +482,21 @@ class Preparer:
             )
         return ids
 
-    def _echo(self, prompt: Prompt, ids: tuple[int, ...], job: Job) -> tuple[str, tuple[int, ...]]:
-        if isinstance(prompt, str):
-            return job.instructions.before + prompt, ids
-        return self.tokenizer.decode(ids, skip_special=False), ids
-
     def _of_presets(self, names: tuple[str, ...], *, has_chat_draw: bool = False) -> tuple[Settings, Jobs]:
-        def made() -> tuple[Settings, Jobs]:
+        def make() -> tuple[Settings, Jobs]:
             settings = self._with_presets(names)
             if has_chat_draw:
                 settings = with_chat_draw(settings, self.registry)
             return settings, Jobs(settings, request_values)
 
-        return self._jobs.get((names, has_chat_draw), made)
+        return self._jobs.get((names, has_chat_draw), make)
 
     def _with_presets(self, names: tuple[str, ...]) -> Settings:
         if not names:
             return self._settings
         layers = load_presets(names, self.registry)
-        known = BODY_KEYS | {"chat", "raw"}  # decided by the route
-        for key in (key for layer in layers for key in layer.values if key not in known):
+        keys = BODY_KEYS | {"chat", "raw"}  # decided by the route
+        for key in (key for layer in layers for key in layer.values if key not in keys):
             raise bad_field("preset", f"A preset of a request cannot set {key}.")
         return resolve(*self._settings.layers, *layers, registry=self._settings.registry)
 
@@ -513,6 +505,6 @@ def _is_idle_window(call: Call, base: Job) -> bool:
     """Whether a penalty window has no effect, because no penalty is on: interfaces always send it."""
     if call.options.fields.get("penalty_window", "penalty_window") == "penalty_window":
         return False
-    own = {"repetition_penalty", "frequency_penalty", "presence_penalty", "stages", "chain"}
+    keys = {"repetition_penalty", "frequency_penalty", "presence_penalty", "stages", "chain"}
     active = {name for name, _ in base.assembly.chain.active()}
-    return not (own & call.options.values.keys() or active & {"repetition", "frequency", "presence"})
+    return not (keys & call.options.values.keys() or active & {"repetition", "frequency", "presence"})

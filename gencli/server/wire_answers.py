@@ -109,8 +109,8 @@ class _Sample:
         if not self._shape.is_live:
             self._held.append(event)
             return Delta()
-        reasoning, found = self._split(event)
-        return Delta(found.text, reasoning, found.calls, event.ids, event.logprobs, event.views)
+        reasoning, calls = self._split(event)
+        return Delta(calls.text, reasoning, calls.calls, event.ids, event.logprobs, event.views)
 
     def shown(self, delta: Delta) -> Delta:
         """Return the increment without reasoning that is not shown."""
@@ -127,18 +127,17 @@ class _Sample:
 
     def end(self, event: Finish) -> Delta:
         verdict = event.verdict
-        rest = self._rest() if self._shape.is_live else self._whole(event)
+        if self._shape.is_live:  # what is held might have become a marker or a call
+            text = self._calls.finish().text if self._calls else ""
+            delta = Delta(text, self._thinking.finish().thinking if self._thinking else "")
+        else:
+            delta = self._whole(event)
         return replace(
-            rest,
+            delta,
             reason=self._reason(event),
             matched=event.matched if event.reason == "stop" else None,
             faults=verdict.faults if verdict else None,
         )
-
-    def _rest(self) -> Delta:
-        """Return the held text at the end of an answer, which might have become a marker or a call."""
-        found = self._calls.finish() if self._calls else FoundCalls()
-        return Delta(found.text, self._thinking.finish().thinking if self._thinking else "")
 
     def _whole(self, event: Finish) -> Delta:
         """Return the whole answer of a text of which nothing was sent, with tokens of the last attempt."""
@@ -148,15 +147,17 @@ class _Sample:
         for held in last if thinking else ():
             self.num_thought += len(held.ids) if length < len(thinking) else 0
             length += len(held.text)
-        if self._calls is None or (self._shape.has_answer and not _has_calls(event)):
-            found = FoundCalls(verdict.written if verdict and verdict.is_valid else event.text)
+        calls: tuple[CallPart, ...] = ()
+        has_calls = verdict is not None and isinstance(verdict.value, Calls)
+        if self._calls is None or (self._shape.has_answer and not has_calls):
+            text = verdict.written if verdict and verdict.is_valid else event.text
         else:
-            found, rest = self._calls.feed(event.text), self._calls.finish()
-            found = FoundCalls(found.text + rest.text, found.calls)
+            fed = self._calls.feed(event.text)
+            text, calls = fed.text + self._calls.finish().text, fed.calls
         return Delta(
-            found.text,
+            text,
             thinking.removesuffix(self._shape.marker),
-            found.calls,
+            calls,
             tuple(token for held in last for token in held.ids),
             tuple(entry for held in last for entry in held.logprobs),
             tuple(view for held in last for view in held.views),
@@ -180,10 +181,6 @@ class _Sample:
         return "length" if is_cut else "stop"
 
 
-def _has_calls(event: Finish) -> bool:
-    return event.verdict is not None and isinstance(event.verdict.value, Calls)
-
-
 class Answers:
     """The answers of a call: sample j of prompt i has the index i * n + j.
 
@@ -191,7 +188,7 @@ class Answers:
     """
 
     def __init__(self, shapes: Mapping[str, Shape], n: int) -> None:
-        self._places: Mapping[str, int] = {name: place for place, name in enumerate(shapes)}
+        self._prompts: Mapping[str, int] = {name: index for index, name in enumerate(shapes)}
         self._n = n
         self._samples = [_Sample(shape) for shape in shapes.values() for _ in range(n)]
         self.usage = Usage()
@@ -210,11 +207,11 @@ class Answers:
 
         Raises ApiError for a sample that has failed, or that was interrupted.
         """
-        place = self._places[event.request]
+        prompt = self._prompts[event.request]
         if isinstance(event, PromptScores):
-            self.scores[place] = event
+            self.scores[prompt] = event
             return None
-        index = place * self._n + event.sample
+        index = prompt * self._n + event.sample
         if isinstance(event, Error):
             raise _failure(event)
         if isinstance(event, Token):
@@ -274,17 +271,14 @@ class TokenNames:
     def bytes(self, token_id: int) -> bytes:
         """Return the token's bytes, perhaps part of a character; for a special token those of its name."""
         table = self.tokenizer.token_bytes
-        own = table[token_id] if token_id < len(table) else b""
-        return own or self._special(token_id).encode()
+        stored = table[token_id] if token_id < len(table) else b""
+        return stored or self.tokenizer.decode([token_id], skip_special=False).encode()
 
     def text(self, token_id: int) -> str:
         """Return the text of the token; partial characters become U+FFFD."""
         if self.as_ids:
             return f"token_id:{token_id}"
         return self.bytes(token_id).decode(errors="replace")
-
-    def _special(self, token_id: int) -> str:
-        return self.tokenizer.decode([token_id], skip_special=False)
 
 
 class TextOffsets:
@@ -301,11 +295,11 @@ class TextOffsets:
 
     def after(self, ids: Sequence[int]) -> list[int]:
         """Return the offsets of the next tokens."""
-        found = []
+        offsets = []
         for token in ids:
-            found.append(max(0, self._count))
+            offsets.append(max(0, self._count))
             self._count += len(self._decoder.decode(self._of(token)))
-        return found
+        return offsets
 
     def _of(self, token: int) -> bytes:
         is_shown = token not in self._special and token < len(self._bytes)
@@ -362,10 +356,7 @@ def _alternative(alternative: Alternative, style: LogprobStyle) -> dict[str, Any
 
 
 def completion_logprobs(
-    ids: Sequence[int],
-    entries: Sequence[TokenLogprobs | None],
-    style: LogprobStyle,
-    offsets: TextOffsets,
+    ids: Sequence[int], entries: Sequence[TokenLogprobs | None], style: LogprobStyle, offsets: TextOffsets
 ) -> dict[str, Any]:
     """Return the object `logprobs` of a completion: lists with an entry for each id, null if unknown.
 
@@ -373,23 +364,23 @@ def completion_logprobs(
     `banned_by` lists the masked alternatives.
     """
     texts = [style.names.text(token_id) for token_id in ids]
-    found = {
+    lists = {
         "tokens": texts,
         "token_logprobs": [None if entry is None else style.number(entry.chosen) for entry in entries],
         "top_logprobs": [None if entry is None else _top(entry, style) for entry in entries],
         "text_offset": offsets.after(ids),
     }
     if style.has_bans:
-        found["banned_by"] = [None if entry is None else _bans(entry, style) for entry in entries]
-    return found
+        lists["banned_by"] = [None if entry is None else _bans(entry, style) for entry in entries]
+    return lists
 
 
 def _top(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, float]:
     """Return the alternatives by text; for equal texts the likelier one, but always the token's own."""
-    found: dict[str, float] = {}
+    logprobs: dict[str, float] = {}
     for each in style.best(entry):
-        found.setdefault(style.names.text(each.id), style.number(each))
-    return {**found, style.names.text(entry.chosen.id): style.number(entry.chosen)}
+        logprobs.setdefault(style.names.text(each.id), style.number(each))
+    return {**logprobs, style.names.text(entry.chosen.id): style.number(entry.chosen)}
 
 
 def _bans(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, str]:
@@ -407,10 +398,6 @@ def prompt_logprobs(
 def _by_id(entry: TokenLogprobs, names: TokenNames) -> dict[str, dict[str, Any]]:
     ranked = [(entry.rank, entry.chosen), *enumerate(entry.top, start=1)]
     return {
-        str(each.id): {
-            "logprob": finite(each.logprob),
-            "rank": rank,
-            "decoded_token": names.text(each.id),
-        }
+        str(each.id): {"logprob": finite(each.logprob), "rank": rank, "decoded_token": names.text(each.id)}
         for rank, each in ranked
     }

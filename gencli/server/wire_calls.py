@@ -73,13 +73,13 @@ def read_options(
         if value is None or is_hint(name):
             continue
         try:
-            found = read_field(name, value, registry)
+            values = read_field(name, value, registry)
         except ApiError as error:
             if not is_lenient or error.code != "unknown_field":
                 raise
             dropped.append(name)
             continue
-        for key, item in found.items():
+        for key, item in values.items():
             _set(options, name, key, item)
     drop_idle(options.values)
     return Options(options.values, options.fields, tuple(dropped))
@@ -106,8 +106,9 @@ def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
         return unknown_field(name, "It is a field of other routes.")
     instead = f"The nearest field is {INSTEAD[name]}." if name in INSTEAD else ""
     if is_known(name):
+        shown = text if len(text := repr(value)) <= 40 else text[:37] + "..."
         return ApiError(
-            400, f"{name} is {_short(value)}, which this server cannot do. Leave it out.",
+            400, f"{name} is {shown}, which this server cannot do. Leave it out.",
             param=name, code="unsupported_value", hint=instead,
         )  # fmt: skip
     return unknown_field(
@@ -178,11 +179,6 @@ def drop_idle(values: dict[str, Any]) -> None:
         raise bad_field("tool_choice", "tool_choice needs tools. Leave it out, or send tools.")
 
 
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else text[:37] + "..."
-
-
 Route = Literal["chat", "completions", "responses"]
 Prompt = str | tuple[int, ...]
 _MOST = 2**31 - 1
@@ -249,20 +245,20 @@ class Call:
 
 def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_lenient: bool = False) -> Call:
     """Return the call of a body. Raises ApiError for the first invalid field."""
-    rest = given_fields(chat_body(body) if route == "responses" else body)
+    fields = given_fields(chat_body(body) if route == "responses" else body)
     dropped: tuple[str, ...] = ()
-    if is_lenient and "messages" in rest:
-        rest["messages"], dropped = without_unknown(rest["messages"])
-    call = _CallReader(rest, route).read()
-    options = read_options(rest, registry=registry, is_lenient=is_lenient)
+    if is_lenient and "messages" in fields:
+        fields["messages"], dropped = without_unknown(fields["messages"])
+    call = _CallReader(fields, route).read()
+    options = read_options(fields, registry=registry, is_lenient=is_lenient)
     return replace(call, options=replace(options, dropped=(*dropped, *options.dropped)))
 
 
 class _CallReader(Taking):
     """Takes the fields about input and reply out of the body; the remaining fields are options."""
 
-    def __init__(self, rest: dict[str, Any], route: Route) -> None:
-        super().__init__(rest)
+    def __init__(self, fields: dict[str, Any], route: Route) -> None:
+        super().__init__(fields)
         self._route: Route = route
 
     def read(self) -> Call:
@@ -295,9 +291,9 @@ class _CallReader(Taking):
         )
         self._beams()
         is_scored = call.echo or call.prompt_logprobs is not None
-        limit = next((name for name in _LIMITS if self.rest.get(name) == 0), None)
+        limit = next((name for name in _LIMITS if self.fields.get(name) == 0), None)
         if is_scored and limit is not None:
-            del self.rest[limit]
+            del self.fields[limit]
             call = replace(call, is_score_only=True)
         _check_logprobs(call)
         return call
@@ -305,7 +301,7 @@ class _CallReader(Taking):
     def _of_chat(self, call: Call) -> Call:
         is_continued, default = self.flag("continue_final_message") or self.flag("continue_"), True
         if is_continued:
-            if self.rest.get("add_generation_prompt") is True:
+            if self.fields.get("add_generation_prompt") is True:
                 raise bad_field(
                     "continue_final_message",
                     "continue_final_message and add_generation_prompt are both true: an answer goes on with "
@@ -325,7 +321,7 @@ class _CallReader(Taking):
         )
 
     def _of_text(self, call: Call) -> Call:
-        suffix = self.rest.pop("suffix", "")
+        suffix = self.fields.pop("suffix", "")
         if not isinstance(suffix, str):
             raise bad_field("suffix", "suffix has to be a text.")
         call = replace(
@@ -350,16 +346,16 @@ class _CallReader(Taking):
 
     def _longest(self) -> tuple[str, int] | None:
         """Return the field that asks for a prompt to be cut, with its smallest number."""
-        given = [(name, self.whole(name, -1, _MOST)) for name in _CUTS]
+        limits = [(name, self.whole(name, -1, _MOST)) for name in _CUTS]
         return min(
-            ((name, value) for name, value in given if value and value > 0),
+            ((name, value) for name, value in limits if value and value > 0),
             key=lambda pair: pair[1],
             default=None,
         )
 
     def _salt(self, name: str) -> str:
         """Return the cache salt as in vLLM: 1 to 128 characters that cannot form a path."""
-        value = self.rest.pop(name, None)
+        value = self.fields.pop(name, None)
         if value is None:
             return ""
         if not isinstance(value, str) or not 0 < len(value) <= 128 or set(value) & set("@/\\\0"):
@@ -367,7 +363,7 @@ class _CallReader(Taking):
         return value
 
     def _is_processed(self) -> bool:
-        value = self.rest.pop("logprobs_mode", "raw_logprobs")
+        value = self.fields.pop("logprobs_mode", "raw_logprobs")
         if value not in ("raw_logprobs", "processed_logprobs"):
             raise bad_field("logprobs_mode", "logprobs_mode has to be raw_logprobs or processed_logprobs.")
         return bool(value == "processed_logprobs")
@@ -379,23 +375,23 @@ class _CallReader(Taking):
         return (count or 0) if is_on else None
 
     def _has_usage(self, is_stream: bool) -> bool:
-        given = self.rest.pop("stream_options", None)
-        if given is None:
+        options = self.fields.pop("stream_options", None)
+        if options is None:
             return False
-        if not isinstance(given, Mapping):
+        if not isinstance(options, Mapping):
             raise bad_field("stream_options", "stream_options has to be an object.")
         if not is_stream:
             raise bad_field("stream_options", "stream_options needs stream = true.")
-        for key, value in given.items():
+        for key, value in options.items():
             if key not in ("include_usage", "include_obfuscation", "continuous_usage_stats"):
                 raise unknown_field(f"stream_options.{key}", "Did you mean 'include_usage'?")
             if key == "continuous_usage_stats" and value not in (None, False):
                 raise bad_field(f"stream_options.{key}", f"stream_options.{key} is not supported.")
-        return bool(given.get("include_usage"))
+        return bool(options.get("include_usage"))
 
     def _presets(self) -> tuple[str, ...]:
-        given = self.rest.pop("preset", [])
-        names = [given] * (given != "") if isinstance(given, str) else given
+        value = self.fields.pop("preset", [])
+        names = [value] * (value != "") if isinstance(value, str) else value
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
             raise bad_field("preset", "preset has to be the name of a preset, or a list of names.")
         for name in names:
@@ -405,18 +401,18 @@ class _CallReader(Taking):
 
     def _beams(self) -> None:
         """Translate `use_beam_search`; drop fields of best-of and beam search whose values have no effect."""
-        rest = self.rest
-        if rest.get("use_beam_search") is True:
-            del rest["use_beam_search"]
-            if rest.get("temperature") in (0, 1):  # vLLM's callers send one; a search draws nothing
-                del rest["temperature"]
-            rest["beams"] = rest.pop("best_of", rest.get("n", 1))
-        elif rest.get("best_of") == rest.get("n", 1):
-            rest.pop("best_of", None)
-        if not rest.get("beams"):
+        fields = self.fields
+        if fields.get("use_beam_search") is True:
+            del fields["use_beam_search"]
+            if fields.get("temperature") in (0, 1):  # vLLM's callers send one; a search draws nothing
+                del fields["temperature"]
+            fields["beams"] = fields.pop("best_of", fields.get("n", 1))
+        elif fields.get("best_of") == fields.get("n", 1):
+            fields.pop("best_of", None)
+        if not fields.get("beams"):
             for name, neutral in (("length_penalty", 1), ("early_stopping", False)):
-                if rest.get(name) == neutral:
-                    del rest[name]
+                if fields.get(name) == neutral:
+                    del fields[name]
 
 
 def _check_logprobs(call: Call) -> None:
@@ -442,13 +438,10 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
     if isinstance(value, list) and value:
         if all(map(is_id, value)):
             return (tuple(value),)
-        if all(isinstance(item, str) or _is_ids(item) for item in value):
+        is_ids = (isinstance(item, list) and bool(item) and all(map(is_id, item)) for item in value)
+        if all(has_ids or isinstance(item, str) for item, has_ids in zip(value, is_ids, strict=True)):
             return tuple(item if isinstance(item, str) else tuple(item) for item in value)
     raise bad_field("prompt", "prompt has to be a text, a list of texts, or one or more lists of token ids.")
-
-
-def _is_ids(value: Any) -> bool:
-    return isinstance(value, list) and bool(value) and all(map(is_id, value))
 
 
 _ROLES = ("user", "assistant", "system", "developer")
@@ -473,30 +466,30 @@ _NOT_SHOWN = ("return_token_ids", "prompt_logprobs", "trace")  # fields without 
 
 def chat_body(body: Any) -> dict[str, Any]:
     """Return the equivalent body of a chat completion. Raises ApiError for features without an equivalent."""
-    rest = given_fields(body)
-    if "input" not in rest:
+    fields = given_fields(body)
+    if "input" not in fields:
         raise ApiError(400, "The body needs input.", param="input", code="missing_field")
     for name, (values, why) in _ONLY.items():
-        if name in rest and rest.pop(name) not in values:
+        if name in fields and fields.pop(name) not in values:
             raise bad_field(name, f"{name} is not supported: {why}.", code="unsupported_value")
     for name in _SINGLE:
-        if rest.pop(name, 1) != 1:
+        if fields.pop(name, 1) != 1:
             raise bad_field(name, f"{name} has to be 1: a response has one answer.", code="unsupported_value")
     for name in _NOT_SHOWN:
-        if rest.pop(name, False) is not False:
+        if fields.pop(name, False) is not False:
             what = f"{name} is not supported for responses. Ask /v1/chat/completions."
             raise bad_field(name, what, code="unsupported_value")
-    messages = _messages(rest.pop("input"))
-    if "instructions" in rest:
-        messages.insert(0, {"role": "system", "content": rest.pop("instructions")})
-    made: dict[str, Any] = {"messages": messages}
-    for name, value in rest.items():
+    messages = _messages(fields.pop("input"))
+    if "instructions" in fields:
+        messages.insert(0, {"role": "system", "content": fields.pop("instructions")})
+    chat: dict[str, Any] = {"messages": messages}
+    for name, value in fields.items():
         if name in _WITHOUT_EFFECT:
             continue
         for key, item in _field(name, value).items():
-            if made.setdefault(key, item) != item:
+            if chat.setdefault(key, item) != item:
                 raise bad_field(name, f"{name} contradicts another field of the body. Leave one of them out.")
-    return made
+    return chat
 
 
 def _field(name: str, value: Any) -> dict[str, Any]:
@@ -507,7 +500,7 @@ def _field(name: str, value: Any) -> dict[str, Any]:
     if name == "top_logprobs":
         return {"logprobs": True, "top_logprobs": value} if value else {}
     if name == "include":
-        if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
             raise bad_field("include", "include has to be a list of names.")
         return {"logprobs": True} if _LOGPROBS in value else {}
     return {_RENAMED.get(name, name): value}
@@ -518,27 +511,27 @@ def _text(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise bad_field("text", "text has to be an object.")
     form, hint = value.get("format"), value.get("verbosity")
-    made = {} if hint is None else {"verbosity": hint}
+    chat = {} if hint is None else {"verbosity": hint}
     if not isinstance(form, Mapping) or form.get("type") != "json_schema":
-        return made if form is None else {**made, "response_format": form}
+        return chat if form is None else {**chat, "response_format": form}
     if "schema" not in form:
         raise bad_field("text.format", "text.format has to have a schema, as its type is json_schema.")
-    return {**made, "response_format": {"type": "json_schema", "json_schema": {"schema": form["schema"]}}}
+    return {**chat, "response_format": {"type": "json_schema", "json_schema": {"schema": form["schema"]}}}
 
 
 def _tools(value: Any) -> Any:
     """Return the tools in chat form; here a tool's name is a sibling of its type."""
     if not isinstance(value, list) or not all(isinstance(tool, Mapping) for tool in value):
         raise bad_field("tools", "tools has to be a list of functions.")
-    made = []
+    chat = []
     for tool in value:
         if tool.get("type") != "function":
             raise bad_field(
                 "tools", f"tools has {str(tool.get('type'))[:60]!r}, but only functions are known."
             )
         inner = {key: item for key, item in tool.items() if key != "type" and item is not None}
-        made.append({"type": "function", "function": inner})
-    return made
+        chat.append({"type": "function", "function": inner})
+    return chat
 
 
 def _messages(value: Any) -> list[dict[str, Any]]:
@@ -560,12 +553,12 @@ def _messages(value: Any) -> list[dict[str, Any]]:
     return messages
 
 
-def _message(item: Any, place: str) -> dict[str, Any] | None:
+def _message(item: Any, path: str) -> dict[str, Any] | None:
     """Return the message of an item; None for reasoning, which is not passed to the model again."""
     kind = item.get("type", "message") if isinstance(item, Mapping) else None
     if kind == "message":
         if item.get("role") not in _ROLES:
-            raise bad_field(place, f"{place} has to have a role: {', '.join(_ROLES)}.")
+            raise bad_field(path, f"{path} has to have a role: {', '.join(_ROLES)}.")
         return {"role": item["role"], "content": item.get("content")}
     if kind == "function_call":
         function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
@@ -575,4 +568,4 @@ def _message(item: Any, place: str) -> dict[str, Any] | None:
         return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
     if kind == "reasoning":
         return None
-    raise bad_field(place, f"{place} is an item of a type that is not supported: {str(kind)[:60]!r}.")
+    raise bad_field(path, f"{path} is an item of a type that is not supported: {str(kind)[:60]!r}.")

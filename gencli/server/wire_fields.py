@@ -76,45 +76,45 @@ def unknown_field(field: str, hint: str = "") -> ApiError:
 
 
 class Taking:
-    """Takes fields out of `rest`, the non-null fields of a body. Raises ApiError for a wrong type."""
+    """Takes fields out of `fields`, the non-null ones of a body. Raises ApiError for a wrong type."""
 
-    def __init__(self, rest: dict[str, Any]) -> None:
-        self.rest = rest
+    def __init__(self, fields: dict[str, Any]) -> None:
+        self.fields = fields
 
     def needed(self, name: str) -> Any:
         """Return a required field."""
-        if name not in self.rest:
+        if name not in self.fields:
             raise ApiError(400, f"The body needs {name}.", param=name, code="missing_field")
-        return self.rest.pop(name)
+        return self.fields.pop(name)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
         """Return a boolean field."""
-        value = self.rest.pop(name, default)
+        value = self.fields.pop(name, default)
         if not isinstance(value, bool):
             raise bad_field(name, f"{name} has to be true or false.")
         return value
 
     def text(self, name: str) -> str:
         """Return a short text field."""
-        value = self.rest.pop(name, "")
+        value = self.fields.pop(name, "")
         if not isinstance(value, str) or len(value) > 512:
             raise bad_field(name, f"{name} has to be a short text.")
         return value
 
     def count(self, name: str) -> int | None:
         """Return an integer field >= 0; None if it is missing or false."""
-        value = self.rest.pop(name, None)
+        value = self.fields.pop(name, None)
         if value is None or value is False:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
             raise bad_field(name, f"{name} has to be a whole number from 0.")
         return value
 
-    def whole(self, name: str, least: int, most: int) -> int | None:
+    def whole(self, name: str, smallest: int, largest: int) -> int | None:
         """Return an integer field within bounds; None if it is missing."""
-        value: int | None = self.rest.pop(name, None)
-        if value is not None and (not is_id(value) or not least <= value <= most):
-            raise bad_field(name, f"{name} has to be a whole number, {least} to {most}.")
+        value: int | None = self.fields.pop(name, None)
+        if value is not None and (not is_id(value) or not smallest <= value <= largest):
+            raise bad_field(name, f"{name} has to be a whole number, {smallest} to {largest}.")
         return value
 
 
@@ -138,7 +138,9 @@ def read_messages(value: Any) -> tuple[Mapping[str, Any], ...]:
     the index of the invalid message.
     """
     if not isinstance(value, list) or not value:
-        raise _bad("messages", "messages has to be a list of objects with role and content, and not empty.")
+        raise bad_field(
+            "messages", "messages has to be a list of objects with role and content, and not empty."
+        )
     return tuple(_read(message, f"messages[{number}]") for number, message in enumerate(value))
 
 
@@ -155,39 +157,39 @@ def without_unknown(value: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def _unknown(message: Mapping[str, Any]) -> list[str]:
-    known = (*_TAKEN, *_WITHOUT_EFFECT)
-    return [key for key, value in message.items() if value is not None and key not in known]
+    names = (*_TAKEN, *_WITHOUT_EFFECT)
+    return [key for key, value in message.items() if value is not None and key not in names]
 
 
-def _read(message: Any, place: str) -> Mapping[str, Any]:
+def _read(message: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(message, Mapping):
-        raise _bad(place, f"{place} has to be an object with role and content.")
+        raise bad_field(path, f"{path} has to be an object with role and content.")
     if unknown := _unknown(message):
-        raise _bad(f"{place}.{unknown[0]}", f"{place} has no field {unknown[0]!r}.", "unknown_field")
+        raise bad_field(f"{path}.{unknown[0]}", f"{path} has no field {unknown[0]!r}.", code="unknown_field")
     role = message.get("role")
     if role not in ROLES:
-        raise _bad(f"{place}.role", f"{place}.role is {role!r}, but has to be one of {', '.join(ROLES)}.")
-    made: dict[str, Any] = {"role": role, "content": _content(message, place)}
+        raise bad_field(f"{path}.role", f"{path}.role is {role!r}, but has to be one of {', '.join(ROLES)}.")
+    read: dict[str, Any] = {"role": role, "content": _content(message, path)}
     if thoughts := message.get("reasoning_content") or message.get("reasoning"):
-        made["reasoning_content"] = _text(thoughts, f"{place}.reasoning_content")
+        read["reasoning_content"] = _text(thoughts, f"{path}.reasoning_content")
     for key in ("name", "tool_call_id"):
         if message.get(key) is not None:
-            made[key] = _text(message[key], f"{place}.{key}")
+            read[key] = _text(message[key], f"{path}.{key}")
     if message.get("tool_calls"):
-        made["tool_calls"] = _calls(message["tool_calls"], f"{place}.tool_calls")
-    return made
+        read["tool_calls"] = _calls(message["tool_calls"], f"{path}.tool_calls")
+    return read
 
 
-def _content(message: Mapping[str, Any], place: str) -> str:
+def _content(message: Mapping[str, Any], path: str) -> str:
     content = message.get("content")
     if content in (None, []) and message["role"] == "assistant":
         return ""
     if isinstance(content, list):
         content = [_plain_part(part) for part in content]
     try:
-        return text_content(content, place)
+        return text_content(content, path)
     except UsageError as error:
-        raise _bad(f"{place}.content", error.message) from None
+        raise bad_field(f"{path}.content", error.message) from None
 
 
 def _plain_part(part: Any) -> Any:
@@ -198,34 +200,30 @@ def _plain_part(part: Any) -> Any:
     return {"type": "text", "text": part.get("refusal" if kind == "refusal" else "text")}
 
 
-def _calls(value: Any, place: str) -> list[dict[str, Any]]:
+def _calls(value: Any, path: str) -> list[dict[str, Any]]:
     if not isinstance(value, list):
-        raise _bad(place, f"{place} has to be a list of calls.")
-    return [_call(call, f"{place}[{number}]") for number, call in enumerate(value)]
+        raise bad_field(path, f"{path} has to be a list of calls.")
+    return [_call(call, f"{path}[{number}]") for number, call in enumerate(value)]
 
 
-def _call(call: Any, place: str) -> dict[str, Any]:
+def _call(call: Any, path: str) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise _bad(place, f"{place} has to be a call with a function and its name.")
+        raise bad_field(path, f"{path} has to be a call with a function and its name.")
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
         try:
             arguments = parse_json(arguments)
         except DocumentError as error:
-            raise _bad(place, f"{place}.function.arguments is no JSON: {error.message}") from None
+            raise bad_field(path, f"{path}.function.arguments is no JSON: {error.message}") from None
     function = {"name": function["name"], "arguments": arguments}
     return {"id": str(call.get("id") or ""), "type": "function", "function": function}
 
 
-def _text(value: Any, place: str) -> str:
+def _text(value: Any, path: str) -> str:
     if not isinstance(value, str):
-        raise _bad(place, f"{place} has to be a text.")
+        raise bad_field(path, f"{path} has to be a text.")
     return value
-
-
-def _bad(place: str, message: str, code: str = "invalid_value") -> ApiError:
-    return ApiError(400, message, param=place, code=code)
 
 
 _RESERVED = (
@@ -236,37 +234,40 @@ _RESERVED = (
 
 def read_variables(body: Taking) -> dict[str, Any]:
     """Return the variables of the chat template, never the template itself. Raises ApiError."""
-    rest = body.rest
-    field = "template_vars" if "template_vars" in rest else "chat_template_kwargs"
-    given = rest.pop(field, {})
-    if not isinstance(given, Mapping):
+    fields = body.fields
+    field = "template_vars" if "template_vars" in fields else "chat_template_kwargs"
+    values = fields.pop(field, {})
+    if not isinstance(values, Mapping):
         raise bad_field(field, f"{field} has to be an object.")
     for name in _RESERVED:
-        if name in given:
+        if name in values:
             raise bad_field(f"{field}.{name}", f"{name} cannot be a variable of the template.")
-    found = dict(given)
-    _spread_reasoning(rest)
-    if "reasoning_effort" in rest:
-        found["reasoning_effort"] = body.text("reasoning_effort")
-    if "verbosity" in rest:
-        found["verbosity"] = body.text("verbosity")
-    if "enable_thinking" in rest:
-        found["enable_thinking"] = body.flag("enable_thinking")
-    if "thinking" in rest:  # templates use one of two names
-        found["thinking"] = found["enable_thinking"] = _is_thinking(given := rest.pop("thinking"))
-        if isinstance(given, Mapping) and "budget_tokens" in given:
-            rest.setdefault("thinking_token_budget", given["budget_tokens"])
-    if "documents" in rest:
-        found["documents"] = _documents(rest.pop("documents"))
-    return found
+    variables = dict(values)
+    _spread_reasoning(fields)
+    for name in ("reasoning_effort", "verbosity"):
+        if name in fields:
+            variables[name] = body.text(name)
+    if "enable_thinking" in fields:
+        variables["enable_thinking"] = body.flag("enable_thinking")
+    if "thinking" in fields:  # templates use one of two names
+        thinking = fields.pop("thinking")
+        variables["thinking"] = variables["enable_thinking"] = _is_thinking(thinking)
+        if isinstance(thinking, Mapping) and "budget_tokens" in thinking:
+            fields.setdefault("thinking_token_budget", thinking["budget_tokens"])
+    if "documents" in fields:
+        documents = fields.pop("documents")
+        if not isinstance(documents, list) or not all(isinstance(entry, Mapping) for entry in documents):
+            raise bad_field("documents", "documents has to be a list of objects.")
+        variables["documents"] = documents
+    return variables
 
 
-def _spread_reasoning(rest: dict[str, Any]) -> None:
+def _spread_reasoning(fields: dict[str, Any]) -> None:
     """Replace the object `reasoning` by the fields of a chat that say the same.
 
     `summary` is a hint: reasoning is shown as it is. Source: OpenAI's responses, OpenRouter, SGLang.
     """
-    value = rest.pop("reasoning", {})
+    value = fields.pop("reasoning", {})
     if not isinstance(value, Mapping):
         raise bad_field("reasoning", "reasoning has to be an object.")
     names = {
@@ -283,23 +284,17 @@ def _spread_reasoning(rest: dict[str, Any]) -> None:
             raise unknown_field(f"reasoning.{name}")
         if name == "exclude" and isinstance(item, bool):
             item = not item
-        rest.setdefault(names[name], item)
+        fields.setdefault(names[name], item)
 
 
 def _is_thinking(value: Any) -> bool:
     """Return whether thinking is on, from true, false, or an object of type enabled or disabled."""
     kind = value.get("type") if isinstance(value, Mapping) else value
-    found = {True: True, False: False, "enabled": True, "disabled": False}
-    if not isinstance(kind, bool | str) or kind not in found:
+    states = {True: True, False: False, "enabled": True, "disabled": False}
+    if not isinstance(kind, bool | str) or kind not in states:
         raise bad_field(
             "thinking", "thinking has to be true, false, or an object of type enabled or disabled."
         )
     if isinstance(value, Mapping) and not value.keys() <= {"type", "budget_tokens"}:
         raise bad_field("thinking", "thinking has to have a type, and may have budget_tokens.")
-    return found[kind]
-
-
-def _documents(value: Any) -> list[Any]:
-    if not isinstance(value, list) or not all(isinstance(one, Mapping) for one in value):
-        raise bad_field("documents", "documents has to be a list of objects.")
-    return value
+    return states[kind]

@@ -113,8 +113,9 @@ class WholeReply:
 
     def add(self, event: Event) -> None:
         """Add an event. Raises ApiError for a sample without a result."""
-        if found := self._answers.delta(event):
-            self._deltas[found[0]].append(found[1])
+        if answer := self._answers.delta(event):
+            index, delta = answer
+            self._deltas[index].append(delta)
 
     def body(self) -> dict[str, Any]:
         """Return the reply, once all samples have ended."""
@@ -150,30 +151,29 @@ class WholeReply:
             logprobs = completion_logprobs(
                 [*ids, *delta.ids], [*entries, *delta.logprobs], self._reply.style, offsets
             )
-        place = self._answers.prompt_of(index)
-        notes = _prompt_notes(self._reply, self._answers, place)
+        notes = _prompt_notes(self._reply, self._answers, self._answers.prompt_of(index))
         return {"index": index, "text": text + delta.content, "logprobs": logprobs, **notes}
 
 
 def _tool_calls(reply: Reply, index: int, parts: Sequence[CallPart]) -> list[dict[str, Any]]:
     """Return the tool calls of an answer as JSON."""
-    made: list[dict[str, Any]] = []
+    calls: list[dict[str, Any]] = []
     for part in parts:
         if part.name:
             function = {"name": part.name, "arguments": ""}
-            made.append({"id": reply.call_id(index, part.number), "type": "function", "function": function})
-        made[part.number]["function"]["arguments"] += part.arguments
-    return made
+            calls.append({"id": reply.call_id(index, part.number), "type": "function", "function": function})
+        calls[part.number]["function"]["arguments"] += part.arguments
+    return calls
 
 
-def _prompt_notes(reply: Reply, answers: Answers, place: int) -> dict[str, Any]:
+def _prompt_notes(reply: Reply, answers: Answers, prompt: int) -> dict[str, Any]:
     """Return additional fields about a prompt: its ids and log-probabilities, if requested."""
-    found: dict[str, Any] = {}
+    notes: dict[str, Any] = {}
     if reply.prompts:
-        found["prompt_token_ids"] = list(reply.prompts[place])
-    if reply.call.prompt_logprobs is not None and (scores := answers.scores.get(place)):
-        found["prompt_logprobs"] = prompt_logprobs(scores.scores, reply.names)
-    return found
+        notes["prompt_token_ids"] = list(reply.prompts[prompt])
+    if reply.call.prompt_logprobs is not None and (scores := answers.scores.get(prompt)):
+        notes["prompt_logprobs"] = prompt_logprobs(scores.scores, reply.names)
+    return notes
 
 
 def _echo(
@@ -182,9 +182,9 @@ def _echo(
     """Return the prompt of an answer as text, ids and log-probabilities; empty without echo."""
     if reply is None or not reply.echoes:
         return "", (), ()
-    place = answers.prompt_of(index)
-    text, ids = reply.echoes[place]
-    scores = answers.scores.get(place)
+    prompt = answers.prompt_of(index)
+    text, ids = reply.echoes[prompt]
+    scores = answers.scores.get(prompt)
     return text, ids, scores.scores if scores else [None] * len(ids)
 
 
@@ -219,8 +219,8 @@ class StreamReply:
 
     def add(self, event: Event) -> Iterator[dict[str, Any]]:
         """Yield the chunks of an event. Raises ApiError for a sample without a result."""
-        found = self._answers.delta(event)
-        waiting = [*self._held, *([found] if found else [])]
+        answer = self._answers.delta(event)
+        waiting = [*self._held, *([answer] if answer else [])]
         self._held = [entry for entry in waiting if not self._is_ready(entry[0])]
         for index, delta in waiting:
             if self._is_ready(index) and (not delta.is_empty or (self._reply.call.has_ids and delta.ids)):
@@ -283,13 +283,13 @@ class StreamReply:
             logprobs = completion_logprobs(
                 [*ids, *delta.ids], [*entries, *delta.logprobs], self._style, self._offsets[index]
             )
-        place = self._answers.prompt_of(index)
+        prompt = self._answers.prompt_of(index)
         yield {
             "index": index,
             "text": text + delta.content,
             "logprobs": logprobs,
             "finish_reason": delta.reason,
-            **(_prompt_notes(self._reply, self._answers, place) if is_first else {}),
+            **(_prompt_notes(self._reply, self._answers, prompt) if is_first else {}),
             **self._notes.of(index, delta),
         }
 
@@ -303,19 +303,19 @@ class Notes:
 
     def of(self, index: int, delta: Delta) -> dict[str, Any]:
         """Return the additional fields for an increment of a choice."""
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         if delta.matched is not None:
-            found["stop_reason"] = delta.matched
+            fields["stop_reason"] = delta.matched
         if delta.faults:
-            found["faults"] = list(delta.faults)
+            fields["faults"] = list(delta.faults)
         if self._call.has_ids and delta.ids:
-            found["token_ids"] = list(delta.ids)
+            fields["token_ids"] = list(delta.ids)
         if delta.views:
             first, self._positions[index] = self._positions[index], self._positions[index] + len(delta.views)
-            found["trace"] = records(
+            fields["trace"] = records(
                 delta.views, self._names.tokenizer, run=self._key, sample=index, first=first
             )
-        return found
+        return fields
 
 
 class _Output:
@@ -334,7 +334,7 @@ class _Output:
             "type": "message",
             "id": f"msg_{self.reply.id}",
             "role": "assistant",
-            "status": self._status(is_done=is_done),
+            "status": self.status() if is_done else "in_progress",
             "content": [self.part(self.text, self.logprobs)] if is_done else [],
         }
 
@@ -353,14 +353,8 @@ class _Output:
             "call_id": self.reply.call_id(0, number),
             "name": name,
             "arguments": self.arguments if is_done else "",
-            "status": self._status(is_done=is_done),
+            "status": self.status() if is_done else "in_progress",
         }
-
-    def _status(self, *, is_done: bool) -> str:
-        """Return the status of an item; the last item of an answer may be incomplete."""
-        if not is_done:
-            return "in_progress"
-        return "incomplete" if self.reason == "length" else "completed"
 
     def response(self, status: str, usage: Usage | None = None) -> dict[str, Any]:
         """Return the response object."""
@@ -383,7 +377,10 @@ class _Output:
             "store": False,
             "temperature": values.get("temperature"),
             "tool_choice": values.get("tool_choice", "auto"),
-            "tools": [_flat(tool) for tool in json.loads(values.get("tools", "[]"))],
+            "tools": [
+                {"type": "function", "parameters": None, "strict": None, **tool.get("function", tool)}
+                for tool in json.loads(values.get("tools", "[]"))
+            ],
             "top_p": values.get("top_p"),
             "usage": _usage(usage) if usage else None,
             **self.reply.dropped,
@@ -391,11 +388,8 @@ class _Output:
         }
 
     def status(self) -> str:
+        """Return the status of the answer and of its last item, which may be incomplete."""
         return "incomplete" if self.reason == "length" else "completed"
-
-
-def _flat(tool: Mapping[str, Any]) -> dict[str, Any]:
-    return {"type": "function", "parameters": None, "strict": None, **tool.get("function", tool)}
 
 
 def _usage(usage: Usage) -> dict[str, Any]:
@@ -440,9 +434,9 @@ class ResponseStream:
 
     def add(self, event: Event) -> Iterator[dict[str, Any]]:
         """Yield the stream's events for an event of the engine. Raises ApiError for a failed text."""
-        if (found := self._answers.delta(event)) is None:
+        if (answer := self._answers.delta(event)) is None:
             return
-        delta, output = found[1], self._output
+        (_, delta), output = answer, self._output
         output.reasoning += delta.reasoning
         if not delta.reasoning and not delta.calls and self._open != "call":
             self._logprobs += token_entries(delta.logprobs, self._style)
@@ -516,9 +510,8 @@ class ResponseStream:
             yield self._event("response.content_part.done", **self._place(), part=part)
             yield from self._done(output.message(is_done=True))
         elif self._open == "call":
-            name, place = self._call.name, self._call_place()
-            kind = "response.function_call_arguments.done"
-            yield self._event(kind, **place, name=name, arguments=output.arguments)
+            name, kind = self._call.name, "response.function_call_arguments.done"
+            yield self._event(kind, **self._call_place(), name=name, arguments=output.arguments)
             yield from self._done(output.call(self._call.number, name, is_done=True))
         self._open = ""
 

@@ -43,27 +43,27 @@ _NAMES = {
 }
 RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other in names.split()}
 
-_Found = dict[str, Any]
-_FieldReader = Callable[[str, Any], _Found]
+_Values = dict[str, Any]
+_FieldReader = Callable[[str, Any], _Values]
 
 
-def _bias(field: str, value: Any) -> _Found:
+def _bias(field: str, value: Any) -> _Values:
     """Read an object of ids or texts and numbers, or a list of such pairs; `false` as a number bans a token.
 
     Texts are left as they are, because their tokens are the model's.
     """
-    is_object = isinstance(value, Mapping)
-    pairs = [[_id_or_text(token), number] for token, number in value.items()] if is_object else value
+    # A negative id is refused as one.
+    pairs = value
+    if isinstance(value, Mapping):
+        pairs = [
+            [key if whole(key.removeprefix("-")) is None else int(key), number]
+            for key, number in value.items()
+        ]
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
         raise bad_field(field, f"{field} has to be an object of token ids, or of texts, and numbers.")
     banned = [token for token, number in pairs if number is False and isinstance(token, int)]
     bias = [[token, number] for token, number in pairs if number is not False or isinstance(token, str)]
     return {**({"logit_bias": bias} if bias else {}), **({"suppress_ids": banned} if banned else {})}
-
-
-def _id_or_text(key: str) -> int | str:
-    number = whole(key.removeprefix("-"))  # a negative id is refused as one
-    return key if number is None else int(key)
 
 
 def _is_pair(pair: Any) -> bool:
@@ -75,7 +75,7 @@ def _is_pair(pair: Any) -> bool:
     return is_number and (is_text or isinstance(pair[0], int))
 
 
-def _banned(field: str, value: Any) -> _Found:
+def _banned(field: str, value: Any) -> _Values:
     """Read a list of ids, a text of comma-separated ids, or KoboldCpp's list of texts."""
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return {"ban": value}
@@ -83,13 +83,8 @@ def _banned(field: str, value: Any) -> _Found:
     return {"suppress_ids": ids} if ids else {}
 
 
-def _allowed(field: str, value: Any) -> _Found:
-    """Read a list of ids, or a text of comma-separated ids; an empty one allows all."""
-    ids = _ids(field, value)
-    return {"allow_ids": ids} if ids else {}
-
-
 def _ids(field: str, value: Any) -> list[int]:
+    """Read a list of ids, or a text of comma-separated ids."""
     parts = map(str.strip, value.split(",")) if isinstance(value, str) else ()
     ids = [whole(part) for part in parts if part] if isinstance(value, str) else value
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
@@ -97,20 +92,20 @@ def _ids(field: str, value: Any) -> list[int]:
     return ids
 
 
-def _window(field: str, value: Any) -> _Found:
+def _window(field: str, value: Any) -> _Values:
     """Read a penalty window: -1 means all tokens; so does 0, except in `repeat_last_n`."""
     is_all = value == -1 or (value == 0 and field != "repeat_last_n")
     return {} if is_all else {"penalty_window": value}
 
 
-def _dry_window(field: str, value: Any) -> _Found:
+def _dry_window(field: str, value: Any) -> _Values:
     """Read DRY's window: -1 means all tokens; 0 is off in llama.cpp, and all tokens as dry_range."""
     if value == 0 and field == "dry_penalty_last_n":
         return {"dry_multiplier": 0}
     return {} if value in (-1, 0) else {"dry_window": value}
 
 
-def _breakers(field: str, value: Any) -> _Found:
+def _breakers(field: str, value: Any) -> _Values:
     """Read a list of texts; user interfaces also send it as JSON, with or without brackets."""
     if isinstance(value, str):
         try:
@@ -123,7 +118,7 @@ def _breakers(field: str, value: Any) -> _Found:
 def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: Any) -> _FieldReader:
     """Return a reader of a number that is a field of a stage, set with `others`; `neutral` has no effect."""
 
-    def read(field: str, value: Any) -> _Found:
+    def read(field: str, value: Any) -> _Values:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise bad_field(field, f"{field} has to be a number.")
         return {} if value in neutral else {"stages": {stage: {name: value, **others}}}
@@ -131,25 +126,25 @@ def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: An
     return read
 
 
-def _of_prompt(field: str, value: Any) -> _Found:
+def _of_prompt(field: str, value: Any) -> _Values:
     """Read a penalty on prompt tokens, where values above 1 make them more likely."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise bad_field(field, f"{field} has to be a number above 0.")
     return _stage_field("repetition", "penalty", (0, 1), scope="prompt")(field, 1 / value if value else 0)
 
 
-def _drawn(field: str, value: Any) -> _Found:
+def _drawn(field: str, value: Any) -> _Values:
     if not isinstance(value, bool):
         raise bad_field(field, f"{field} has to be true or false.")
     return {} if value else {"sampler": "greedy"}
 
 
-def _unless_empty(key: str) -> Callable[[str, Any], _Found]:
-    """Return a reader of a text that clients send even if it is empty."""
-    return lambda field, value: {} if value == "" else {key: value}
+def _unless(key: str, default: Any) -> _FieldReader:
+    """Return a reader of an option, left out at a value that stands for the default."""
+    return lambda field, value: {} if value == default else {key: value}
 
 
-def _response_format(field: str, value: Any) -> _Found:
+def _response_format(field: str, value: Any) -> _Values:
     kind = value.get("type") if isinstance(value, Mapping) else None
     if kind == "text":
         return {}
@@ -169,45 +164,30 @@ def _response_format(field: str, value: Any) -> _Found:
     return {"json_schema": schema["schema"]}
 
 
-def _structured_outputs(field: str, value: Any) -> _Found:
+def _structured_outputs(field: str, value: Any) -> _Values:
     """Read vLLM's object with one kind of structure."""
-    known = {"json": "json_schema", "json_object": "json", "regex": "regex", "choice": "choice",
+    kinds = {"json": "json_schema", "json_object": "json", "regex": "regex", "choice": "choice",
              "grammar": "grammar", "structural_tag": "structural_tag"}  # fmt: skip
-    if not isinstance(value, Mapping) or not value.keys() <= known.keys():
-        raise bad_field(field, f"{field} has to be an object with one of: {', '.join(known)}.")
-    found = {known[key]: item for key, item in value.items() if item is not None}
-    grammar = found.pop("grammar", "")
-    return {**found, **_vllm_grammar(field, grammar)}
+    if not isinstance(value, Mapping) or not value.keys() <= kinds.keys():
+        raise bad_field(field, f"{field} has to be an object with one of: {', '.join(kinds)}.")
+    options = {kinds[key]: item for key, item in value.items() if item is not None}
+    grammar = options.pop("grammar", "")
+    return {**options, **_vllm_grammar(field, grammar)}
 
 
-def _vllm_grammar(field: str, value: Any) -> _Found:
+def _vllm_grammar(field: str, value: Any) -> _Values:
     """Read a grammar of vLLM, which takes GBNF and Lark in one field."""
     is_lark = isinstance(value, str) and looks_like_lark(value)
     return {"lark" if is_lark else "grammar": value} if value != "" else {}
 
 
-def _seconds(field: str, value: Any) -> _Found:
+def _seconds(field: str, value: Any) -> _Values:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise bad_field(field, f"{field} has to be a number of milliseconds.")
     return {"max_time": value / 1000} if value > 0 else {}
 
 
-def _budget(field: str, value: Any) -> _Found:
-    """Read the budget of reasoning tokens; -1 means no limit."""
-    return {} if value == -1 else {"reasoning_budget": value}
-
-
-def _seed(field: str, value: Any) -> _Found:
-    """Read a seed; -1 means a new seed for each request."""
-    return {} if value == -1 else {"seed": value}
-
-
-def _dry_base(field: str, value: Any) -> _Found:
-    """Read DRY's base; tabbyAPI's default of 0 means the default."""
-    return {} if value == 0 else {"dry_base": value}
-
-
-def _tool_choice(field: str, value: Any) -> _Found:
+def _tool_choice(field: str, value: Any) -> _Values:
     if isinstance(value, Mapping):
         inner = value.get("function", value)
         name = inner.get("name") if isinstance(inner, Mapping) else None
@@ -219,14 +199,8 @@ def _tool_choice(field: str, value: Any) -> _Found:
     return {"tool_choice": value}
 
 
-def _tools(field: str, value: Any) -> _Found:
-    """Read tools; fields that are null or that change no text are left out, in a tool and in its function."""
-    if not isinstance(value, list):
-        return {"tools": value}
-    return {"tools": [_tool(tool) for tool in value]}
-
-
 def _tool(tool: Any) -> Any:
+    """Return a tool or its function without the fields that are null or that change no text."""
     if not isinstance(tool, Mapping):
         return tool
     kept = {
@@ -240,13 +214,17 @@ def _tool(tool: Any) -> Any:
 
 
 # Fields whose value has another form here: each reader returns options by key.
-SPECIAL: Mapping[str, Callable[[str, Any], _Found]] = {
+SPECIAL: Mapping[str, _FieldReader] = {
     "logit_bias": _bias,
     "response_format": _response_format,
     "structured_outputs": _structured_outputs,
     "t_max_predict_ms": _seconds,
     **dict.fromkeys("custom_token_bans banned_tokens".split(), _banned),
-    **dict.fromkeys("allowed_token_ids allowed_tokens".split(), _allowed),
+    # An empty list allows all.
+    **dict.fromkeys(
+        "allowed_token_ids allowed_tokens".split(),
+        lambda field, value: {"allow_ids": ids} if (ids := _ids(field, value)) else {},
+    ),
     "do_sample": _drawn,
     **dict.fromkeys("dry_penalty_last_n dry_range".split(), _dry_window),
     **dict.fromkeys("dry_sequence_breakers dry_sequence_breaker".split(), _breakers),
@@ -256,20 +234,21 @@ SPECIAL: Mapping[str, Callable[[str, Any], _Found]] = {
     **dict.fromkeys(
         "repeat_last_n penalty_range rep_pen_range repetition_range repetition_penalty_range".split(), _window
     ),
-    **dict.fromkeys("grammar grammar_string ebnf".split(), _unless_empty("grammar")),
+    # Texts that clients send even if they are empty.
+    **dict.fromkeys("grammar grammar_string ebnf".split(), _unless("grammar", "")),
     "guided_grammar": _vllm_grammar,
-    **dict.fromkeys("regex regex_pattern guided_regex".split(), _unless_empty("regex")),
-    **dict.fromkeys("json_schema guided_json".split(), _unless_empty("json_schema")),
-    "negative_prompt": _unless_empty("negative"),
-    "banned_strings": _unless_empty("ban"),
+    **dict.fromkeys("regex regex_pattern guided_regex".split(), _unless("regex", "")),
+    **dict.fromkeys("json_schema guided_json".split(), _unless("json_schema", "")),
+    "negative_prompt": _unless("negative", ""),
+    "banned_strings": _unless("ban", ""),
     **dict.fromkeys(
         "reasoning_budget thinking_token_budget thinking_budget thinking_budget_tokens "
         "reasoning_budget_tokens".split(),
-        _budget,
+        _unless("reasoning_budget", -1),  # no limit
     ),
-    **dict.fromkeys("seed sampler_seed".split(), _seed),
-    "dry_base": _dry_base,
-    "tools": _tools,
+    **dict.fromkeys("seed sampler_seed".split(), _unless("seed", -1)),  # a new seed for each request
+    "dry_base": _unless("dry_base", 0),  # tabbyAPI's default
+    "tools": lambda field, value: {"tools": [*map(_tool, value)] if isinstance(value, list) else value},
     "tool_choice": _tool_choice,
 }
 

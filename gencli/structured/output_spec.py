@@ -133,6 +133,28 @@ _NUM_SHOWN = 12
 _NAMED = "name all properties and give additionalProperties: false, "
 
 
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The chosen variant, the seconds of compiling, and why better variants were not chosen.
+
+    `warnings`: warnings of the back end.
+    """
+
+    variant: Variant
+    seconds: float
+    passed_over: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def notices(self) -> tuple[str, ...]:
+        """Why better variants do not run, and what this one leaves to the final check; () for the best."""
+        backend = self.variant.constraint.backend
+        if not self.passed_over:
+            return ()
+        less = plan_notices(Plan((self.variant,), f"{backend} does not enforce all of this schema."))
+        return (*(f"{reason} {backend} takes its place." for reason in self.passed_over), *less)
+
+
 def plan_notices(plan: Plan) -> Iterator[str]:
     """Yield a notice that lists the keywords that the mask does not enforce, with reasons; else nothing.
 

@@ -237,7 +237,7 @@ def test_a_refused_call_leaves_nothing_for_the_collector():
 
 
 def test_bodies_that_are_read_are_bounded_together():
-    bodies = Bodies(most=300_000)
+    bodies = Bodies(max_held=300_000)
     with bodies.room() as one, bodies.room() as other:
         one(200_000)
         other(60_000)  # small bodies are free

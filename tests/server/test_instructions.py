@@ -12,6 +12,7 @@ from gencli.cli.app import main
 from gencli.config.job import make_job
 from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
+from gencli.helpers import once
 from tests.server.conftest import serve
 
 SCHEMA = '{"type": "object", "properties": {"name": {"type": "string"}}}'
@@ -109,7 +110,7 @@ def test_what_cannot_have_a_text_before_it_is_refused(fake):
 def test_the_operator_is_told_once_who_tells_of_the_tools(fake):
     told = []
     preparer = fake.serving.preparer
-    preparer._notice, preparer._noticed = told.append, set()
+    preparer._notice = once(told.append)
     for _ in range(2):
         asked(fake, messages=[TURN], tools=[TOOL])
     assert len(told) == 1

@@ -39,10 +39,10 @@ from gencli.log import Entry, PromptEntry, add_run
 from gencli.models.files.checkpoint import identify_model
 from gencli.results.run_record import RunInfo, errors, record, stats, summary
 from gencli.results.run_results import Results, Row
-from gencli.runtime.compiled_grammars import Compiled, Compiling, RetryingEngine
+from gencli.runtime.compiled_grammars import Compiling, RetryingEngine
 from gencli.runtime.model_loading import Loaded
 from gencli.runtime.wiring import load_model, make_engine, model_identity
-from gencli.structured.output_spec import OutputSpec
+from gencli.structured.output_spec import Compiled, OutputSpec
 from gencli.text.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
 from processors.registry import Registry

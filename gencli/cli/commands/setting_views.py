@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
-from gencli.batch.batch_plan import run_variables
 from gencli.cli.render import Sink, silence, table
 from gencli.cli.token_colors import Brush, Shades, legend
 from gencli.config.job import Job, make_job
@@ -23,7 +22,7 @@ from gencli.config.option_names import with_flags
 from gencli.config.preset_files import description_of, find_preset, list_presets
 from gencli.config.presets import expand_preset, shown
 from gencli.config.run_options import OPTIONS
-from gencli.config.settings import Settings, resolve
+from gencli.config.settings import Settings, resolve, run_variables
 from gencli.core.events import Event, Finish, Token
 from gencli.errors import GencliError
 from gencli.explain.token_levels import Scale

@@ -8,8 +8,6 @@ import re
 from functools import cache
 from pathlib import Path
 
-__all__ = ["page"]
-
 
 @cache
 def page() -> tuple[bytes, dict[str, str]]:
@@ -24,6 +22,6 @@ def page() -> tuple[bytes, dict[str, str]]:
 
 
 def _hash(text: str, tag: str) -> str:
-    found = re.search(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
-    assert found is not None
-    return f"sha256-{base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode()}"
+    element = re.search(f"<{tag}>(.*?)</{tag}>", text, re.DOTALL)
+    assert element is not None
+    return f"sha256-{base64.b64encode(hashlib.sha256(element[1].encode()).digest()).decode()}"
