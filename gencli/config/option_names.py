@@ -7,9 +7,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from functools import cache
+from typing import TYPE_CHECKING
 
-from gencli.config.option import Option
 from processors.errors import close_names, did_you_mean
+
+if TYPE_CHECKING:
+    from gencli.config.option import Option
 
 _KEY = re.compile(r"`([a-z]\w*)`( =(?= ))?")
 
