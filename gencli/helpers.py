@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import math
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterable
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -29,9 +29,9 @@ def size(count: int | None) -> str:
     return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
 
 
-def once(report: Callable[[str], None]) -> Callable[[str], None]:
-    """Return a function that reports each text once, such as the notices of many requests."""
-    reported = set[str]()
+def once(report: Callable[[str], None], known: Iterable[str] = ()) -> Callable[[str], None]:
+    """Return a function that reports each text once, as notices of many requests; those `known` never."""
+    reported = set(known)
 
     def report_new(text: str) -> None:
         if text not in reported:

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from gencli.errors import ModelError
 from gencli.models.backend import ONE_DEVICE, SPREAD, Spread, check_plan
-from gencli.models.decoder.products.dense_products import adds_wide, pack
+from gencli.models.decoder.products.dense_products import adds_wide, pack, wide_linear
 from gencli.models.device import (
     CudaGraphs,
     elsewhere,
@@ -259,18 +259,15 @@ class WideHead(nn.Module):
         super().__init__()
         self.in_features, self.out_features = linear.in_features, linear.out_features
         weight = linear.weight.detach()
-        self._is_narrow = adds_wide(weight.dtype, weight.device)
-        self.weight = nn.Parameter(weight if self._is_narrow else weight.float(), requires_grad=False)
+        is_narrow = adds_wide(weight.dtype, weight.device)
+        self.weight = nn.Parameter(weight if is_narrow else weight.float(), requires_grad=False)
         self.bias = (
             None if linear.bias is None else nn.Parameter(linear.bias.detach().float(), requires_grad=False)
         )
 
     def forward(self, states: Tensor) -> Tensor:
-        if not self._is_narrow or states.dtype != self.weight.dtype:
-            return nn.functional.linear(states.float(), self.weight.float(), self.bias)
-        logits = torch.mm(states.flatten(0, -2), self.weight.t(), out_dtype=torch.float32)
-        logits = logits.view(*states.shape[:-1], -1)
-        return logits if self.bias is None else logits.add_(self.bias)
+        logits = wide_linear(states.flatten(0, -2), self.weight, self.bias)
+        return logits.view(*states.shape[:-1], -1)
 
 
 def widen_head(model: Any) -> Any:

@@ -103,7 +103,6 @@ def batch(
 
 _WEIGHTS: tuple[Quantize, Quantize] = ("none", "int8")
 _PAGE = 32  # tokens; with the library's default of 256, shorter prefixes are not shared
-_Way = Callable[..., Any]  # Sequence[Ask] -> Answers
 
 
 def measure_batch(
@@ -278,6 +277,9 @@ class Ask:
 
     prompt: tuple[int, ...]
     max_tokens: int
+
+
+_Way = Callable[[Sequence[Ask]], Answers]
 
 
 def make_load(count: int, *, vocab_size: int, prefix: int = 0, seed: int = 0) -> tuple[Ask, ...]:

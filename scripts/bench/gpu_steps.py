@@ -94,7 +94,7 @@ def _measured(
     if gpu is None:
         predicted = replace(predicted, predicted_us=None, predicted_share=None, predicted_rate=None)
     try:
-        engine = _engine(folder, shape, way, device, rows, context, steps)
+        engine = step_engine(folder, shape, way, device, rows, context, steps)
         seconds = _timed(engine, watch, steps)
     except (GencliError, RuntimeError) as error:  # for example too little memory
         return replace(predicted, how=f"{way.name}: {str(error).splitlines()[0][:60]}")
@@ -109,7 +109,7 @@ def _measured(
     )
 
 
-def _engine(
+def step_engine(
     folder: Path, shape: Shape, way: Way, device: torch.device, rows: int, context: int, steps: int
 ) -> Engine:
     """Return an engine whose texts have been prefilled and can decode at least `steps` more steps."""

@@ -15,7 +15,7 @@ from collections import Counter
 from pathlib import Path
 
 import torch
-from gpu_steps import WAYS, _engine, write_random
+from gpu_steps import WAYS, step_engine, write_random
 from predictions import SHAPES
 from torch.profiler import ProfilerActivity, profile
 
@@ -35,7 +35,7 @@ def main() -> None:
         write_random(Path(name), shape, DEVICE)
         for way in (WAYS[int(number)] for number in given.ways.split(",")):
             for rows in map(int, given.rows.split(",")):
-                engine = _engine(Path(name), shape, way, DEVICE, rows, 512, 400)
+                engine = step_engine(Path(name), shape, way, DEVICE, rows, 512, 400)
                 times = steps(engine, 150)
                 slow = [
                     (at, round(1e3 * one, 1)) for at, one in enumerate(times) if one > 3 * sorted(times)[75]

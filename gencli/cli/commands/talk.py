@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cached_property
@@ -23,6 +23,7 @@ from gencli.core.events import Error, Finish, PromptScores, Reading, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import DeviceError, GencliError, GenerationError, UsageError
+from gencli.helpers import once
 from gencli.results.run_results import Scores, failure
 from gencli.runtime.compiled_grammars import compile_plan, grammar_env, make_compiler
 from gencli.runtime.model_loading import Loaded
@@ -83,7 +84,9 @@ class _Talker:
         self._last: LastAnswer | None = None
         self._draft, self._is_edit = "", False  # initial text of the input line, which replaces the last turn
         self._is_over = False
-        self._noticed = set(notices(chat.job, ()))  # printed before the chat
+        # Notices of the job are printed before the chat.
+        self._notice_once = once(self._voice.notice, notices(chat.job, ()))
+        self._say_once = once(self._voice.say)
         self._is_valid = True  # whether all answers were valid under their schema or grammar
 
     def offer(self, line: str) -> tuple[str, list[str]]:
@@ -147,14 +150,6 @@ class _Talker:
     def _brush(self) -> Brush:
         return Brush(self._sink)  # imports rich, which answers without colours do not need
 
-    def _notice_once(self, text: str) -> None:
-        self._say_once(text, self._voice.notice)
-
-    def _say_once(self, text: str, say: Callable[[str], None]) -> None:
-        if text not in self._noticed:
-            say(text)
-        self._noticed.add(text)
-
     def _why(self, chat: Chat, position: int | None) -> str:
         """Explain the last answer or one of its tokens. Raises UsageError without an answer."""
         turns = chat.conversation.turns
@@ -193,7 +188,7 @@ class _Talker:
         if scale:
             asked = asking(job, scale)
             request = replace(request, trace=asked.trace, logprobs=asked.logprobs)
-            self._say_once(f"Colours: {legend(scale, self._brush.look)}", self._voice.say)
+            self._say_once(f"Colours: {legend(scale, self._brush.look)}")
         self._engine.submit(request)
         while self._engine.notices:
             self._voice.notice(self._engine.notices.pop(0))
@@ -236,7 +231,7 @@ class _Talker:
             return job
         compiled = compile_plan(job.structure.plan, self._compiler)
         for text in compiled.notices:
-            self._say_once(text, self._voice.notice)
+            self._notice_once(text)
         return job.on(compiled.variant.constraint)
 
     def _write_answer(self, request: Request, shades: Shades | None) -> Finish:

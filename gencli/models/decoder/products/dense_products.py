@@ -73,10 +73,7 @@ class PlainProduct(Product):
 
     def wide(self, given: Tensor) -> Tensor:
         """Return the product [N, out], float32."""
-        if not adds_wide(given.dtype, given.device):
-            return super().wide(given)
-        made = torch.mm(given, self._weight.t(), out_dtype=torch.float32)
-        return made if self._bias is None else made.add_(self._bias)
+        return wide_linear(given, self._weight, self._bias)
 
 
 class RowPackedProduct(Product):
@@ -146,6 +143,16 @@ class Float32Head(Product):
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out], float32, with `given` [N, in]."""
         return self._inner.wide(given)
+
+
+def wide_linear(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Return the product [N, out], float32, of `given` [N, in] and `weight` [out, in]; 16 bits are widened
+    only where their products do not give the float32 sums.
+    """
+    if given.dtype != weight.dtype or not adds_wide(given.dtype, given.device):
+        return linear(given.float(), weight.float(), bias)
+    sums = torch.mm(given, weight.t(), out_dtype=torch.float32)
+    return sums if bias is None else sums.add_(bias)
 
 
 def adds_wide(dtype: torch.dtype, device: torch.device) -> bool:
