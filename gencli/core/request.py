@@ -116,7 +116,7 @@ class LayerContrast:
     """DoLa: the last layer contrasted with an early one (formula: processors.sampler.contrast_layers).
 
     `layers`: candidate layers. `low` or `high`: every second layer of the lower or upper half of the model
-    (see gencli.engine.companions); or layer numbers, 0 for the embedding. `cutoff`: as in Guidance.
+    (see gencli.engine.guidance); or layer numbers, 0 for the embedding. `cutoff`: as in Guidance.
     """
 
     layers: EarlyLayers
@@ -133,7 +133,7 @@ class Request:
     of `best_of` drawn ones. `contrastive`: tokens are chosen by contrastive search; nothing is drawn.
     `logprobs`: number K of alternatives beside the log-probability of each output token, `prompt_logprobs` of
     each prompt token from position `score_from` on; None is off. `given`: fixed ids of the output, whatever
-    the chain would choose, to compute their log-probabilities (see gencli.engine.step_outputs). Stops do not
+    the chain would choose, to compute their log-probabilities (see gencli.engine.known_tokens). Stops do not
     end such an output; `max_tokens` is only passed to the stages as the limit. `prefix`: ids with which each
     output begins; the rest is drawn as if they had been drawn. `trace`: number of ids in the lists of each
     token's explanation (explain_rows); None: no explanations. `keep_logits`: with `trace`, the number

@@ -14,13 +14,15 @@ import torch
 from torch import Tensor
 
 from gencli.config.run_options import NO_DRAFTER
-from gencli.core.events import Error, Event, Finish, Token, TokenLogprobs
+from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Beams, Request
-from gencli.engine.reports import Taken, best_reachable, chosen_events, interrupted, length_score
+from gencli.engine.best_of import best_reachable, chosen_events, interrupted, length_score
+from gencli.engine.endings import Endings
 from gencli.engine.scheduler import Scheduler
-from gencli.engine.sequence import Group, SampledSequences
+from gencli.engine.sequence import Group, SampledSequences, Taken
 from gencli.engine.sequence import Sequence as Beam
 from gencli.engine.slot_state import admission
+from gencli.engine.step import Inspect, Step, StepHook
 from gencli.errors import GencliError, UsageError
 from gencli.text.text_stream import TextStream
 from processors.graphs import upload
@@ -28,9 +30,6 @@ from processors.pipeline import Pipeline
 from processors.rows import Rows
 
 G = TypeVar("G", bound=Group)
-
-# Log-probabilities of tokens [N] chosen at rows [N] of the step.
-Inspect = Callable[[Sequence[int], Sequence[int]], list[TokenLogprobs]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -359,24 +358,13 @@ class RankedSearch:
     candidates: Ranked
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankedSearches:
-    """The searches in this step, and the logit rows of their beams, on the device."""
-
-    searches: tuple[Search, ...]
-    rows: tuple[tuple[int, ...], ...]
-    ranking: Ranking
-
-    def read(self, values: Sequence[float]) -> list[RankedSearch]:
-        """Return the searches, ranked on the host. `values`: the numbers of `ranking.packed`."""
-        return [*map(RankedSearch, self.searches, self.rows, self.ranking.read(values))]
-
-
-class BeamSearches:
+class BeamSearches(StepHook):
     """Extends the beams of the searches that run."""
 
-    def __init__(self, pipeline: Pipeline, branches: Branches) -> None:
-        self._pipeline, self._branches = pipeline, branches
+    def __init__(self, pipeline: Pipeline, branches: Branches, endings: Endings) -> None:
+        super().__init__()
+        self._pipeline, self._branches, self._endings = pipeline, branches, endings
+        self._ranked: list[RankedSearch] = []  # of this step
 
     def create(self, root: Beam) -> None:
         """Make a sequence the root of a search."""
@@ -384,20 +372,38 @@ class BeamSearches:
         max_tokens = admission(request, root.context).max_tokens or 1
         Search(root, max_tokens=max_tokens, num_ends=len({*eos_ids, *request.stops.ids}))
 
-    def rank(
-        self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor
-    ) -> RankedSearches | None:
-        """Rank the continuations of the sampled beams; None if no beam is sampled.
+    def wants(self, sequence: Beam) -> bool:
+        return sequence.request.beams is not None
 
-        `logits` [R, V]: processed.
-        """
-        searches, rows = rows_of(Search, sampled, first_rows)
-        if not searches:
-            return None
+    def before(self, step: Step) -> None:
+        step.reads |= any(isinstance(sequence.group, Search) for sequence, _ in step.sampled)
+
+    def on_tokens(self, step: Step) -> None:
+        """Rank the continuations of the sampled beams, by the processed logits."""
+        self._ranked, logits = [], step.processed
+        searches, rows = rows_of(Search, step.sampled, step.first_rows)
+        if not searches or logits is None:
+            return
         at = upload([row for beams in rows for row in beams], logits.device, torch.int64)
         logprobs = log_probabilities(logits.index_select(0, at))
         sums, num_top = [search.sums for search in searches], [search.num_top for search in searches]
-        return RankedSearches(searches, rows, rank(logprobs, sums, num_top))
+        ranking = rank(logprobs, sums, num_top)
+
+        def read(values: Sequence[float]) -> None:
+            self._ranked = [*map(RankedSearch, searches, rows, ranking.read(values))]
+
+        step.packed.append((ranking.packed, read))
+
+    def after(self, step: Step) -> list[Event]:
+        """Extend the searches by one token each."""
+        events = list[Event]()
+        for ranked in self._ranked:
+            beams, error = self.advance(ranked, step.logits, step.rows, step.inspect)
+            step.kept += beams
+            if not beams:
+                events += ranked.search.drain(step.now, error)
+                self._endings.remove(ranked.search)
+        return events
 
     def advance(
         self, ranked: RankedSearch, logits: Tensor, rows: Rows, inspect: Inspect | None = None

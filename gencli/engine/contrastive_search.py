@@ -5,7 +5,7 @@ is continued.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from math import isnan
 
@@ -15,11 +15,12 @@ from torch import Tensor
 from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Event
 from gencli.core.request import Contrastive, Request
-from gencli.engine.beam_search import Branches, Inspect, log_probabilities, note, rows_of
+from gencli.engine.beam_search import Branches, log_probabilities, note, rows_of
+from gencli.engine.endings import Endings
 from gencli.engine.logprobs import best_ids
-from gencli.engine.reports import Taken
-from gencli.engine.sequence import Group, SampledSequences, Step
+from gencli.engine.sequence import Group, Taken
 from gencli.engine.sequence import Sequence as Text
+from gencli.engine.step import Inspect, Step, StepHook
 from gencli.errors import GencliError, UsageError
 from gencli.models.model_runner import ModelSpec
 from gencli.text.text_stream import TextStream
@@ -173,15 +174,14 @@ class ContrastiveChoice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Choices:
-    """The choices of a step on the device. `packed` [N] float64 is copied to the host."""
+    """The choices of a step, whose numbers are on the device."""
 
     searches: tuple[ContrastiveSearch, ...]
     rows: tuple[tuple[int, ...], ...]
     probabilities: tuple[Tensor, ...]
-    packed: Tensor
 
     def read(self, values: Sequence[float]) -> list[ContrastiveChoice]:
-        """Return the choices on the host. `values`: the numbers of `packed`."""
+        """Return the choices. `values`: their numbers on the host."""
         choices, numbers = list[ContrastiveChoice](), iter(values)
         for search, rows, probabilities in zip(self.searches, self.rows, self.probabilities, strict=True):
             best, score = next(numbers), next(numbers)
@@ -191,32 +191,43 @@ class Choices:
         return choices
 
 
-class ContrastiveSearches:
-    """Runs the contrastive searches. `completion` returns tokens that complete a document at the limit."""
+class ContrastiveSearches(StepHook):
+    """Runs the contrastive searches."""
 
-    def __init__(
-        self, pipeline: Pipeline, branches: Branches, completion: Callable[[Text], tuple[int, ...]]
-    ) -> None:
-        self._pipeline, self._branches, self._completion = pipeline, branches, completion
+    def __init__(self, pipeline: Pipeline, branches: Branches, endings: Endings) -> None:
+        super().__init__()
+        self._pipeline, self._branches, self._endings = pipeline, branches, endings
+        self._choices: list[ContrastiveChoice] = []  # of this step
 
     def create(self, root: Text) -> None:
         """Make a sequence the root of a search."""
         ContrastiveSearch(root)
 
-    def read(self, step: Step, states: Tensor) -> None:
+    def wants(self, sequence: Text) -> bool:
+        return sequence.request.contrastive is not None
+
+    def before(self, step: Step) -> None:
+        lanes = [s.slot for s in step.sequences if s.request.contrastive is not None]
+        step.lanes = frozenset(lanes)
+        step.reads |= any(isinstance(sequence.group, ContrastiveSearch) for sequence, _ in step.sampled)
+
+    def on_logits(self, step: Step) -> None:
         """Store the last hidden states [S, H] of all tokens that the step fed to searches, in feed order."""
-        row = 0
+        if step.inner is None or step.inner.states is None:
+            return
+        states, row = step.inner.states.to(self._pipeline.env.device), 0
         for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
             if isinstance(sequence.group, ContrastiveSearch):
                 end = row + len(feed.tokens)
                 sequence.group.feed(sequence.slot, states[row:end])
                 row = end
 
-    def choose(self, sampled: SampledSequences, first_rows: Sequence[int], logits: Tensor) -> Choices | None:
-        """Choose for the searches of the step; None if there is none. `logits` [R, V]: processed."""
-        searches, rows_by_search = rows_of(ContrastiveSearch, sampled, first_rows)
-        if not searches:
-            return None
+    def on_tokens(self, step: Step) -> None:
+        """Choose the candidate of each search, and rank the tokens after it by the processed logits."""
+        self._choices, logits = [], step.processed
+        searches, rows_by_search = rows_of(ContrastiveSearch, step.sampled, step.first_rows)
+        if not searches or logits is None:
+            return
         packed, probabilities = list[Tensor](), list[Tensor]()
         for search, rows in zip(searches, rows_by_search, strict=True):
             best, score = search.choose()
@@ -226,7 +237,23 @@ class ContrastiveSearches:
             chances = logprobs.gather(1, ids).exp().squeeze(0)
             packed += [part.double() for part in (best, score, ids.squeeze(0), chances)]
             probabilities.append(chances)
-        return Choices(searches, rows_by_search, tuple(probabilities), torch.cat(packed))
+        choices = Choices(searches, rows_by_search, tuple(probabilities))
+
+        def read(values: Sequence[float]) -> None:
+            self._choices = choices.read(values)
+
+        step.packed.append((torch.cat(packed), read))
+
+    def after(self, step: Step) -> list[Event]:
+        """Extend the searches by their chosen tokens."""
+        events = list[Event]()
+        for choice in self._choices:
+            candidates, new = self.advance(choice, step.logits, step.rows, step.inspect)
+            step.kept += candidates
+            events += new
+            if not candidates:
+                self._endings.remove(choice.search)
+        return events
 
     def advance(
         self, choice: ContrastiveChoice, logits: Tensor, rows: Rows, inspect: Inspect | None = None
@@ -240,7 +267,7 @@ class ContrastiveSearches:
         search, row = choice.search, choice.rows[choice.best]
         text, former = search.take(choice.best), [member.slot for member in search.members]
         if text.cut:
-            text.end_cut(self._completion(text))
+            text.end_cut(self._endings.completion(text))
         if choice.is_faulty or (text.finish is None and not choice.ids):
             return [], search.drain(now, self._pipeline.explain_failure(logits, rows, row))
         events = search.drain(now)  # before the text is copied, so that copies do not emit its events again

@@ -4,20 +4,100 @@ prompts.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from gencli.core.events import Alternative, PromptScores, TokenLogprobs
-from gencli.core.request import Feed, Request
+from gencli.core.events import Alternative, Event, TokenLogprobs
+from gencli.core.request import Feed
+from gencli.engine.endings import Endings
+from gencli.engine.prompt_scoring import PromptScoring
+from gencli.engine.scheduler import Scheduler
+from gencli.engine.sequence import Sequence as Sample
+from gencli.engine.step import Step, StepHook
+from gencli.errors import GenerationError
 from processors.graphs import upload
 from processors.kernels.operations import row_logsumexps
 from processors.rows import Rows
 
 _HEAD = 6  # columns of the chosen token: id, raw, processed, ban, rank, processed rank
+
+
+class TokenLogprobsHook(StepHook):
+    """Measures the tokens of samples with `logprobs`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._watch: Watch | None = None  # of this step
+
+    def wants(self, sequence: Sample) -> bool:
+        return sequence.request.logprobs is not None
+
+    def on_logits(self, step: Step) -> None:
+        counts = [sequence.request.logprobs for sequence, _ in step.sampled]
+        guided = step.logits.to(step.rows.slots.device)
+        self._watch = watch = Watch.of(counts, step.own, guided, step.rows, step.known)
+        if watch is not None:
+            step.reads = True
+            step.seen = watch.seen if watch.ids.shape[1] else None  # no ids: nothing asks what masks them
+
+    def on_tokens(self, step: Step) -> None:
+        watch, processed = self._watch, step.processed
+        if watch is None or processed is None:
+            return
+        measured, owners = watch.measured(processed, step.tokens), watch.owners
+        step.inspect = partial(watch.of_beams, processed)
+
+        def read(lines: Sequence[Sequence[float]]) -> None:
+            for owner, entry in zip(owners, measured.read(lines), strict=True):
+                step.entries.setdefault(owner, []).append(entry)
+
+        step.packed.append((measured.packed, read))
+
+    def on_taken(self, step: Step) -> None:
+        for index, entries in step.entries.items():
+            if (result := step.taken[index]) is not None:
+                step.sampled[index][0].note(entries[: len(result[0].ids)])
+
+
+class PromptScoringHook(StepHook):
+    """Scores the tokens of prompts, and ends requests that only score."""
+
+    def __init__(self, scheduler: Scheduler, endings: Endings) -> None:
+        super().__init__()
+        self._scheduler, self._endings = scheduler, endings
+
+    def wants(self, sequence: Sample) -> bool:
+        return sequence.scoring is not None
+
+    def on_logits(self, step: Step) -> None:
+        if step.plan.num_scored:
+            scorings = [sequence.scoring for sequence in step.sequences]
+            step.own, scored = split_scores(step.plan.feeds, scorings, step.own)
+            step.logits = step.own
+            step.packed.append((scored.measured.packed, scored.take))
+
+    def report(self) -> Iterator[Event]:
+        """Yield the scores of prompts that are complete, and end requests that only score."""
+        for sequence in [sequence for sequence in self._scheduler.running if sequence.scoring]:
+            assert sequence.scoring is not None
+            is_due = sequence.scoring.is_complete and not sequence.scoring.is_reported
+            if is_due and (position := sequence.scoring.first_unsound) is not None:
+                error = GenerationError(
+                    f"NaN or +inf among the logits for token {position + 1} of the prompt: the model's "
+                    "number format is at fault."
+                )
+                yield from self._endings.fail(sequence.unit, error)
+                continue
+            yield from sequence.scoring.report()
+            if sequence.scoring.is_complete and sequence.scoring.is_only:
+                sequence.unit.close("length", "max_tokens")
+                yield from sequence.unit.drain(time.monotonic())
+                self._endings.remove(sequence.unit)
 
 
 @dataclass(slots=True, eq=False)
@@ -198,68 +278,6 @@ def _rank(logits: Tensor, chosen: Tensor) -> Tensor:
 def slice_rows(vocab_size: int) -> int:
     """Return the limit of prompt positions scored in a step: 16 to 512, with 64 MiB of float32 logits."""
     return min(512, max(16, 2**24 // vocab_size))
-
-
-@dataclass(slots=True, eq=False)
-class PromptScoring:
-    """Scores of the prompt of one request.
-
-    `next`: the first position not scored yet; it needs the logits of the position before. `is_only`: nothing
-    is generated, so the last prompt token is not fed.
-    """
-
-    request: Request
-    next: int = field(init=False)
-    is_reported: bool = False
-    _scores: list[TokenLogprobs | None] = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.next = self.request.score_from
-        self._scores = [None] * len(self.request.prompt_ids)
-
-    @property
-    def is_only(self) -> bool:
-        """Whether the request generates nothing."""
-        return self.request.limits.max_tokens == 0
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every position has its score."""
-        return self.next >= len(self._scores)
-
-    @property
-    def first_read(self) -> int:
-        """The first position whose logits are needed; tokens before it may come from a cache."""
-        return min(self.next, len(self._scores)) - 1
-
-    def num_rows(self, start: int, end: int) -> int:
-        """Number of positions to score whose logits come from feeding the tokens `start` to `end`."""
-        end = min(end, len(self._scores) - 1)
-        return 0 if self.is_complete else max(0, end - max(start, self.first_read))
-
-    @property
-    def first_unsound(self) -> int | None:
-        """The first position whose logits had NaN or +inf; None if there is none."""
-        for position, entry in enumerate(self._scores):
-            if entry and not isfinite(entry.chosen.logprob) and not entry.chosen.banned_by:
-                return position
-        return None
-
-    def take(self, entries: list[TokenLogprobs]) -> None:
-        """Take the scores of the next positions."""
-        self._scores[self.next : self.next + len(entries)] = entries
-        self.next += len(entries)
-
-    def report(self) -> Iterator[PromptScores]:
-        """Yield the event of a complete prompt, once."""
-        if self.is_complete and not self.is_reported:
-            self.is_reported = True
-            yield PromptScores(self.request.id, tuple(self._scores))
-
-
-def scoring_of(request: Request, sample: int) -> PromptScoring | None:
-    """Return the scoring of a request with `prompt_logprobs`; only its first sample has one."""
-    return PromptScoring(request) if request.prompt_logprobs is not None and sample == 0 else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

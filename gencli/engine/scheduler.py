@@ -9,13 +9,14 @@ import heapq
 import time
 from bisect import insort
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice, takewhile
 
 from gencli.core.events import Event, Finish, Reading
 from gencli.core.request import Kind, Prefixes, Request, StepPlan, Tokens, rope_factors, shared_length
-from gencli.engine.sequence import Group, PrefixCache, Propose, Sequence, Step, decode_feed, heads, span_feed
+from gencli.engine.sequence import Group, PrefixCache, Propose, Sequence, decode_feed, heads, span_feed
+from gencli.engine.step import Step
 
 WINDOW = 64  # limit of sequences that may overtake another one
 _GRAIN = 32  # tokens; shared prefixes are compared in multiples of it
@@ -322,17 +323,17 @@ class Scheduler:
         self.waiting = deque(sorted([*preempted, *self.waiting], key=_priority))
         return preempted, self._slots.clear(), num_idle
 
-    def plan(self, propose: Propose, is_waiting: Callable[[Sequence], bool]) -> Step:
+    def plan(self, propose: Propose, behind: Collection[Sequence] = ()) -> Step:
         """Plan the next step: copies of prompt prefixes, then decoding, then prompt chunks within the budget.
 
-        `propose` is called once, with the sequences whose next token this step chooses. Sequences for which
-        `is_waiting` is true, and members of a group that is behind, do not feed their last token, so no token
-        is chosen for them.
+        `propose` is called once, with the sequences whose next token this step chooses. Sequences that are
+        `behind`, and members of a group that is, do not feed their last token, so no token is chosen for
+        them.
         """
         forks = self._prefix_cache.forks(self.running)
         groups = {sequence.group for sequence in self.running if sequence.group is not None}
-        behind = {group for group in groups if group.is_behind}
-        held = {s for s in self.running if is_waiting(s) or s.group in behind}
+        late = {group for group in groups if group.is_behind}
+        held = {*behind, *(s for s in self.running if s.group in late)} if late else behind
         decoding = self._decoding(held)
         spans = [*self._chunks(self._left(decoding), held)] if len(decoding) < len(self.running) else []
         sampled = decoding + [sequence for sequence, end in spans if end == len(sequence)]
@@ -348,7 +349,7 @@ class Scheduler:
     def _left(self, decoding: list[Sequence]) -> int:
         return self.step_tokens - sum([sequence.decode_cost for sequence in decoding])
 
-    def _decoding(self, held: set[Sequence]) -> list[Sequence]:
+    def _decoding(self, held: Collection[Sequence]) -> list[Sequence]:
         """Return the sequences that decode in this step.
 
         Sequences whose drafts must not be cut take turns if they do not all fit; the delay changes no text.
@@ -371,7 +372,7 @@ class Scheduler:
             self.running.sort(key=lambda sequence: sequence not in late)
         return decoding
 
-    def _chunks(self, left: int, held: set[Sequence]) -> Iterator[_Span]:
+    def _chunks(self, left: int, held: Collection[Sequence]) -> Iterator[_Span]:
         """Yield sequences in prefill and the token up to which each is fed. `left`: budget after decoding.
 
         The last token of `held` sequences is not fed.

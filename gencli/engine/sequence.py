@@ -8,26 +8,32 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
-from gencli.core.events import Drafted, Event, Token, TokenLogprobs
+from gencli.core.events import Drafted, Error, Event, Finish, Timings, Token, TokenLogprobs
 from gencli.core.request import (
     Feed,
     Kind,
     Match,
     Prefixes,
     Request,
-    StepPlan,
     Tokens,
     is_worth_copying,
     rope_factors,
 )
-from gencli.engine.logprobs import PromptScoring
-from gencli.engine.reports import Taken, failed, finished
+from gencli.engine.prompt_scoring import PromptScoring
 from gencli.errors import GencliError, GenerationError
 from gencli.text.text_stream import Delta, TextStream
 from gencli.text.text_stream import Finish as Reason
 from processors.base import Document, GrammarStatus
 from processors.row_view import RowView
+
+
+class Taken(NamedTuple):
+    """Tokens appended to a sequence; `forced`: under a grammar, whether each was the only legal one."""
+
+    ids: tuple[int, ...]
+    forced: tuple[bool, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
@@ -39,7 +45,7 @@ class Sequence:
     maximum number of prompt and output tokens. `group`: the group that it belongs to, if any. Times are
     seconds of a monotonic clock. `decode_cost`: tokens fed by decoding over all lanes, including drafts that
     must not be cut (see span_cost). `scoring`: scores of the prompt. `held`: tokens chosen after `output`
-    that may be taken back (see gencli.engine.ahead).
+    that may be taken back (see gencli.engine.rewind).
     """
 
     request: Request
@@ -118,6 +124,11 @@ class Sequence:
         """The next ids of a given output or prefix, whatever the chain chooses; () for a drawn output."""
         ids = self.request.prefix if self.request.given is None else self.request.given
         return ids[len(self.output) :] if ids else ()
+
+    @property
+    def is_in_prefix(self) -> bool:
+        """Whether its next token belongs to the prefix that the output begins with."""
+        return len(self.output) < len(self.request.prefix)
 
     @property
     def room(self) -> int:
@@ -298,10 +309,42 @@ class Sequence:
         if ids or text:
             events.append(Token(self.request.id, self.sample, text, ids, entries, views))
         if error is not None:
-            events.append(failed(self, error, "".join(self._texts)))
+            events.append(_failed(self, error, "".join(self._texts)))
         elif self.finish is not None:
-            events.append(finished(self, self.finish, "".join(self._texts), now))
+            events.append(_finished(self, self.finish, "".join(self._texts), now))
         return events
+
+
+def _failed(sequence: Sequence, error: Exception, text: str) -> Error:
+    """Return the event of a sequence that failed with `error` after the output `text`."""
+    name, count = type(error).__name__, len(sequence.output)
+    return Error(sequence.request.id, sequence.sample, name, str(error), text, count, error.__cause__)
+
+
+def _finished(sequence: Sequence, finish: Reason, text: str, now: float) -> Finish:
+    """Return the event of a sequence that ended with the output `text` at `now`, in monotonic seconds."""
+    started = now if sequence.started is None else sequence.started
+    first = now if sequence.first_token is None else sequence.first_token
+    return Finish(
+        request=sequence.request.id,
+        sample=sequence.sample,
+        text=text,
+        reason=finish.reason,
+        matched=finish.matched,
+        offset=finish.offset,
+        prompt_tokens=len(sequence.prompt),
+        completion_tokens=len(sequence.output),
+        timings=Timings(
+            prefill=first - started,
+            decode=now - first,
+            first_token=first - sequence.submitted,
+            queue=started - sequence.submitted,
+        ),
+        cached_tokens=sequence.num_cached_tokens,
+        document=sequence.document,
+        logprob=sequence.logprob,
+        drafted=sequence.drafted,
+    )
 
 
 class Group(ABC):
@@ -444,19 +487,6 @@ class PrefixCache:
 # Sequences whose next token a step chooses, each with its draft tokens.
 SampledSequences = list[tuple[Sequence, tuple[int, ...]]]
 Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by slot
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """The feeds of a step, and the sequence of each feed.
-
-    `sampled`: the sequences whose next token this step chooses, with their drafts, in feed order.
-    """
-
-    plan: StepPlan
-    sequences: tuple[Sequence, ...]
-    sampled: SampledSequences
-    forks: tuple[Fork, ...]
 
 
 def decode_feed(sequence: Sequence, drafts: tuple[int, ...]) -> Feed:

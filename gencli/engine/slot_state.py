@@ -8,13 +8,14 @@ import sys
 from collections.abc import Iterable
 from collections.abc import Sequence as Items
 from dataclasses import replace
-from typing import Protocol, cast
+from types import TracebackType
+from typing import cast
 
 from gencli.config.run_options import NO_DRAFTER
 from gencli.core.request import Drafting, Request
-from gencli.engine.ahead import RunAhead, can_rewind
-from gencli.engine.reports import Room, Taken
-from gencli.engine.sequence import SampledSequences, Sequence
+from gencli.engine.rewind import can_rewind
+from gencli.engine.sequence import SampledSequences, Sequence, Taken
+from gencli.engine.step import Hooks
 from gencli.errors import UsageError
 from gencli.models.model_runner import ModelRunner, ModelSpec
 from gencli.text.text_stream import StopRules, TextStream
@@ -23,6 +24,7 @@ from processors.base import Admission, Env
 from processors.catalog import IgnoreEosParams, MinTokensParams
 from processors.chain import check_together
 from processors.chooser import Chooser
+from processors.errors import is_out_of_memory
 from processors.graphs import Graphs
 from processors.history import History
 from processors.pipeline import Pipeline
@@ -31,44 +33,6 @@ from processors.rng import signed
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.verification import Verifier
-
-
-class SlotOwner(Protocol):
-    """Owner of some state by slot. The engine calls all owners when a sequence gets or leaves its slot."""
-
-    def admit(self, sequence: Sequence) -> None:
-        """Set up the state for a sequence that has its slot. Raises ProcessorsError if it cannot run."""
-
-    def release(self, slot: int) -> None:
-        """Drop the state of a slot; no error if there is none."""
-
-    def trim(self) -> None:
-        """Free memory after out-of-memory. No slot is in use."""
-
-
-class Lanes:
-    """The KV lanes of the model, one per slot. `release` keeps a lane's tokens: they are the prefix cache.
-
-    `ahead`: the runner if it runs ahead, else None.
-    """
-
-    def __init__(self, runner: ModelRunner, ahead: RunAhead | None = None) -> None:
-        self._runner, self._ahead = runner, ahead
-
-    def admit(self, sequence: Sequence) -> None:
-        if sequence.num_computed_tokens:
-            self._runner.truncate(sequence.slot, sequence.num_computed_tokens)
-        else:
-            self._runner.release(sequence.slot)  # the lane holds another sequence's tokens
-        for slot in sequence.group.slots[1:] if sequence.group else ():
-            self._runner.release(slot)
-
-    def release(self, slot: int) -> None:
-        if self._ahead:
-            self._ahead.forget(slot)
-
-    def trim(self) -> None:
-        self._runner.free_cache()
 
 
 class ProcessorState:
@@ -127,37 +91,67 @@ class ProcessorState:
                 self.pipeline.commit(slot, taken.ids)
 
 
-class SlotOwners:
-    """Calls all owners of state by slot, in order. `room` records out-of-memory while forking."""
+class OomGuard:
+    """A context manager that suppresses out-of-memory errors; the rest of the block is skipped.
 
-    def __init__(
-        self, runner: ModelRunner, state: ProcessorState, owners: Items[SlotOwner], *, room: Room
-    ) -> None:
-        self._runner, self._state, self._owners, self._room = runner, state, owners, room
+    `is_full`: whether memory has run out.
+    """
+
+    def __init__(self) -> None:
+        self.is_full = False
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        is_full = error is not None and is_out_of_memory(error)
+        self.is_full |= is_full
+        return is_full
+
+
+class SlotOwners:
+    """All owners of state by slot: the KV lanes, the logits processors and the hooks.
+
+    They are told when a sequence gets its slot and when it leaves it. A lane keeps its tokens then: they are
+    the prefix cache. `guard` records out-of-memory while forking.
+    """
+
+    def __init__(self, runner: ModelRunner, state: ProcessorState, hooks: Hooks, guard: OomGuard) -> None:
+        self._runner, self._state, self._hooks, self._guard = runner, state, hooks, guard
 
     def admit(self, sequence: Sequence) -> None:
-        """Set up a sequence that has its slot in all owners. Raises ProcessorsError if it cannot run."""
-        for owner in self._owners:
-            owner.admit(sequence)
+        """Set up a sequence that has its slot. Raises ProcessorsError if it cannot run."""
+        if sequence.num_computed_tokens:
+            self._runner.truncate(sequence.slot, sequence.num_computed_tokens)
+        else:
+            self._runner.release(sequence.slot)  # the lane holds another sequence's tokens
+        for slot in sequence.group.slots[1:] if sequence.group else ():
+            self._runner.release(slot)
+        self._state.admit(sequence)
+        self._hooks.admit(sequence)
 
     def fork(self, source: int, target: int) -> None:
         """Copy the lane and the state of a slot to another slot."""
-        with self._room:
+        with self._guard:
             self._runner.fork(source, target)
             self._state.fork(source, target)
+            self._hooks.fork(source, target)
 
     def release(self, lanes: Iterable[int], slots: Iterable[int]) -> None:
         """Empty KV lanes, and drop all other state of slots."""
         for lane in lanes:
             self._runner.release(lane)
         for slot in slots:
-            for owner in self._owners:
-                owner.release(slot)
+            self._state.release(slot)
+            self._hooks.release(slot)
 
     def trim(self) -> None:
         """Free memory after out-of-memory. No slot is in use."""
-        for owner in reversed(self._owners):
-            owner.trim()
+        self._hooks.trim()
+        self._state.trim()
+        self._runner.free_cache()
 
 
 def effective(request: Request, *, num_ids: int, width: int, registry: Registry) -> Request:

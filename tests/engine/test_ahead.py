@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from gencli.engine.ahead import RunAhead, make_ahead
+from gencli.engine.run_ahead import RunAhead, make_ahead
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
 from tests.engine.ahead_cases import play

@@ -3,7 +3,7 @@
 import torch
 
 from gencli.core.request import Feed, StepPlan
-from gencli.engine.ahead import RunAhead
+from gencli.engine.run_ahead import RunAhead
 from gencli.engine.scheduler import Scheduler
 from gencli.models.other_runners import FakeRunner
 from tests.engine.sequences import sequence

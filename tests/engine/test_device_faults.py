@@ -62,11 +62,11 @@ PLACES = {
     "chain and draw": "gencli/engine/engine.py:run",
     "the draw": "processors/kernels/",
     "a draft model": "gencli/speculative/draft_model.py:propose",
-    "guidance": "gencli/engine/companions.py",
+    "guidance": "gencli/engine/guidance.py",
     "a beam's lane": "gencli/models/model_runner.py:fork",
     "admission": "gencli/engine/engine.py:_admit",
     "what a step commits": "processors/history.py:append",
-    "the reading": "gencli/engine/step_outputs.py:_read",
+    "the reading": "gencli/engine/step_runner.py:_read",
 }
 
 

@@ -8,7 +8,7 @@ import torch
 import transformers as hf
 
 from gencli.core.request import Guidance, LayerContrast
-from gencli.engine.companions import candidates
+from gencli.engine.guidance import candidates
 from gencli.errors import UsageError
 from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.model_runner import ModelSpec

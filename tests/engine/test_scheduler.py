@@ -23,7 +23,7 @@ def scheduler(*prompts, max_batch=4, step_tokens=64, n=1, drafting=None, **optio
 
 def step(queue, propose=lambda sequences: {}, is_waiting=lambda one: False):
     """Plan a step and feed it: sampled sequences get a token."""
-    planned = queue.plan(propose, is_waiting)
+    planned = queue.plan(propose, [one for one in queue.running if is_waiting(one)])
     for one, feed in zip(planned.sequences, planned.plan.feeds, strict=True):
         one.computed(len(feed.tokens) - len(feed.drafts))
         if feed.num_logits:

@@ -15,7 +15,7 @@ from gencli.engine.beam_search import (
     log_probabilities,
     rank,
 )
-from gencli.engine.reports import best_reachable, chosen_events, length_score, rounded
+from gencli.engine.best_of import best_reachable, chosen_events, length_score, rounded
 from gencli.engine.sequence import Sequence
 from gencli.text.text_stream import StopRules, TextStream
 from tests.engine.beams.harness import request

@@ -19,7 +19,7 @@ from tests.sham import CUDA, on_sham, sham_device
 from tests.speculative.cases import LETTERS, WIDTH, everything, outcomes
 
 # The one wait of the host: what a step chose, behind an event where the next step is launched meanwhile.
-READ = ("tolist", "gencli/engine/step_outputs.py:_read"), ("event", "processors/graphs.py:read")
+READ = ("tolist", "gencli/engine/step_runner.py:_read"), ("event", "processors/graphs.py:read")
 
 
 READ_DRAFT = ("tolist", "gencli/speculative/draft_model.py:__call__")  # a draft model's choice, once a pass

@@ -50,7 +50,7 @@ def test_a_pass_ahead_without_memory_runs_later(folder):
     requests = [request(c * 9, key=c, chain="top_p=0.9", max_tokens=9) for c in "abcd"]
     here, _ = outcomes(requests, runner=load(folder, "cpu"), max_batch=4)
     with sham_device() as seen:
-        seen.faults.append(Fault(FULL["allocator"], at="gencli/engine/ahead.py:launch"))
+        seen.faults.append(Fault(FULL["allocator"], at="gencli/engine/run_ahead.py:launch"))
         assert outcomes(requests, runner=load(folder, "cuda"), max_batch=4)[0] == here
         assert seen.faults[0].struck
 

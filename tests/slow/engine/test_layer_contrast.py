@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from gencli.core.request import Drafting, Guidance, LayerContrast
-from gencli.engine.companions import candidates
+from gencli.engine.guidance import candidates
 from processors.draw_twins import contrast_layers
 from tests.engine.harness import Scripted, generate
 from tests.engine.test_layer_contrast import LOW, asked, model, runner, spec

@@ -1,14 +1,13 @@
-"""What the engine reports: the tokens appended by a step, the final event, scores of finished texts, and
-the best of several samples. `Room` records out-of-memory where a step cannot be undone.
-"""
+"""The best of several texts: samples of requests with `best_of`, and the texts of beam searches."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field, replace
-from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+
+import torch
+from torch import Tensor
 
 from gencli.core.events import (
     Candidate,
@@ -17,56 +16,15 @@ from gencli.core.events import (
     Finish,
     PromptScores,
     Reading,
-    Timings,
     Token,
     by_sample,
     joined,
 )
 from gencli.core.request import Request
-from gencli.text.text_stream import Finish as Reason
-from processors.errors import is_out_of_memory
-
-if TYPE_CHECKING:
-    from gencli.engine.sequence import Sequence
-
-
-class Taken(NamedTuple):
-    """Tokens appended to a sequence; `forced`: under a grammar, whether each was the only legal one."""
-
-    ids: tuple[int, ...]
-    forced: tuple[bool, ...] = ()
-
-
-def failed(sequence: Sequence, error: Exception, text: str) -> Error:
-    """Return the event of a sequence that failed with `error` after the output `text`."""
-    name, count = type(error).__name__, len(sequence.output)
-    return Error(sequence.request.id, sequence.sample, name, str(error), text, count, error.__cause__)
-
-
-def finished(sequence: Sequence, finish: Reason, text: str, now: float) -> Finish:
-    """Return the event of a sequence that ended with the output `text` at `now`, in monotonic seconds."""
-    started = now if sequence.started is None else sequence.started
-    first = now if sequence.first_token is None else sequence.first_token
-    return Finish(
-        request=sequence.request.id,
-        sample=sequence.sample,
-        text=text,
-        reason=finish.reason,
-        matched=finish.matched,
-        offset=finish.offset,
-        prompt_tokens=len(sequence.prompt),
-        completion_tokens=len(sequence.output),
-        timings=Timings(
-            prefill=first - started,
-            decode=now - first,
-            first_token=first - sequence.submitted,
-            queue=started - sequence.submitted,
-        ),
-        cached_tokens=sequence.num_cached_tokens,
-        document=sequence.document,
-        logprob=sequence.logprob,
-        drafted=sequence.drafted,
-    )
+from gencli.engine.sequence import Sequence
+from gencli.engine.step import Step, StepHook
+from processors.graphs import upload
+from processors.rows import Rows
 
 
 def expand_samples(request: Request) -> Request:
@@ -84,24 +42,42 @@ class _Pool:
     ends: list[Finish | Error] = field(default_factory=list)
 
 
-class BestOf:
-    """Chooses among samples of requests with `best_of`; holds events back until all samples have ended."""
+class BestOf(StepHook):
+    """Chooses among samples of requests with `best_of`; holds events back until all samples have ended.
+
+    `pools`: the samples of these requests, by request.
+    """
 
     def __init__(self) -> None:
-        self._pools: dict[str, _Pool] = {}
+        super().__init__()
+        self.pools: dict[str, _Pool] = {}
+
+    def wants(self, sequence: Sequence) -> bool:
+        return bool(sequence.request.best_of)
+
+    def before(self, step: Step) -> None:
+        step.counts_drafts |= any(sequence.request.best_of for sequence, _ in step.sampled)
+
+    def on_tokens(self, step: Step) -> None:
+        """Read the log-probability of each token under the model's own logits, in float64."""
+        wanted = [bool(sequence.request.best_of) for sequence, _ in step.sampled]
+        if any(wanted):
+            tokens = step.tokens[:, None] if step.counts is None else step.tokens
+            table = own_logprobs(step.own, step.rows, tokens, wanted)
+            step.packed.append((table, lambda lines: step.logprobs.update(enumerate(lines))))
 
     def watch(self, request: Request) -> None:
         """Register a request, if it has `best_of`."""
         if request.best_of is not None:
-            self._pools[request.id] = _Pool(request.n, request.best_of)
+            self.pools[request.id] = _Pool(request.n, request.best_of)
 
     def select(self, events: Iterable[Event]) -> Iterator[Event]:
         """Yield the events; for a `best_of` request only prompt progress, then the best samples."""
-        if not self._pools:
+        if not self.pools:
             yield from events
             return
         for event in by_sample(events):
-            pool = self._pools.get(event.request)
+            pool = self.pools.get(event.request)
             if pool is None or isinstance(event, PromptScores):
                 yield event
             elif isinstance(event, Reading):
@@ -112,7 +88,7 @@ class BestOf:
             else:
                 pool.ends.append(event)
                 if len(pool.ends) == pool.size:
-                    yield from _chosen(self._pools.pop(event.request))
+                    yield from _chosen(self.pools.pop(event.request))
 
 
 def _chosen(pool: _Pool) -> list[Event]:
@@ -192,21 +168,16 @@ def interrupted(events: Iterable[Event]) -> list[Event]:
     ]
 
 
-class Room:
-    """A context manager that suppresses out-of-memory errors; the rest of the block is skipped.
+def own_logprobs(logits: Tensor, rows: Rows, tokens: Tensor, wanted: Items[bool]) -> Tensor:
+    """Return log-probabilities [Q, K + 1] float64 of tokens [Q, K + 1]; 0 for requests not `wanted`.
 
-    `is_full`: whether memory has run out.
+    `logits` [R, V]: the model's own logits. Token j of a request belongs to the request's row j.
     """
-
-    def __init__(self) -> None:
-        self.is_full = False
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        is_full = error is not None and is_out_of_memory(error)
-        self.is_full |= is_full
-        return is_full
+    owners = [owner for owner, count in enumerate(rows.counts) for _ in range(count)]
+    measured = [row for row, owner in enumerate(owners) if wanted[owner]]
+    at, owner = upload([measured, [owners[row] for row in measured]], tokens.device)
+    offsets = rows.offsets[at]
+    table = logits.to(tokens.device)[at].double().log_softmax(-1)
+    logprobs = torch.zeros(tokens.shape, dtype=torch.float64, device=tokens.device)
+    logprobs[owner, offsets] = table.gather(1, tokens[owner, offsets, None].clamp(min=0)).squeeze(1)
+    return logprobs

@@ -1,5 +1,5 @@
-"""Guidance in the engine: companions (unconditional sequences of guided samples), the pairing of their
-feeds with a step, and the layers that DoLa contrasts.
+"""Guidance: companions, which are the unconditional sequences of guided samples, and the layers that DoLa
+contrasts.
 """
 
 from __future__ import annotations
@@ -7,18 +7,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import inf
-from typing import cast
 
 import torch
 from torch import Tensor
 
 from gencli.core.request import EarlyLayers, Feed, LayerContrast, Request, StepPlan
-from gencli.engine.sequence import Sequence, Step
+from gencli.engine.sequence import Sequence
+from gencli.engine.step import Step, StepHook
 from gencli.errors import UsageError
 from gencli.models.model_runner import (
     EarlyLogits,
-    Inner,
-    LayeredRunner,
     ModelRunner,
     ModelSpec,
     PrefixLane,
@@ -49,18 +47,19 @@ class _Companion:
         """Number of tokens that its lane does not hold yet."""
         return len(self) - (len(self.lane) if self.has_begun else 0)
 
-    def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> PairedPart:
+    def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> CompanionFeed:
         """Return the feed of its tokens up to `end`, followed by the draft tokens."""
         start, size = len(self.lane), len(self.prompt)
         output = self.sequence.output[max(0, start - size) : max(0, end - size)]
         tokens = (*self.prompt[start:end], *output, *drafts)
         text_length = 0 if num_logits else len(self)
         feed = Feed(self.lane.number, start, tokens, num_logits, text_length=text_length)
-        return PairedPart(self.sequence, self.cache.runner, feed, self.lane)
+        return CompanionFeed(self.sequence, self.cache.runner, feed, self.lane)
 
 
-class Companions:
+class Companions(StepHook):
     """Runs a companion beside each guided sample: another prompt, the same output, the same draft tokens.
+    Contrasts layers for samples with DoLa.
 
     Lane of a companion: `offset` + slot on the model itself, slot on an amateur model. A lane keeps its
     tokens after its sample has finished, as a prefix cache: equal prompts are computed once and copied.
@@ -75,18 +74,16 @@ class Companions:
         offset: int,
         budget: int,
     ) -> None:
+        super().__init__()
         self._runner, self._offset, self._budget = runner, offset, budget
         self._runners = {**(amateurs or {}), "": runner}
         self._by_slot: dict[int, _Companion] = {}
         self._caches = {name: PrefixLanes(runner) for name, runner in self._runners.items()}
-        self._has_layers = False  # whether any request so far used DoLa
-        self._has_states = False  # whether any request so far was a contrastive search
+        self._feeds: tuple[CompanionFeed, ...] = ()  # of this step
 
     def check(self, request: Request) -> None:
         """Raise UsageError if the request's guidance or its DoLa is invalid."""
         guidance = request.guidance
-        self._has_layers |= request.dola is not None
-        self._has_states |= request.contrastive is not None
         if not 0 <= guidance.scale < inf or not 0 <= guidance.cutoff <= 1:
             raise UsageError(
                 f"The guidance has scale {guidance.scale:g} and cutoff {guidance.cutoff:g}.",
@@ -124,8 +121,11 @@ class Companions:
         spec = self._runners[request.guidance.amateur].spec
         return min(context, spec.context - len(prompt) + len(request.prompt_ids))
 
+    def wants(self, sequence: Sequence) -> bool:
+        return sequence.request.guidance.is_on or sequence.request.dola is not None
+
     def admit(self, sequence: Sequence) -> None:
-        """Create the companion of a guided sample that has its slot."""
+        """Create the companion of a guided sample."""
         guidance, slot = sequence.request.guidance, sequence.slot
         if not guidance.is_on:
             return
@@ -140,26 +140,41 @@ class Companions:
         self._by_slot.pop(slot, None)
 
     def trim(self) -> None:
-        """Free memory after out-of-memory. No slot is in use."""
         for cache in self._caches.values():
             cache.clear()
         for name, runner in self._runners.items():
             if name:
                 runner.free_cache()
 
-    def is_behind(self, sequence: Sequence) -> bool:
-        """Whether the sample has to wait for its companion's prefill."""
-        companion = self._by_slot.get(sequence.slot)
-        return companion is not None and companion.lag > _CATCH_UP
+    def behind(self, running: Iterable[Sequence]) -> Iterable[Sequence]:
+        """Return the samples that have to wait for the prefill of their companions."""
+        return [c.sequence for c in self._by_slot.values() if c.lag > _CATCH_UP]
 
-    def pair(self, step: Step) -> Pairing:
-        """Return the step with the feeds of its companions."""
-        layers = wanted_layers(step, self._runner.spec) if self._has_layers else ()
-        lanes = [s.slot for s in step.sequences if s.request.contrastive] if self._has_states else ()
-        parts = tuple(self._parts(step)) if self._by_slot else ()
-        return Pairing(step, self._runner, parts, layers, frozenset(lanes))
+    def before(self, step: Step) -> None:
+        """Add the feeds of companions on the model itself, which share its forward pass."""
+        self._feeds = tuple(self._parts(step)) if self._by_slot else ()
+        step.companions = tuple(part.feed for part in self._feeds if part.runner is self._runner)
+        step.is_busy = bool(self._feeds)
+        step.layers = wanted_layers(step, self._runner.spec)
 
-    def _parts(self, step: Step) -> Iterator[PairedPart]:
+    def on_logits(self, step: Step) -> None:
+        """Run companions on amateur models; combine the logits of samples and companions, or of layers."""
+        logits = dict[int, Tensor]()
+        for runner in dict.fromkeys((self._runner, *(part.runner for part in self._feeds))):
+            parts = [part for part in self._feeds if part.runner is runner]
+            by_part: Iterable[Tensor] = step.companion_logits
+            if runner is not self._runner:
+                rows = runner.forward(StepPlan(tuple(part.feed for part in parts)))
+                by_part = torch.split(rows, [part.feed.num_logits for part in parts])
+            logits |= {part.sequence.slot: rows for part, rows in zip(parts, by_part, strict=True)}
+        for part in self._feeds:
+            part.lane.extend(part.feed.tokens)
+        if logits:
+            step.logits = folded(step, logits)
+        if step.layers and step.inner is not None:
+            step.logits = contrasted(step, step.logits, step.inner.early, self._runner.spec)
+
+    def _parts(self, step: Step) -> Iterator[CompanionFeed]:
         """Yield the feeds of companions: of sampled sequences first, then prefill chunks in the budget."""
         sampled = {sequence.slot: drafts for sequence, drafts in step.sampled}
         num_left = dict.fromkeys(self._runners.values(), self._budget)
@@ -207,7 +222,7 @@ class Companions:
 
 
 @dataclass(frozen=True, slots=True)
-class PairedPart:
+class CompanionFeed:
     """The feed of a sample's companion, its lane, and the runner of its model."""
 
     sequence: Sequence
@@ -216,96 +231,32 @@ class PairedPart:
     lane: PrefixLane
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Others:
-    """Results of a step beside the samples' logits.
+def folded(step: Step, companions: dict[int, Tensor]) -> Tensor:
+    """Return logits [R, V] with guidance in the rows of guided samples; those of the step without any.
 
-    `companions`: by slot the companion's logits [K + 1, W] for K drafts. `inner`: early logits and states.
+    `companions`: by slot the companion's logits [K + 1, W] for K drafts.
     """
-
-    companions: dict[int, Tensor]
-    inner: Inner | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Pairing:
-    """The feeds of a step and of its companions. Feeds for the same model share one forward pass.
-
-    `layers`: layers of `runner` whose logits are needed too. `lanes`: lanes whose last hidden states are
-    needed.
-    """
-
-    step: Step
-    runner: ModelRunner
-    parts: tuple[PairedPart, ...]
-    layers: tuple[int, ...] = ()
-    lanes: frozenset[int] = frozenset()
-
-    @property
-    def has_feeds(self) -> bool:
-        """Whether the step has any feed."""
-        return bool(self.step.plan.feeds or self.parts)
-
-    def forward(self) -> tuple[Tensor, Others]:
-        """Run the models; return the samples' logits [R, V] in feed order, and the other results."""
-        if self.parts or self.layers or self.lanes:
-            own, others = self._run()
-        else:
-            own, others = self.runner.forward(self.step.plan), Others({})
-        for sequence, feed in zip(self.step.sequences, self.step.plan.feeds, strict=True):
-            sequence.computed(len(feed.tokens))
-        return own, others
-
-    def _run(self) -> tuple[Tensor, Others]:
-        own, companions = torch.empty(0, self.runner.spec.vocab_size), dict[int, Tensor]()
-        inner: Inner | None = None
-        for runner in dict.fromkeys((self.runner, *(part.runner for part in self.parts))):
-            feeds = self.step.plan.feeds if runner is self.runner else ()
-            parts = [part for part in self.parts if part.runner is runner]
-            if not feeds and not parts:
-                continue
-            plan = StepPlan((*feeds, *(part.feed for part in parts)))
-            counts = [self.step.plan.num_rows if feeds else 0, *(part.feed.num_logits for part in parts)]
-            if runner is self.runner and (self.layers or self.lanes):
-                logits, inner = cast(LayeredRunner, runner).forward_layers(plan, self.layers, self.lanes)
-            else:
-                logits = runner.forward(plan)
-            samples, *by_part = torch.split(logits, counts)
-            own = samples if feeds else own
-            companions |= {part.sequence.slot: rows for part, rows in zip(parts, by_part, strict=True)}
-        for part in self.parts:
-            part.lane.extend(part.feed.tokens)
-        return own, Others(companions, inner)
-
-    def guided(self, own: Tensor, others: Others) -> Tensor:
-        """Return logits [R, V] with guidance or DoLa in rows that request it; `own` itself without any."""
-        if others.companions:
-            own = self._folded(own, others.companions)
-        if self.layers and others.inner is not None:
-            own = contrasted(self.step, own, others.inner.early, self.runner.spec)
+    own = step.logits
+    rows, others = list[int](), list[Tensor]()
+    scales, cutoffs = list[float](), list[float]()
+    row = 0
+    for sequence, drafts in step.sampled:
+        count, other = 1 + len(drafts), companions.get(sequence.slot)
+        if other is not None:
+            guidance = sequence.request.guidance
+            rows += range(row, row + count)
+            others.append(as_wide(other, own.shape[1], own.device))
+            scales += [guidance.scale] * count
+            cutoffs += [guidance.cutoff] * count
+        row += count
+    if not rows:
         return own
-
-    def _folded(self, own: Tensor, companions: dict[int, Tensor]) -> Tensor:
-        rows, others = list[int](), list[Tensor]()
-        scales, cutoffs = list[float](), list[float]()
-        row = 0
-        for sequence, drafts in self.step.sampled:
-            count, other = 1 + len(drafts), companions.get(sequence.slot)
-            if other is not None:
-                guidance = sequence.request.guidance
-                rows += range(row, row + count)
-                others.append(as_wide(other, own.shape[1], own.device))
-                scales += [guidance.scale] * count
-                cutoffs += [guidance.cutoff] * count
-            row += count
-        if not rows:
-            return own
-        levels = upload([scales, cutoffs], own.device)
-        if len(rows) == row:
-            return fold(own, torch.cat(others), *levels)
-        at = upload(rows, own.device)
-        folded = fold(own.index_select(0, at), torch.cat(others), *levels)
-        return own.to(torch.float32, copy=True).index_copy_(0, at, folded)
+    levels = upload([scales, cutoffs], own.device)
+    if len(rows) == row:
+        return fold(own, torch.cat(others), *levels)
+    at = upload(rows, own.device)
+    mixed = fold(own.index_select(0, at), torch.cat(others), *levels)
+    return own.to(torch.float32, copy=True).index_copy_(0, at, mixed)
 
 
 _DEEP = 40  # layers; in a deeper model `low` and `high` are among the first and last 20

@@ -1,0 +1,188 @@
+"""Speculative decoding: a drafter proposes tokens for each step, and learns how many were accepted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+
+import torch
+
+from gencli.config.run_options import NO_DRAFTER
+from gencli.core.events import Drafted, Event
+from gencli.core.request import Request
+from gencli.engine.rewind import can_rewind
+from gencli.engine.sequence import SampledSequences, Sequence
+from gencli.engine.step import Step, StepHook
+from gencli.errors import UsageError
+from gencli.models.model_runner import ModelSpec
+from gencli.plugins.plugin_registry import DraftGuard
+from gencli.speculative.adaptive_drafts import Clock, work_clock
+from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Measured, Text
+from processors.graphs import upload
+from processors.pipeline import Pipeline
+from processors.registry import Registry
+from processors.verification import Proposal
+
+
+@dataclass(slots=True)
+class _Running:
+    """Measurements of the current step. Times are seconds."""
+
+    drawn: dict[int, Drawn] = field(default_factory=dict)  # sampled drafts by slot
+    asked: frozenset[int] = frozenset()  # slots that the drafter was asked for
+    draft_seconds: float = 0.0
+    began: float = 0.0
+    seconds: float = 0.0
+    work: float = 0.0  # by work_clock: the start, and after `verified` the duration
+    lanes: int = 0
+    is_measured: bool = False  # without prefill
+    is_plain: bool = False  # without prefill and drafts
+    drafted: int = 0
+    accepted: int = 0
+
+
+class Speculation(StepHook):
+    """Asks a drafter once per step, for all slots that may have drafts.
+
+    Statistics use the wall clock, drafters that weigh costs use work_clock; a given `clock` replaces both.
+    Timing never changes a text: requests with `drafts_decide` have a fixed number of drafts.
+    """
+
+    def __init__(
+        self,
+        drafter: Drafter,
+        pipeline: Pipeline,
+        registry: Registry,
+        spec: ModelSpec,
+        *,
+        clock: Clock | None = None,
+    ) -> None:
+        super().__init__()
+        self._drafter, self._pipeline, self._spec = drafter, pipeline, spec
+        self._clock, self._work = clock or time.perf_counter, clock or work_clock(spec.device)
+        self._guard = DraftGuard(registry)
+        self._noted: set[str] = set()  # notices so far
+        self._step = _Running()
+
+    def check(self, request: Request) -> None:
+        """Raise UsageError if the request names a drafter that this engine lacks."""
+        name = request.drafting.drafter
+        if name not in ("", NO_DRAFTER) and not self._drafter.handles(replace(request, jump="off")):
+            raise UsageError(
+                f"The drafter {name!r} is not among those of this run.",
+                hint="A model drafts where the whole run names it: `draft` = NAME.",
+            )
+
+    def guard(self, request: Request) -> Iterator[str]:
+        """Disable drafts for plugin stages that fail with them. Yield the notices, each once."""
+        is_given = request.given is not None or bool(request.prefix)
+        if not (self._drafter.handles(request) or is_given or can_rewind(request)):
+            return
+        new = [text for text in _draft_notices(request) if text not in self._noted]
+        self._noted.update(new)
+        yield from new
+        for name, fault in self._guard.faults(request.chain):
+            self._pipeline.run_stepwise(name)
+            yield f"The stage {name} runs without drafts, as it fails with them: {fault}"
+
+    def wants(self, sequence: Sequence) -> bool:
+        return sequence.group is None and self._drafter.handles(sequence.request)
+
+    def admit(self, sequence: Sequence) -> None:
+        self._drafter.admit(sequence.slot, sequence.request)
+        sequence.record_drafts(Drafted())
+
+    def release(self, slot: int) -> None:
+        self._drafter.release(slot)
+
+    def trim(self) -> None:
+        self._drafter.trim()
+
+    def propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
+        """Return draft tokens by slot, for the sequences whose next token is neither known nor held."""
+        sequences = [sequence for sequence in sequences if not (sequence.known or sequence.held)]
+        asks = [ask for sequence in sequences if (ask := self._ask(sequence))]
+        start = self._clock()
+        runs = self._drafter.propose(asks) if asks else ()
+        drafts = {ask.slot: tuple(run)[: ask.most] for ask, run in zip(asks, runs, strict=True) if run}
+        now = self._clock()
+        drawn = {ask.slot: run for ask, run in zip(asks, runs, strict=True) if isinstance(run, Drawn)}
+        asked = frozenset(ask.slot for ask in asks)
+        self._step = _Running(drawn, asked, now - start, now, work=self._work())
+        return drafts
+
+    def _proposal(self, sampled: SampledSequences) -> Proposal | None:
+        """Return the distributions q of the step's sampled drafts; None if there are none."""
+        if not self._step.drawn:
+            return None
+        drawn = [self._step.drawn.get(sequence.slot) for sequence, _ in sampled]
+        sizes = [len(run) for _, run in sampled]
+        pairs = [(run, size) for run, size in zip(drawn, sizes, strict=True) if run and size]
+        if not pairs:
+            return None
+        logits = torch.stack([row for run, size in pairs for row in run.logits[:size]])
+        probabilities = [q for run, size in pairs for q in run.probabilities[:size]]
+        flags = tuple(run is not None for run, size in zip(drawn, sizes, strict=True) for _ in range(size))
+        return Proposal(logits, flags, upload(probabilities, logits.device))
+
+    def on_logits(self, step: Step) -> None:
+        step.proposal = self._proposal(step.sampled)
+
+    def on_host(self, step: Step) -> None:
+        """Stop the clock, and record how many drafts of each sequence were accepted."""
+        plan, running = step.plan, self._step
+        running.seconds, running.work = self._clock() - running.began, self._work() - running.work
+        running.is_measured = plan.num_rows == plan.num_tokens and not plan.num_scored
+        chosen = (feed.num_logits > feed.num_scored for feed in plan.feeds)
+        running.lanes = len(plan.feeds) if running.is_measured else sum(chosen)
+        running.is_plain = running.is_measured and plan.num_tokens == len(plan.feeds)
+        for (sequence, drafts), tokens in zip(step.sampled, step.ids, strict=True):
+            is_drawn = sequence.group is None and sequence.request.given is None and not sequence.is_in_prefix
+            if is_drawn and (drafts or sequence.drafted is not None):
+                count = 0 if sequence.held else len(drafts)
+                self._observe(sequence, proposed=count, accepted=min(count, len(tokens) - 1))
+
+    def after(self, step: Step) -> Iterable[Event]:
+        """Pass the measurement of the step to the drafter, unless it included prefill."""
+        running = self._step
+        if running.is_measured:
+            self._drafter.measure(Measured(running.lanes, running.drafted, running.accepted, running.work))
+        return ()
+
+    def _observe(self, sequence: Sequence, *, proposed: int, accepted: int) -> None:
+        step = self._step
+        step.drafted, step.accepted = step.drafted + proposed, step.accepted + accepted
+        if proposed:
+            self._drafter.observe(sequence.slot, proposed=proposed, accepted=accepted)
+        if sequence.drafted is not None:
+            sequence.record_drafts(self._share(sequence.slot, proposed, accepted))
+
+    def _ask(self, sequence: Sequence) -> DraftAsk | None:
+        if sequence.slot not in self.slots or not self._spec.can_rollback:
+            return None
+        if held := self._pipeline.sequential(sequence.slot):
+            sequence.record_drafts(Drafted(held=held))
+            return None
+        # Drafts never cross a rope switch, which would restart the sequence's prefill. Every step chooses
+        # one token besides them.
+        limit = min(sequence.room, self._spec.limit(len(sequence)) - len(sequence)) - 1
+        text = Text(sequence.prompt, sequence.output)
+        return DraftAsk(sequence.slot, text, limit) if limit > 0 else None
+
+    def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
+        step = self._step
+        drafting = step.draft_seconds / len(step.asked) if slot in step.asked else 0.0
+        verifying = step.seconds / step.lanes if step.is_measured else 0.0
+        marks = tuple(int(position < accepted) for position in range(proposed))
+        timed, plain = (1 + accepted if step.is_measured else 0), int(step.is_plain)
+        return Drafted(1, (1,) * proposed, marks, drafting, verifying, timed, plain, plain * verifying)
+
+
+def _draft_notices(request: Request) -> Iterator[str]:
+    """Notices for requests whose text depends on the drafts."""
+    policy = f"`verify` = {request.verification.policy}"
+    if request.verification.is_lossy:
+        yield f"{policy} lets drafts stand that the model would not have chosen: the text is another one."
+    if request.drafting.tokens is None and request.num_drafts:
+        yield f"With {policy} the number of drafts decides the text: it is {request.num_drafts} at a time."

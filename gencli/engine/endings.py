@@ -1,0 +1,104 @@
+"""How sequences end other than by their own text: cancelled, interrupted, late, or with an error."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+
+import torch
+
+from gencli.core.events import Event
+from gencli.core.request import Request
+from gencli.engine.scheduler import Scheduler
+from gencli.engine.sequence import Group, Sequence, heads
+from processors.pipeline import Pipeline
+
+
+class Endings:
+    """Ends sequences and groups. `release(lanes, slots)` empties KV lanes and drops other state of slots.
+
+    `may_be_due`: whether `due` may have something to end.
+    """
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        pipeline: Pipeline,
+        release: Callable[[Iterable[int], Iterable[int]], None],
+    ) -> None:
+        self._scheduler, self._pipeline, self._release = scheduler, pipeline, release
+        self._cancelled: dict[str, None] = {}  # ids of requests, until the next step; accesses are atomic
+        self._is_timed = False  # whether any request so far had a `max_time`
+        self.may_be_due = False
+
+    def cancel(self, request_id: str) -> None:
+        """Mark a request as cancelled; `cancelled` ends it. Safe from another thread."""
+        self._cancelled[request_id] = None
+        self.may_be_due = True
+
+    def watch(self, request: Request) -> None:
+        """Be ready to end a new request. An earlier cancellation of its id does not count."""
+        self._cancelled.pop(request.id, None)
+        self._is_timed |= request.limits.max_time is not None
+        self.may_be_due |= self._is_timed
+
+    def due(self) -> Iterator[Event]:
+        """End the requests that were cancelled, or whose `max_time` has passed."""
+        self.may_be_due = self._is_timed  # before the ids are read, since they come from other threads
+        yield from self.cancelled()
+        yield from self.late()
+
+    def cancelled(self) -> Iterator[Event]:
+        """End all samples of cancelled requests (reason `interrupted`)."""
+        while self._cancelled:
+            request_id, _ = self._cancelled.popitem()
+            sequences = [s for s in self._scheduler.everything() if s.request.id == request_id]
+            yield from self._end(sequences, "interrupted")
+            yield from self._scheduler.pending.end("interrupted", request_id)
+
+    def everything(self) -> Iterator[Event]:
+        """End all requests (reason `interrupted`)."""
+        yield from self._end(self._scheduler.everything(), "interrupted")
+        yield from self._scheduler.pending.end("interrupted")
+
+    def waiting(self) -> Iterator[Event]:
+        """End the requests that have not begun; running ones continue."""
+        yield from self._end([*self._scheduler.waiting], "interrupted")
+        yield from self._scheduler.pending.end("interrupted")
+
+    def late(self) -> list[Event]:
+        """End the requests whose `max_time` has passed."""
+        now = time.monotonic()
+        timed = [s for s in self._scheduler.everything() if s.request.limits.max_time is not None]
+        late = [s for s in timed if s.request.limits.is_over(now - s.submitted)]
+        ended = self._end(late, "length", "max_time") if late else ()
+        return [*self._scheduler.pending.end_late(), *ended]
+
+    def completion(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
+        """Return tokens that complete the open document after `tokens`; () without `finish_open`."""
+        is_open = sequence.request.finish_open and sequence.document == "open"
+        return self._pipeline.completion(sequence.slot, tokens) if is_open else ()
+
+    def fail(self, unit: Sequence | Group, error: Exception) -> list[Event]:
+        """End a sequence or group with an error."""
+        events = unit.drain(time.monotonic(), error)
+        self.remove(unit)
+        return events
+
+    def remove(self, unit: Sequence | Group) -> None:
+        """Free the slots of a unit that has ended, or remove it from the queue."""
+        slots = unit.slots
+        self._release(self._scheduler.remove(unit), slots)
+
+    @torch.inference_mode()
+    def _end(self, sequences: Iterable[Sequence], reason: str, matched: str | None = None) -> list[Event]:
+        events = list[Event]()
+        for sequence in heads(sequences):
+            unit = sequence.unit
+            if reason == "length" and unit is sequence and (completion := self.completion(sequence)):
+                sequence.end_cut(completion, matched)
+            else:
+                unit.close(reason, matched)
+            events += unit.drain(time.monotonic())
+            self.remove(unit)
+        return events
