@@ -12,8 +12,8 @@ import torch
 
 from gencli.core.events import Finish, Token
 from gencli.core.request import Beams, Limits, Request
-from gencli.engine.engine import Engine
 from gencli.engine.best_of import rounded
+from gencli.engine.engine import Engine
 from gencli.models.hf_runner import HFRunner
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
