@@ -9,8 +9,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from gencli.batch.batch_options import OWN
+from gencli.batch.score_options import SCORE_OPTIONS
 from gencli.config.run_options import OPTIONS
-from gencli.scoring.text_scores import SCORE_OPTIONS
 from gencli.server.serve_options import OWN as OF_SERVER
 
 ROOT = Path(__file__).parent.parent
@@ -28,11 +28,11 @@ ROOMS = (
     "gencli.imports",
     "gencli.log",
     "gencli.chat",
-    "gencli.scoring",
     "gencli.batch",
     "gencli.server",
     "gencli",
     "gencli.runtime",
+    "gencli.scoring",
     "gencli.explain",
     "gencli.results",
     "gencli.engine",
@@ -54,13 +54,8 @@ ROOMS = (
 # The imports that go up. A line that is no longer needed has to go; no line is added.
 UPWARD = """
 gencli.config.option_names -> gencli.batch.batch_options
-gencli.config.option_names -> gencli.scoring.text_scores
+gencli.config.option_names -> gencli.batch.score_options
 gencli.config.option_names -> gencli.server.serve_options
-gencli.models.files.hub_download -> gencli
-gencli.models.quantized_copy -> gencli
-gencli.plugins.plugin_loading -> gencli.config.run_options
-gencli.runtime.llm -> gencli.scoring.scorer
-gencli.runtime.llm -> gencli.scoring.text_scores
 """
 
 

@@ -13,9 +13,8 @@ from typing import Any, cast
 import torch
 from torch import Tensor
 
-from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Drafted
-from gencli.core.request import Feed, Request, StepPlan
+from gencli.core.request import NO_DRAFTER, Feed, Request, StepPlan
 from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import SampledSequences, Sequence
 from gencli.errors import UsageError

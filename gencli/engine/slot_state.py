@@ -10,8 +10,7 @@ from collections.abc import Sequence as Items
 from dataclasses import replace
 from typing import Protocol, cast
 
-from gencli.config.run_options import NO_DRAFTER
-from gencli.core.request import Drafting, Request
+from gencli.core.request import NO_DRAFTER, Drafting, Request
 from gencli.engine.ahead import RunAhead, can_rewind
 from gencli.engine.reports import Room, Taken
 from gencli.engine.sequence import SampledSequences, Sequence

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from gencli.config.run_options import BUILT_IN, NO_DRAFTER
+from gencli.core.request import BUILT_IN_DRAFTERS, NO_DRAFTER
 from gencli.errors import PluginError
 from gencli.files import open_regular
 from gencli.plugins.discovery import AdapterParams, Plugin, params_of
@@ -154,7 +154,7 @@ def check_drafter(drafter: type[Drafter], plugin: Plugin) -> None:
     name = drafter.name
     if not re.fullmatch("[a-z][a-z0-9_-]*", name):
         _refuse(drafter, plugin.source, f"has the name {name!r}", 'name = "my_drafter", in small letters')
-    if name in (*BUILT_IN, NO_DRAFTER):
+    if name in (*BUILT_IN_DRAFTERS, NO_DRAFTER):
         _refuse(drafter, plugin.source, f"has the name {name!r}", "a name that gencli does not use")
     if plugin.name and name != plugin.name:
         _refuse(drafter, plugin.source, f"has the name {name!r}", f"that of its entry point, {plugin.name!r}")

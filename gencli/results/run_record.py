@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from gencli.config.job import Job
 from gencli.config.option_names import with_flags
-from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Error, Finish, TokenLogprobs
+from gencli.core.request import NO_DRAFTER
 from gencli.engine.reports import rounded
 from gencli.models.device import kv_name
 from gencli.models.files.checkpoint import ModelIdentity

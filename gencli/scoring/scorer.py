@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from gencli.config.job import Job, make_request
-from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Error, Event, Finish, PromptScores, Token, TokenLogprobs
-from gencli.core.request import Drafting, Limits, Request, Stops
+from gencli.core.request import NO_DRAFTER, Drafting, Limits, Request, Stops
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError, UsageError
 from gencli.models.model_runner import ModelSpec

@@ -40,6 +40,7 @@ from gencli.batch.batch_rows import (
 )
 from gencli.batch.batch_setup import Batch, row_seed
 from gencli.batch.output_formats import OUTPUT_FORMATS
+from gencli.batch.score_options import DECIDING
 from gencli.batch.table_columns import INPUT, OutputFormat, RowWriter, Table, TextTarget, Type, as_cell
 from gencli.config.job import Jobs
 from gencli.engine.engine import Engine
@@ -51,7 +52,6 @@ from gencli.runtime.wiring import load_model, make_engine
 from gencli.scoring.scorer import Scorer, Task, Terms, make_convention, read_item
 from gencli.scoring.text_scores import (
     CHAIN_KEYS,
-    DECIDING,
     MODES,
     ChoiceScore,
     Score,

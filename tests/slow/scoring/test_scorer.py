@@ -1,11 +1,11 @@
-"""Scores against values known beforehand: a plain forward, analytic models, generation itself."""
+"""Scores beside a plain forward of transformers and beside generation itself."""
 
 import pytest
 import torch
 
 from gencli.models.files.local_models import find_local
 from gencli.scoring.text_scores import prefix_id
-from tests.scoring.test_golden import TEXT, llm
+from tests.scoring.test_scorer import TEXT, llm
 
 REGEX = "[A-Z][a-z]+( [a-z]+){3}[.]"
 

@@ -1,4 +1,4 @@
-"""Rows of files to score: by the machinery of batches, with their resume, shards and templates."""
+"""Rows of files to score, as tables."""
 
 import csv
 import io
@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from tests.scoring.test_rows import score
+from tests.batch.test_score_files import score
 
 
 def test_tables_have_a_row_for_each_text_and_choice(score, tmp_path):
