@@ -66,7 +66,7 @@ _COUNTS = (
 )  # fmt: skip
 
 
-class Scoring:
+class ScoreWork:
     """Work whose rows are texts, pairs, choices and chats, and whose results are scores.
 
     `seed`: seed of the bootstrap.
@@ -75,7 +75,7 @@ class Scoring:
     decides = DECIDING
 
     def __init__(self, plan: BatchPlan, *, seed: int) -> None:
-        self._plan, self._how = plan, ""
+        self._plan, self._conditions = plan, ""
         self.sums = Sums(samples=plan["bootstrap"], seed=seed)
         text = OutputFormat("text", (".txt",), lines=open_text(self._totals))
         shared = {name: OUTPUT_FORMATS[name] for name in ("jsonl", "csv", "tsv", "parquet")}
@@ -97,10 +97,10 @@ class Scoring:
 
     def add(self, outcome: Outcome) -> None:
         self.sums.add(outcome.result)
-        if not self._how and "convention" in outcome.result:
+        if not self._conditions and "convention" in outcome.result:
             convention = outcome.result["convention"]
             parts = [f"{key} {convention[key]}" for key in ("window", "stride") if key in convention]
-            self._how = (
+            self._conditions = (
                 f"convention {convention['name']} ({', '.join(parts)}), "
                 f"{outcome.result['mode']} log-probabilities"
             )
@@ -119,12 +119,12 @@ class Scoring:
     def record(self, summary: Summary) -> dict[str, Any]:
         fields = summary.to_dict()
         counts = {key: fields[key] for key in _COUNTS}
-        return {**counts, "convention": self._how, "totals": self.sums.records()}
+        return {**counts, "convention": self._conditions, "totals": self.sums.records()}
 
     def _totals(self) -> Iterator[str]:
         yield from self.sums.lines()
-        if self._how:
-            yield self._how
+        if self._conditions:
+            yield self._conditions
 
 
 _SCORED = ("continuation", "choices")  # columns scored after a context
@@ -149,7 +149,7 @@ def score_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs, mode:
 def _check_options(values: Mapping[str, Any], mode: MODES) -> None:
     for key in values:
         if key not in CHAIN_KEYS | {"seed", "stages"}:
-            raise UsageError(f"{key} is no option of a row to score.", hint="Leave it out.")
+            raise UsageError(f"{key} is not an option of a row to score.", hint="Leave it out.")
     if values and mode == "raw":
         raise UsageError(
             f"{next(iter(values))} is for scores under the chain, but these are of the model alone.",
@@ -237,12 +237,12 @@ class ScoreLoop(OwnEngine):
                 return
             try:
                 if row.failure:
-                    raise _Known(row.failure)
+                    raise _KnownFailure(row.failure)
                 yield Task(row, read_item(row.scored), self._terms(row))
             except GencliError as error:
                 yield Task(row, error)
             except Exception as error:  # an error of any kind fails only this row
-                yield Task(row, _Known(Failure.of(error)))
+                yield Task(row, _KnownFailure(Failure.of(error)))
 
     def _terms(self, row: Row) -> Terms:
         if self._batch.plan["mode"] == "raw":
@@ -259,7 +259,7 @@ class ScoreLoop(OwnEngine):
             head["group"] = None if value is None else str(value)
         kept = {"input": kept_columns(row)} if plan["keep_input"] else {}
         if isinstance(score, GencliError):
-            failure = score.failure if isinstance(score, _Known) else Failure.of(score)
+            failure = score.failure if isinstance(score, _KnownFailure) else Failure.of(score)
             error = {"type": failure.type, "message": failure.message}
             return Outcome(row.record.index, row.id, {**head, "error": error, **kept}, is_error=True)
         tokenizer = None if plan["tokens"] is None else self._scorer.tokenizer
@@ -268,7 +268,7 @@ class ScoreLoop(OwnEngine):
         return Outcome(row.record.index, row.id, result, read=sum(part.tokens for part in parts))
 
 
-class _Known(GencliError):
+class _KnownFailure(GencliError):
     """A failure that is already described by its Failure."""
 
     def __init__(self, failure: Failure) -> None:
@@ -396,7 +396,7 @@ _CELLS = 2**22  # random numbers drawn at once
 
 
 @dataclass(slots=True)
-class _Group:
+class _ScoreGroup:
     """The rows of one kind and group: totals, and tokens, bytes and log-probability of each row."""
 
     kind: str
@@ -414,7 +414,7 @@ class Sums:
 
     def __init__(self, *, samples: int, seed: int) -> None:
         self._samples, self._seed = samples, seed
-        self._groups: dict[tuple[str, str | None], _Group] = {}
+        self._groups: dict[tuple[str, str | None], _ScoreGroup] = {}
         self._num_choices = 0
 
     def add(self, record: Mapping[str, Any]) -> None:
@@ -425,7 +425,7 @@ class Sums:
             self._num_choices += 1
             return
         kind, name = "continuations" if "greedy" in record else "texts", record.get("group")
-        group = self._groups.setdefault((kind, name), _Group(kind, name))
+        group = self._groups.setdefault((kind, name), _ScoreGroup(kind, name))
         totals = Totals.of_record(record)
         group.totals = totals if not group.rows else group.totals + totals
         group.rows.extend((totals.tokens, totals.num_bytes, totals.possible))
@@ -460,7 +460,7 @@ class Sums:
                 f"{totals.tokens} tokens of {len(group.rows) // 3} rows{banned}"
             )
 
-    def _intervals(self, group: _Group) -> tuple[list[float] | None, list[float] | None]:
+    def _intervals(self, group: _ScoreGroup) -> tuple[list[float] | None, list[float] | None]:
         """Return the intervals of perplexity and bits per byte; None with one row or banned tokens."""
         rows = np.array(group.rows).reshape(-1, 3)
         count = len(rows)

@@ -276,7 +276,7 @@ def adapt(target: Callable[..., Any], name: str, source: str) -> type[Adapter]:
         if len(others) < 2:
             raise PluginError(f"The plugin {source} takes {len(others)} arguments, not (ids, logits).")
         parameters = others[2:]
-        make = functools.partial(_made, call)
+        make = functools.partial(_bound, call)
     fields = [entry for entry in parameters if entry.kind in _KEYWORDS]
     is_warper = getattr(target, "__name__", "").endswith("Warper")
     params = params_of(make, fields, owner=target, name=name, source=source)
@@ -300,7 +300,7 @@ def stage_name(attribute: str) -> str:
     return re.sub("([A-Z]+)([A-Z][a-z])", r"\1_\2", words).lower().lstrip("_")
 
 
-def _made(call: Callable[..., Any], **values: Any) -> Callable[..., Any]:
+def _bound(call: Callable[..., Any], **values: Any) -> Callable[..., Any]:
     instance = call if inspect.isfunction(call) else copy.deepcopy(call)
     return functools.partial(instance, **values)
 

@@ -127,10 +127,10 @@ def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
 
 
 def _logprobs(
-    entries: Sequence[TokenLogprobs | None], asked: int | None, key: str, info: RunInfo
+    entries: Sequence[TokenLogprobs | None], count: int | None, key: str, info: RunInfo
 ) -> dict[str, Any]:
-    """Return {key: entries as JSON}; {} if they are not requested."""
-    if asked is None:
+    """Return {key: entries as JSON}; {} without a requested `count`."""
+    if count is None:
         return {}
     assert info.tokenizer is not None
     return {key: [entry_record(entry, info.tokenizer) for entry in entries]}

@@ -404,18 +404,18 @@ def _largest(values: Sequence[float | None]) -> int | None:
 
 def score_record(score: Score, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     """Return a score as JSON; with a `tokenizer` it has a row for each scored token."""
-    how = {"convention": score.convention.record(), "mode": score.mode}
+    conditions = {"convention": score.convention.record(), "mode": score.mode}
     if isinstance(score, ChoiceScore):
         alone = score.unconditional or (None,) * len(score.choices)
         rows = zip(score.choices, score.probabilities, alone, strict=True)
         choices = [
-            {**_pair(choice, tokenizer), "unconditional": without, "prob": probability}
-            for choice, probability, without in rows
+            {**_pair(choice, tokenizer), "unconditional": logprob, "prob": probability}
+            for choice, probability, logprob in rows
         ]
-        return {"choices": choices, "best": score.best, **how}
+        return {"choices": choices, "best": score.best, **conditions}
     if isinstance(score, PairScore):
-        return {**_pair(score, tokenizer), **how}
-    return {"tokens": score.tokens, **score.totals.record(), **how, **_rows(score.entries, tokenizer)}
+        return {**_pair(score, tokenizer), **conditions}
+    return {"tokens": score.tokens, **score.totals.record(), **conditions, **_rows(score.entries, tokenizer)}
 
 
 def _pair(score: PairScore, tokenizer: Tokenizer | None) -> dict[str, Any]:
@@ -432,6 +432,6 @@ def _pair(score: PairScore, tokenizer: Tokenizer | None) -> dict[str, Any]:
 
 
 def _rows(entries: Sequence[TokenLogprobs], tokenizer: Tokenizer | None) -> dict[str, Any]:
-    return (
-        {} if tokenizer is None else {"token_scores": [entry_record(entry, tokenizer) for entry in entries]}
-    )
+    if tokenizer is None:
+        return {}
+    return {"token_scores": [entry_record(entry, tokenizer) for entry in entries]}

@@ -123,7 +123,7 @@ def test_a_row_may_have_a_chain_of_its_own_in_the_mode_processed(score):
         False,
         pytest.approx(lines(score("--format", "jsonl", rows=rows[2:3])[1])[0]["logprob"], abs=1e-4),
     )
-    assert "n is no option" in four["error"]["message"]
+    assert "n is not an option" in four["error"]["message"]
     _, out, _ = score("--mode", "processed", "--top-k", "1", rows=rows[2:3])
     assert " banned\n" in out
 

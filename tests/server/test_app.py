@@ -1,6 +1,6 @@
 """The routes around the texts, and who may use them."""
 
-from gencli.server.access import Rules
+from gencli.server.access import AccessRules
 from gencli.server.serving import Conditions
 from tests.server.conftest import serve
 
@@ -114,7 +114,7 @@ def test_metrics_count_tokens_and_replies(fake):
 
 
 def test_a_key_guards_every_route_but_health():
-    with serve(Conditions(rules=Rules(key="secret"))) as client:
+    with serve(Conditions(rules=AccessRules(key="secret"))) as client:
         assert client.get("/health").status_code == 200
         for path in ("/v1/models", "/metrics", "/props", "/version", "/tokenizer_info", "/nothing"):
             reply = client.get(path)
@@ -141,7 +141,7 @@ def test_a_foreign_name_of_the_host_is_refused(fake):
 def test_other_origins_are_off_unless_allowed(fake):
     origin = {"origin": "http://page.example"}
     assert "access-control-allow-origin" not in fake.get("/v1/models", headers=origin).headers
-    with serve(Conditions(rules=Rules(origins=("http://page.example",), hosts=("box",)))) as client:
+    with serve(Conditions(rules=AccessRules(origins=("http://page.example",), hosts=("box",)))) as client:
         asked = client.options("/v1/completions", headers=origin)
         assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, origin["origin"])
         assert client.get("/v1/models", headers={"host": "box:1"}).status_code == 200

@@ -3,13 +3,13 @@
 import pytest
 from starlette.testclient import TestClient
 
-from gencli.server.access import Rules
+from gencli.server.access import AccessRules
 from gencli.server.opening import loading_app
 
 
 @pytest.fixture
 def client():
-    return TestClient(loading_app(Rules(key="secret")), base_url="http://localhost")
+    return TestClient(loading_app(AccessRules(key="secret")), base_url="http://localhost")
 
 
 KEY = {"authorization": "Bearer secret"}

@@ -2,13 +2,13 @@
 
 import re
 
-from gencli.server.access import Rules
+from gencli.server.access import AccessRules
 from gencli.server.serving import Conditions
 from tests.server.conftest import serve
 
 
 def test_the_page_is_the_same_file_on_every_server_and_needs_no_key(fake):
-    with serve(Conditions(rules=Rules(key="secret")), names=("a name",)) as client:
+    with serve(Conditions(rules=AccessRules(key="secret")), names=("a name",)) as client:
         reply = client.get("/")
         assert (reply.status_code, reply.content) == (200, fake.get("/").content)
         assert client.post("/").status_code == 405

@@ -6,11 +6,11 @@ import threading
 
 import pytest
 
-from gencli.server.served_models import Pool
+from gencli.server.served_models import DaemonPool
 
 
 def test_results_and_errors_reach_who_waits():
-    pool = Pool(2)
+    pool = DaemonPool(2)
     assert [pool.submit(pow, 2, number).result(20) for number in range(5)] == [1, 2, 4, 8, 16]
     with pytest.raises(ZeroDivisionError):
         pool.submit(divmod, 1, 0).result(20)
@@ -18,7 +18,7 @@ def test_results_and_errors_reach_who_waits():
 
 
 def test_cancelled_work_is_not_done():
-    pool, go, done = Pool(1), threading.Event(), []
+    pool, go, done = DaemonPool(1), threading.Event(), []
     first = pool.submit(go.wait, 20)
     second = pool.submit(done.append, 1)
     assert second.cancel()
@@ -31,8 +31,8 @@ def test_cancelled_work_is_not_done():
 
 def test_the_process_ends_while_a_thread_works():
     code = (
-        "import time; from gencli.server.served_models import Pool; Pool(1).submit(time.sleep, 600); "
-        "print('over')"
+        "import time; from gencli.server.served_models import DaemonPool; "
+        "DaemonPool(1).submit(time.sleep, 600); print('over')"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True

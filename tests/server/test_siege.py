@@ -11,9 +11,9 @@ from functools import partial
 import pytest
 import uvicorn
 
-from gencli.server.access import CallLimits, Conditions, Rules
+from gencli.server.access import AccessRules, CallLimits, Conditions
 from gencli.server.asgi_app import make_app
-from gencli.server.listen import Connection, Connections, most_connections
+from gencli.server.listen import Connection, Connections, max_connections
 from tests.server.conftest import loaded_models
 from tests.server.hostile import KINDS
 from tests.server.raw import Shot, fire, post
@@ -24,7 +24,7 @@ MOST = 12
 @pytest.fixture(scope="module")
 def server():
     """A server on the fake model: 12 connections, half a second for a head and for what nobody reads."""
-    conditions = Conditions(rules=Rules(key="k"), write_timeout=0.5, limits=CallLimits(body=1 << 20))
+    conditions = Conditions(rules=AccessRules(key="k"), write_timeout=0.5, limits=CallLimits(body=1 << 20))
     with loaded_models(conditions, max_batch=8) as models, socket.create_server(("127.0.0.1", 0)) as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
         connections = Connections(MOST, head_seconds=0.5, close_seconds=0.5)
@@ -130,5 +130,5 @@ def test_a_client_that_sends_more_and_goes_away_ends_its_text(server, connect):
 
 def test_the_limit_of_connections_leaves_room_for_files():
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert 16 <= most_connections() <= max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+    assert 16 <= max_connections() <= max(16, resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] >= soft

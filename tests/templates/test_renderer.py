@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.templates.chat_templates import Order, Renderer
+from gencli.templates.chat_templates import Renderer, RenderOrder
 
 
 @pytest.fixture(scope="module")
@@ -13,7 +13,7 @@ def renderer():
 
 
 def order(template, limit=100, *, is_chat=False, **variables):
-    return Order(template, variables, is_chat, limit)
+    return RenderOrder(template, variables, is_chat, limit)
 
 
 def test_a_template_gives_its_text_within_its_limit_and_a_check_its_variables(renderer):
@@ -21,7 +21,7 @@ def test_a_template_gives_its_text_within_its_limit_and_a_check_its_variables(re
     assert (found.text, found.error) == ("x and y\n", "")
 
     template = "{% set c = 1 %}{% for d in b %}{{ a.x }}{{ d }}{{ c }}{% endfor %}"
-    assert renderer.render(Order(template, None, is_chat=False, limit=1)).names == ("a", "b")
+    assert renderer.render(RenderOrder(template, None, is_chat=False, limit=1)).names == ("a", "b")
 
     assert renderer.render(order("{{ a }}", limit=3, a="abc")).text == "abc"
     assert (
@@ -30,7 +30,7 @@ def test_a_template_gives_its_text_within_its_limit_and_a_check_its_variables(re
 
 
 def test_wrong_syntax_has_its_line_and_a_name_without_a_value_is_an_error_of_prompts_alone(renderer):
-    found = renderer.render(Order("one\n{% if %}", None, is_chat=False, limit=1))
+    found = renderer.render(RenderOrder("one\n{% if %}", None, is_chat=False, limit=1))
     assert (found.line, bool(found.error)) == (2, True)
 
     for is_chat, error in [(False, "'a' is undefined"), (True, "")]:

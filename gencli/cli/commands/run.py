@@ -241,10 +241,10 @@ def _run(plan: BatchPlan, handler: Interrupts) -> int:
     with voice.starting(), importing():
         from gencli.batch.batch_setup import prepare
         from gencli.batch.run_batch import run_batch
-        from gencli.batch.score_files import Scoring
+        from gencli.batch.score_files import ScoreWork
         from gencli.cli.stderr import TerminalReporter
 
-    batch, sink = prepare(plan, settings, Scoring(plan, seed=settings["seed"] or 0)), Sink()
+    batch, sink = prepare(plan, settings, ScoreWork(plan, seed=settings["seed"] or 0)), Sink()
     if plan["tokens"] is not None and batch.output.format.name == "text":
         raise UsageError("`tokens` has no place in lines of text.", hint="Set `format` = jsonl.")
     reporter = TerminalReporter(sink, handler, is_quiet=settings["quiet"])

@@ -19,7 +19,7 @@ from gencli.core.events import (
 from gencli.server.wire_answers import Answers, Shape, TokenNames
 from gencli.server.wire_calls import read_call
 from gencli.server.wire_fields import ApiError
-from gencli.server.wire_replies import Reply, ResponseStream, StreamReply, WholeReply, sse
+from gencli.server.wire_replies import ReplyFields, ResponseStream, StreamReply, WholeReply, sse
 from gencli.structured.tool_calls import detect_format
 from gencli.text.tokenizer import ByteTokenizer
 
@@ -43,7 +43,7 @@ def call(route="chat", logprobs=None, **body):
 
 
 def reply(call, echoes=()):
-    return Reply(call, "1", 1795000000, "tiny", "gencli-0-0", NAMES, echoes)
+    return ReplyFields(call, "1", 1795000000, "tiny", "gencli-0-0", NAMES, echoes)
 
 
 def whole(call, events, shape=None, echoes=()):
