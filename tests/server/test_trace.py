@@ -22,12 +22,6 @@ CHAT = {**BODY, "messages": [{"role": "user", "content": "Hi"}]}
 del CHAT["prompt"]
 
 
-def post(client, path="completions", **body):
-    reply = client.post(f"/v1/{path}", json=body)
-    assert reply.status_code == 200, reply.text
-    return reply.json()
-
-
 def facts(records):
     """Records without the names of their text, and without fractions: their last digits depend on company."""
     bare = json.loads(json.dumps(list(records)), parse_float=lambda number: None)

@@ -7,20 +7,7 @@ from random import Random
 
 from gencli.server.serving import Conditions
 from tests.server.conftest import idle
-from tests.server.test_exchange import LONG, Client, scenario
-
-
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.005)
-
-
-async def begun(serving, app, body):
-    """A client whose request is in the engine, and its task."""
-    client = Client(app, body)
-    task = asyncio.create_task(client.run())
-    await until(lambda: serving.thread.num_open)
-    return client, task
+from tests.server.test_exchange import LONG, Client, begun, scenario, until
 
 
 def test_cancels_at_random_moments_change_no_text_and_leave_nothing():

@@ -1,8 +1,8 @@
-"""Bodies as calls: every field is applied, known to change nothing, or refused by name."""
+"""Fields that clients of other servers send, each with a value that asks for something."""
 
 import json
 
-from tests.server.wire.test_call import refused
+from tests.server.test_wire_calls import check_rows
 
 # What other servers take beside OpenAI's fields, with a value that asks for something.
 OTHERS = {
@@ -65,3 +65,7 @@ def test_fields_of_other_servers_are_applied_or_refused_by_name(fake):
                 assert (
                     reply.json()["choices"] == fake.post("/v1/completions", json=plain).json()["choices"]
                 ), field
+
+
+def test_fields_with_an_effect_are_accepted(fake):
+    check_rows(fake, "effect", 200)

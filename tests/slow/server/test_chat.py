@@ -1,9 +1,11 @@
-"""Cases of chats that the suites of other servers have: messages, formats, tools, log-probabilities."""
+"""/v1/chat/completions and /v1/responses in cases that the suites of other servers have."""
 
 import json
 from itertools import product
 
-from tests.server.test_cases_chat import CHAT, MESSAGES, TOOL, content, post, refusal
+from tests.server.conftest import post, refusal
+from tests.server.test_chat import CHAT, MESSAGES, TOOL, content
+from tests.server.test_responses import ASK, FOO
 
 PARTS = [{"type": "text", "text": "What is "}, {"type": "text", "text": "the best book"}]
 
@@ -25,7 +27,7 @@ def test_what_clients_add_changes_nothing(tiny):
 def test_an_end_can_be_ignored(tiny):
     for name in ["ignore_eos", "ban_eos_token"]:
         body = {"messages": [{"role": "user", "content": "Hello!"}], "temperature": 0, "max_tokens": 40}
-        ended, ignored = (post(tiny, **body, **{name: value}) for value in (False, True))
+        ended, ignored = (post(tiny, "chat/completions", **body, **{name: value}) for value in (False, True))
         assert ended["choices"][0]["finish_reason"] == "stop", name
         assert ignored["usage"]["completion_tokens"] == 40 > ended["usage"]["completion_tokens"], name
 
@@ -52,7 +54,9 @@ def test_structures_of_other_servers_hold_for_each_sample(tiny):
         ("guided_json", '{"const": 1}', ["1"]),
     ]
     for (field, value, expected), samples in product(cases, [1, 3]):
-        choices = post(tiny, **{**CHAT, "max_tokens": 30}, n=samples, **{field: value})["choices"]
+        choices = post(tiny, "chat/completions", **{**CHAT, "max_tokens": 30}, n=samples, **{field: value})[
+            "choices"
+        ]
         assert len(choices) == samples, (samples, field)
         assert {choice["message"]["content"] for choice in choices} <= set(expected), (samples, field)
 
@@ -63,7 +67,7 @@ def test_a_wrong_structure_is_refused_and_the_server_goes_on(tiny):
         {"choice": []}, {"json": "{"}, {"regex": "a", "choice": ["b"]}, {"nothing": 1}, "regex",
     ]  # fmt: skip
     for structure in cases:
-        assert refusal(tiny, **CHAT, structured_outputs=structure)["message"], structure
+        assert refusal(tiny, "chat/completions", **CHAT, structured_outputs=structure)["message"], structure
         assert content(tiny, **CHAT), structure
 
 
@@ -75,3 +79,12 @@ def test_a_bias_by_ids_leaves_words_out(tiny):
     found = content(tiny, **{**CHAT, "temperature": 0, "max_tokens": 40}, logit_bias=bias)
     assert found
     assert word not in found.split()
+
+
+def test_the_format_of_a_response(tiny):
+    for form, text in [(FOO, '"foooooo"'), ({"type": "text"}, None), (None, None)]:
+        body = tiny.post("/v1/responses", json={**ASK, "text": {"format": form} if form else {}}).json()
+        (item,) = body["output"]
+        assert text is None or item["content"][0]["text"] == text, form
+        assert body["id"].startswith("resp_"), form
+        assert item["id"].startswith("msg_"), form

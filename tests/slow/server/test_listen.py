@@ -8,7 +8,7 @@ import pytest
 
 from tests.server.hostile import KINDS, shots
 from tests.server.raw import fire, post
-from tests.server.test_siege import HEALTH, MOST, connect, server, until
+from tests.server.test_listen import HEALTH, MOST, connect, server, until
 
 ROOT = str(Path(__file__).parents[3]).encode()
 

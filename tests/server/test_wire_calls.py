@@ -1,12 +1,16 @@
 """Bodies as calls: every field is applied, known to change nothing, or refused by name."""
 
 import json
+import re
+from functools import cache
+from pathlib import Path
 
 import pytest
 
 from gencli.server.access import CallLimits, check_call
 from gencli.server.wire_calls import read_call
 from gencli.server.wire_fields import ApiError
+from tests.server.conftest import refusal
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -115,16 +119,9 @@ def test_a_field_that_cannot_be_followed_is_named(fake):
         ({"messages": MESSAGES}, "messages", "unknown_field", "There is no field 'messages'."),
     ]  # fmt: skip
     for body, param, code, message in cases:
-        error = refused(fake, "completions", {"prompt": "a", **body})
+        error = refusal(fake, "completions", **{"prompt": "a", **body})
         assert (error["param"], error["code"]) == (param, code), body
         assert message in error["message"], body
-
-
-def refused(client, path, body):
-    """The error of a request, which has to be a 400."""
-    reply = client.post(f"/v1/{path}", json=body)
-    assert reply.status_code == 400, reply.text
-    return reply.json()["error"]
 
 
 def test_what_a_route_cannot_do_is_refused_by_name(fake):
@@ -157,23 +154,20 @@ def test_what_a_route_cannot_do_is_refused_by_name(fake):
     ]
     for path, body, param in cases:
         sent = {"completions": {"prompt": "a"}, "responses": {"input": "a"}}.get(path, {"messages": MESSAGES})
-        error = refused(fake, path, {**sent, **body})
+        error = refusal(fake, path, **{**sent, **body})
         assert error["param"] == param, (path, body, param)
         assert param in error["message"], (path, body, param)
 
 
-def test_lenient_drops_unknown_fields_of_messages():
+def test_lenient_drops_unknown_fields_and_says_which():
+    call = read_call({"prompt": "a", "top_kk": 5, "top_k": 3}, "completions", is_lenient=True)
+    assert (call.options.values, call.options.dropped) == ({"top_k": 3}, ("top_kk",))
     body = {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b", "extra": 1}]}
     call = read_call(body, "chat", is_lenient=True)
     assert call.options.dropped == ("messages[1].extra",)
     assert [message["content"] for message in call.messages] == ["a", "b"]
     with pytest.raises(ApiError, match="messages\\[1\\] has no field 'extra'"):
         read_call(body, "chat")
-
-
-def test_lenient_drops_unknown_fields_and_says_which():
-    call = read_call({"prompt": "a", "top_kk": 5, "top_k": 3}, "completions", is_lenient=True)
-    assert (call.options.values, call.options.dropped) == ({"top_k": 3}, ("top_kk",))
 
 
 def test_prompts_are_texts_or_ids():
@@ -219,12 +213,12 @@ def test_a_wrong_message_is_named(fake):
         ([{"role": "assistant", "tool_calls": [{}]}], "messages[0].tool_calls[0]"),
     ]
     for messages, param in cases:
-        assert refused(fake, "chat/completions", {"messages": messages})["param"] == param, messages
+        assert refusal(fake, "chat/completions", messages=messages)["param"] == param, messages
 
 
 def test_no_template_comes_from_a_request(fake):
     for body in ({"chat_template_kwargs": {"chat_template": "x"}}, {"chat_template": "x"}):
-        error = refused(fake, "chat/completions", {"messages": MESSAGES, **body})
+        error = refusal(fake, "chat/completions", **{"messages": MESSAGES, **body})
         assert "chat_template" in error["message"]
 
 
@@ -266,7 +260,7 @@ def test_what_a_client_sizes_is_limited(fake):
         ({"retries": 100}, "retries"),
     ]
     for body, param in cases:
-        error = refused(fake, "completions", {"prompt": "a", **body})
+        error = refusal(fake, "completions", **{"prompt": "a", **body})
         assert (error["param"], error["code"]) == (param, "too_large"), body
 
 
@@ -297,3 +291,82 @@ def test_an_error_does_not_grow_with_what_it_quotes():
     with pytest.raises(ApiError) as caught:
         completion(**{"x" * 100_000: 1})
     assert len(json.dumps(caught.value.body)) < 3000
+
+
+SERVE = Path(__file__).parents[2] / "docs" / "serve.md"
+ROUTES = {
+    "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3}),
+    "completions": ("/v1/completions", {"prompt": "a", "max_tokens": 3}),
+    "responses": ("/v1/responses", {"input": "a", "max_output_tokens": 3}),
+    "tokenize": ("/tokenize", {}),
+}
+LIMITS = {
+    "max_tokens",
+    "n_predict",
+    "max_completion_tokens",
+    "max_new_tokens",
+    "max_length",
+    "max_output_tokens",
+}
+LONG = {"prompt": "a" * 1000, "input": "a" * 1000, "messages": [{"role": "user", "content": "a" * 990}]}
+
+
+def table_rows():
+    """Each value of the table: the fields, the routes, and what happens."""
+    text = SERVE.read_text().partition("\n## Fields of other servers\n")[2].partition("\n## ")[0]
+    for line in text.splitlines():
+        if line.startswith('| `"'):
+            sent, _, routes, outcome = (cell.strip() for cell in line.strip("|").split(" | "))
+            for span in re.findall(r'`(".*?)`(?:, |$)', sent):
+                yield json.loads(f"{{{span}}}"), routes.split(", "), outcome
+
+
+@cache
+def plain_text(client, route):
+    path, body = ROUTES[route]
+    return _text(client.post(path, json={**body, "seed": 1}).json())
+
+
+def _text(reply):
+    if "output" in reply:
+        return reply["output"][0]["content"][0]["text"]
+    choice = reply["choices"][0]
+    return choice.get("text") or choice["message"]["content"]
+
+
+def ask(client, route, fields):
+    path, body = ROUTES[route]
+    if LIMITS & fields.keys():  # the context ends soon, as the text has no limit of its own
+        body = {key: LONG[key] for key in body.keys() & LONG.keys()}
+    return client.post(path, json={**body, **({} if route == "tokenize" else {"seed": 1}), **fields})
+
+
+def check_rows(client, kind, status):
+    """Send the table_rows of a kind: a hint, and a value without effect, leave the text as it is."""
+    found = [(fields, route, outcome) for fields, routes, outcome in table_rows() for route in routes]
+    chosen = [row for row in found if row[2].startswith(kind)]
+    assert len(chosen) > 10, kind
+    for fields, route, _ in chosen:
+        reply = ask(client, route, fields)
+        assert reply.status_code == status, (fields, route, reply.text)
+        if status == 400:
+            message = reply.json()["error"]["message"]
+            assert any(name in message for name in fields), (fields, route, message)
+        elif kind != "effect":
+            assert _text(reply.json()) == plain_text(client, route), (fields, route)
+
+
+def test_a_refusal_names_the_field(fake):
+    check_rows(fake, "refused", 400)
+
+
+def test_hints_change_no_text(fake):
+    check_rows(fake, "hint", 200)
+
+
+def test_values_without_effect_change_no_text(fake):
+    check_rows(fake, "no effect", 200)
+
+
+def test_every_outcome_of_the_table_is_checked():
+    assert all(outcome.startswith(("refused", "effect", "hint", "no effect")) for *_, outcome in table_rows())
