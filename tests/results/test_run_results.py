@@ -1,12 +1,14 @@
-"""Results of a run: texts grow with its events, and its exit code says how the samples ended."""
+"""Results of a run: texts grow with its events, the exit code says how samples ended, rates are counted."""
 
 from dataclasses import replace
+
+import pytest
 
 from gencli.config.job import make_job
 from gencli.config.settings import resolve
 from gencli.core.events import Error, Finish, Reading, Timings, Token, ValidationResult, by_sample
 from gencli.results.run_record import RunInfo, errors, record, summary
-from gencli.results.run_results import Results, failure, tokens_per_second
+from gencli.results.run_results import Meter, ProgressRate, Results, failure, token_ids, tokens_per_second
 from processors.chain import Chain
 from processors.errors import StageFailure
 
@@ -93,3 +95,52 @@ def test_samples_that_end_alike_count_as_many():
         assert [*errors(one)] == [*errors(each)]
         info = replace(info, job=replace(info.job, n=10))
         assert record(one.rows[0], info) == record(each.rows[0], info)
+
+
+def test_at_its_end_a_sample_has_what_belongs_to_the_tokens_of_its_last_attempt():
+    def collected(*events):
+        ids = token_ids()
+        for event in events:
+            ids.add(event)
+        return [ids.of(sample) for sample in range(3)]
+
+    for end in (finish(0, tokens=2), Error("1", 0, "E", "m", "", 2)):
+        events = (token("1", 3), token("1", 1, sample=1), token("1", 2), end)
+        assert collected(*events) == [(0, 1), (0,), ()], end
+    assert collected(token("1", 1), finish(0, tokens=3))[0] == (0,)
+
+
+def token(request, count, sample=0):
+    return Token(request, sample, "", tuple(range(count)))
+
+
+def pace(total, *events, now, max_tokens=100):
+    meter = Meter(total, max_tokens)
+    for time, event in events:
+        meter.add(event, time)
+    return meter.pace(now)
+
+
+def test_the_rate_begins_behind_the_first_tokens():
+    assert pace(3, now=5) == ProgressRate(0, 3, None, None)
+    assert pace(3, (5, token("1", 4)), now=6) == ProgressRate(0, 3, None, None)
+
+    assert pace(1, (5, token("1", 4)), (7, token("1", 20)), now=7).speed == 10
+
+
+def test_samples_are_as_long_as_allowed_or_as_those_that_ended():
+    events = (0, token("1", 5)), (2, token("1", 20)), (2, token("2", 15))
+    assert pace(3, *events, now=2).left == pytest.approx((3 * 100 - 40) / 17.5)
+
+    events = (0, token("1", 10)), (1, finish(request="1", tokens=20)), (2, token("2", 30)), (2, token("3", 5))
+    # 20 each: the second is over it already, the third lacks 15, the fourth 20.
+    assert pace(4, *events, now=3) == ProgressRate(1, 4, 15.0, pytest.approx(35 / 15))
+
+
+def test_samples_that_fail_or_share_a_prompt_are_counted_apart():
+    failed = Error("1", 0, "EmptySupport", "", "")
+    events = (0, token("1", 10)), (1, failed), (1, token("2", 10)), (2, finish(request="2", tokens=20))
+    assert pace(3, *events, now=2) == ProgressRate(2, 3, 10.0, 2.0)
+
+    events = (0, token("1", 1)), (1, token("1", 1, sample=1)), (2, finish(1, request="1", tokens=9))
+    assert pace(2, *events, now=2).done == 1

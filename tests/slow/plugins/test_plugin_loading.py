@@ -1,9 +1,9 @@
-"""Transformers' processors and plain callables as stages: row by row, with the row's own ids."""
+"""A processor of transformers as a stage gives the text of the built-in one, alone and beside others."""
 
 from gencli.plugins.plugin_registry import make_registry
 from processors.testing import check_stage
 from tests.engine.harness import engine, texts
-from tests.plugins.test_adapter import HF, asked
+from tests.plugins.test_plugin_loading import HF, asked
 
 
 def test_a_transformers_processor_gives_the_text_of_the_stage_that_is_built_in():

@@ -1,7 +1,7 @@
-"""Templates are rendered in a process of their own, which does not outlive its bounds."""
+"""A template that does not end is ended, and the next one is rendered."""
 
 from gencli.templates import chat_templates as module
-from tests.templates.test_renderer import order, renderer
+from tests.templates.test_chat_templates import order, renderer
 
 ENDLESS = "{% for i in range(99999) %}{% for j in range(99999) %}{% endfor %}{% endfor %}"
 
