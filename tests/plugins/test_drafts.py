@@ -124,8 +124,6 @@ class Same(Drafter):
     def propose(self, asks):
         return [[ask.tokens[-1]] * ask.most for ask in asks]
 """
-
-
 FLAGS = ("--model", "fake", "--allow-ids", "97,98", "--seed", "1", "--max-tokens", "40", "abab")
 
 

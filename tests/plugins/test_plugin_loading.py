@@ -20,8 +20,6 @@ from tests.engine.harness import engine, request, texts
 from tests.plugins.conftest import ONLY, STAGE
 
 HF = "transformers:RepetitionPenaltyLogitsProcessor"
-
-
 CALLABLES = """
 import torch
 
@@ -266,7 +264,7 @@ def test_what_is_no_plugin_exits_with_4_or_2(run, plugin):
     assert "'only'" in done.err
 
 
-def test_an_installed_one_is_in_nobodys_way(install, gencli, run):
+def test_an_installed_one_ends_only_the_run_that_names_its_stage(install, gencli, run, monkeypatch):
     install("broken_module", "1 / 0", shattered="Only")
     assert gencli("--help").code == 0
     assert gencli("run", "--help").code == 0
@@ -277,10 +275,6 @@ def test_an_installed_one_is_in_nobodys_way(install, gencli, run):
     assert "shattered" in line
     assert "ZeroDivisionError" in line
     assert line.endswith("gencli-test 1.2")
-
-
-def test_an_installed_one_ends_the_run_that_names_its_stage(install, run, monkeypatch):
-    install("broken_named", "1 / 0", shattered="Only")
     assert run("--stage", "shattered=1", "hi").code == 4
     monkeypatch.setenv("GENCLI_NO_PLUGINS", "1")
     assert run("--stage", "shattered=1", "hi").code == 2

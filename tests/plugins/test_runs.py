@@ -31,15 +31,20 @@ def test_its_arguments_are_said_as_those_of_any_stage(run, plugin):
     assert "only" in run("--plugin", plugin(ONLY), "--max-tokens", 1, "hi").err
 
 
-def test_an_installed_one_needs_its_name_only(run, install, tmp_path):
+def test_an_installed_one_needs_its_name_only(run, gencli, install, tmp_path):
     install("only_run", ONLY, only="Only")
     assert run("--stage", "only:id=99", "--max-tokens", 3, "hi").out == "ccc\n"
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("chain:\n  - only: 99\n  - top_k: 3\n")
+    assert gencli("config", "lint", preset).code == 0
+    assert run("--preset", preset, "--max-tokens", 2, "hi").out == "cc\n"
+    exported = gencli("config", "export", "--stage", "only=98").out
+    assert exported.startswith("# The stage only needs the package gencli-test 1.2.\n")
 
     done = run("--stage", "unheard=1", "hi")
     assert done.code == 2
     assert "There is no stage 'unheard'." in done.err
     assert "The stage of a plug-in needs --plugin FILE." in done.err
-    preset = tmp_path / "mine.yaml"
     preset.write_text("stages:\n  unheard: 1\n")
     done = run("--preset", preset, "hi")
     assert done.code == 3
@@ -89,14 +94,6 @@ def test_a_preset_may_name_its_stage_but_not_its_code(run, plugin, tmp_path):
     assert "a file must not be able to run code" in done.err
 
 
-def test_an_installed_stage_needs_its_name_only_in_a_preset(run, gencli, install, tmp_path):
-    install("only_preset", ONLY, only="Only")
-    preset = tmp_path / "mine.yaml"
-    preset.write_text("chain:\n  - only: 99\n  - top_k: 3\n")
-    assert gencli("config", "lint", preset).code == 0
-    assert run("--preset", preset, "--max-tokens", 2, "hi").out == "cc\n"
-
-
 def test_a_batch_whose_rows_switch_a_plugin_on_does_not_say_it_is_off(gencli, plugin, tmp_path):
     for rows in ['{"prompt": "a", "stages": {"only": 97}}\n', '{"prompt": "a"}\n']:
         given = tmp_path / "in.jsonl"
@@ -131,10 +128,6 @@ def given(request, plugin, monkeypatch):
     return ()
 
 
-def test_a_run_takes_plugins_from_flag_and_variable(run, given):
-    assert run(*given, "--stage", "only=98", "--max-tokens", 3, "hi").out == "bbb\n"
-
-
 def test_lint_without_the_plugin_or_with_a_broken_one_refuses_its_stage(gencli, preset, plugin):
     found = gencli("config", "lint", preset)
     assert (found.code, "There is no stage 'only'" in found.err) == (3, True)
@@ -143,18 +136,15 @@ def test_lint_without_the_plugin_or_with_a_broken_one_refuses_its_stage(gencli, 
         assert gencli("config", *command, "--plugin", plugin("1 / 0")).code == 4, command
 
 
-def test_the_schema_without_plugins_is_that_of_docs(gencli, monkeypatch):
-    monkeypatch.setenv("GENCLI_NO_PLUGINS", "1")
-    assert gencli("config", "schema").out == (ROOT / "docs" / "preset.schema.json").read_text()
-
-
-def test_the_schema_has_installed_stages_and_says_which_are_broken(gencli, install):
+def test_the_schema_has_installed_stages_and_says_which_are_broken(gencli, install, monkeypatch):
     install("only_schema", ONLY, only="Only")
     install("only_broken", "1 / 0", package="other", broken="Only")
     done = gencli("config", "schema")
     assert done.json["$defs"]["only"]["description"] == "Allow one id."
     assert "broken" not in done.json["$defs"]
     assert "other 1.2" in done.err
+    monkeypatch.setenv("GENCLI_NO_PLUGINS", "1")
+    assert gencli("config", "schema").out == (ROOT / "docs" / "preset.schema.json").read_text()
 
 
 def test_an_exported_stage_runs_again_and_says_what_it_needs(run, gencli, plugin, tmp_path):
@@ -168,12 +158,6 @@ def test_an_exported_stage_runs_again_and_says_what_it_needs(run, gencli, plugin
     assert run("--preset", exported, "--plugin", path, "--max-tokens", 3, "hi").out == "bbb\n"
     again = gencli("config", "export", "--preset", exported, "--plugin", path)
     assert again.out == done.out
-
-
-def test_an_exported_stage_of_a_package_names_the_package(gencli, install):
-    install("only_export", ONLY, only="Only")
-    text = gencli("config", "export", "--stage", "only=98").out
-    assert text.startswith("# The stage only needs the package gencli-test 1.2.\n")
 
 
 def test_an_adapted_stage_that_was_only_named_stays_on(gencli, plugin, tmp_path):

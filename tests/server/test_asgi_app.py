@@ -1,6 +1,7 @@
 """The routes around the texts, the models behind them, and who may use them."""
 
 import re
+from itertools import product
 
 import pytest
 from starlette.testclient import TestClient
@@ -12,7 +13,7 @@ from gencli.server.access import AccessRules
 from gencli.server.opening import loading_app
 from gencli.server.serve_options import served_names
 from gencli.server.serving import Conditions, planned_batch
-from tests.server.conftest import serve
+from tests.server.conftest import refusal, serve
 
 HOSTILE = [
     b"", b"null", b"[]", b"1", b'"a"', b"{", b'{"prompt":"a"', b"\xff\xfe", b"[" * 100_000, b'{"a":' * 300,
@@ -26,14 +27,24 @@ def test_what_is_no_json_object_is_a_400(fake):
         reply = fake.post("/v1/completions", content=body, headers={"content-type": "application/json"})
         assert reply.status_code == 400, body
         assert reply.json()["error"]["message"], body
+    reply = fake.post("/v1/completions", content=b'{"prompt":"a"}', headers={"content-type": "text/plain"})
+    assert (reply.status_code, reply.json()["error"]["code"]) == (415, "unsupported_media_type")
 
 
 def test_a_prompt_that_is_too_long_is_refused_before_a_stream(fake):
-    for length in (2000, 1_000_000):  # of too many tokens; of too many characters to count them
-        reply = fake.post("/v1/completions", json={"prompt": "a" * length, "stream": True})
-        assert reply.status_code == 400
-        error = reply.json()["error"]
-        assert error["code"] == "context_length_exceeded"
+    turn = {"role": "user", "content": "a" * 100}
+    for stream, body in product(
+        [False, True],
+        [
+            {"prompt": "a" * 1024}, {"prompt": [97] * 1024},
+            {"prompt": "a" * 1_000_000},  # too many characters to count their tokens
+            {"messages": [turn] * 20},
+        ],
+    ):  # fmt: skip
+        path = "chat/completions" if "messages" in body else "completions"
+        error = refusal(fake, path, **body, stream=stream)
+        assert error["code"] == "context_length_exceeded", (path, stream)
+        assert "1024" in error["message"], (path, stream)
         assert "prompt is too long" in error["message"]  # by which litellm and langchain-openai know it
 
 
@@ -49,11 +60,6 @@ def test_other_routes_have_errors_of_the_same_form(fake):
         reply = fake.request(method, path)
         assert reply.status_code == status, (method, path, status, kind)
         assert reply.json()["error"]["type"] == kind, (method, path, status, kind)
-
-
-def test_only_json_is_read(fake):
-    reply = fake.post("/v1/completions", content=b'{"prompt":"a"}', headers={"content-type": "text/plain"})
-    assert (reply.status_code, reply.json()["error"]["code"]) == (415, "unsupported_media_type")
 
 
 def test_models_version_props_and_health(fake):
@@ -144,12 +150,6 @@ def test_other_origins_are_off_unless_allowed(fake):
         asked = client.options("/v1/completions", headers=origin)
         assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (204, origin["origin"])
         assert client.get("/v1/models", headers={"host": "box:1"}).status_code == 200
-
-
-def test_lenient_drops_fields_and_says_so():
-    with serve(Conditions(is_lenient=True)) as client:
-        body = client.post("/v1/completions", json={"prompt": "a", "top_kk": 5}).json()
-    assert body["dropped_fields"] == ["top_kk"]
 
 
 def test_every_reply_has_an_id(fake):
@@ -262,9 +262,6 @@ def test_an_unknown_name_is_a_404_that_names_what_is_known(two_models):
         reply = two_models.post(path, json={"model": "c", **more})
         assert (reply.status_code, reply.json()["error"]["code"]) == (404, "model_not_found"), path
         assert "Known: a, b" in reply.json()["error"]["message"], path
-
-
-def test_an_unknown_name_in_a_query_is_a_404_too(two_models):
     for path in ("/props", "/tokenizer_info"):
         assert two_models.get(path, params={"model": "c"}).status_code == 404
 

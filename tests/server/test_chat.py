@@ -17,11 +17,7 @@ from gencli.helpers import once
 from tests.server.conftest import LETTERS, events, post, refusal, serve
 
 MESSAGES = [{"role": "system", "content": "Book"}, {"role": "user", "content": "What is the best book"}]
-
-
 CHAT = {"messages": MESSAGES, "seed": 1, "max_tokens": 8, "ignore_eos": True}
-
-
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {}}}}
 
 
@@ -50,12 +46,6 @@ def test_a_template_that_refuses_names_no_folder(tiny):
     )
     assert "The chat template of tiny failed" in error["message"]
     assert "/" not in error["message"]
-
-
-def test_a_conversation_beyond_the_context_is_refused_before_a_stream(tiny):
-    for stream in [False, True]:
-        error = refusal(tiny, "chat/completions", messages=MESSAGES * 200, stream=stream)
-        assert error["code"] == "context_length_exceeded", stream
 
 
 def test_a_wrong_format_is_refused(tiny):

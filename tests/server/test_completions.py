@@ -12,8 +12,6 @@ from gencli.models.files.local_models import find_local
 from tests.server.conftest import LETTERS, events, post, refusal, serve
 
 TEXT = {"prompt": "Once upon a time", "seed": 7, "max_tokens": 20, "temperature": 0.8, "top_p": 0.9}
-
-
 CHAT = {"messages": [{"role": "user", "content": "hi"}], "seed": 3, "max_tokens": 12, "allow_ids": LETTERS}
 
 
@@ -48,12 +46,6 @@ def test_a_stream_is_the_same_text(fake):
     assert len({(chunk["id"], chunk["created"], chunk["model"]) for chunk in chunks}) == 1
 
 
-def test_a_stream_without_usage_has_no_such_key(fake):
-    chunks = events(fake.post("/v1/completions", json={"prompt": "a", "max_tokens": 3, "stream": True}))
-    assert all("usage" not in chunk and chunk["choices"] for chunk in chunks)
-    assert [chunk["choices"][0]["finish_reason"] for chunk in chunks][-1] == "length"
-
-
 def test_several_prompts_and_samples_come_in_order(fake):
     texts = [LLM("fake").generate(["a", "b"], seed=1, n=2, max_tokens=5)]
     body = post(fake, "completions", prompt=["a", "b"], n=2, seed=1, max_tokens=5)
@@ -62,14 +54,6 @@ def test_several_prompts_and_samples_come_in_order(fake):
     assert (body["usage"]["prompt_tokens"], body["usage"]["completion_tokens"]) == (2, 20)
     ids = post(fake, "completions", prompt=[[97], [98]], n=2, seed=1, max_tokens=5)
     assert ids["choices"] == body["choices"]
-
-
-def test_echo_puts_the_prompt_before_the_text(fake):
-    given = {"prompt": "abc", "seed": 1, "max_tokens": 4}
-    plain = post(fake, "completions", **given)["choices"][0]["text"]
-    assert post(fake, "completions", **given, echo=True)["choices"][0]["text"] == "abc" + plain
-    chunks = events(fake.post("/v1/completions", json={**given, "echo": True, "stream": True}))
-    assert "".join(chunk["choices"][0]["text"] for chunk in chunks) == "abc" + plain
 
 
 def test_a_stop_ends_the_text_and_is_named(fake):
@@ -188,8 +172,6 @@ def test_prefixes_are_shared_within_a_salt(tiny):
 
 
 IDS = [104, 105, 32, 106]
-
-
 HI_J = {"prompt": "hi j", "seed": 42, "max_tokens": 8, "allow_ids": LETTERS}
 
 
@@ -197,23 +179,13 @@ def texts(client, **body):
     return [choice["text"] for choice in post(client, "completions", **body)["choices"]]
 
 
-def test_a_prompt_is_the_same_in_every_form(fake):
+def test_a_prompt_is_the_same_in_every_form_that_there_is(fake):
     for prompt in ["hi j", IDS, ["hi j"], [IDS]]:
         assert texts(fake, **{**HI_J, "prompt": prompt}) == texts(fake, **HI_J), prompt
-    both = {**HI_J, "prompt": ["hi j", IDS], "temperature": 0}
-    assert texts(fake, **both) == texts(fake, **HI_J, temperature=0) * 2
-
-
-def test_no_other_form_is_a_prompt(fake):
     for prompt in [[1, 2, "hi"], [[1, "hi"]], [1.5], [True], [999_999], [-1], [[]], [], {}, None, 5]:
         assert refusal(fake, "completions", **{**HI_J, "prompt": prompt})["param"] == "prompt", prompt
-
-
-def test_a_prompt_that_fills_the_context_is_refused(fake):
-    for stream, prompt in product([False, True], ["a" * 1024, [97] * 1024]):
-        error = refusal(fake, "completions", prompt=prompt, stream=stream)
-        assert error["code"] == "context_length_exceeded", (prompt, stream)
-        assert "1024" in error["message"], (prompt, stream)
+    both = {**HI_J, "prompt": ["hi j", IDS], "temperature": 0}
+    assert texts(fake, **both) == texts(fake, **HI_J, temperature=0) * 2
 
 
 def test_the_number_of_alternatives(fake):
@@ -232,18 +204,14 @@ def test_the_number_of_alternatives(fake):
             assert top[token] == value <= 0, given
 
 
-def test_after_too_many_alternatives_the_server_goes_on(fake):
-    for stream in [False, True]:
-        assert refusal(fake, "completions", **HI_J, logprobs=21, stream=stream)["param"] == "logprobs", stream
-        assert texts(fake, **HI_J), stream
-
-
-def test_offsets_of_a_stream_go_on(fake):
+def test_a_stream_with_echo_has_the_text_and_the_offsets_of_a_reply(fake):
     whole = post(fake, "completions", **HI_J, logprobs=1, echo=True)["choices"][0]["logprobs"]
     chunks = events(fake.post("/v1/completions", json={**HI_J, "logprobs": 1, "echo": True, "stream": True}))
     parts = [choice["logprobs"] for chunk in chunks for choice in chunk["choices"] if choice["logprobs"]]
     for key, values in whole.items():
         assert [value for part in parts for value in part[key]] == values
+    (text,) = texts(fake, **HI_J, echo=True)
+    assert "".join(choice["text"] for chunk in chunks for choice in chunk["choices"]) == text
 
 
 def test_echo_scores_the_prompt(fake):
@@ -252,7 +220,7 @@ def test_echo_scores_the_prompt(fake):
             "choices"
         ]
         found = choice["logprobs"]
-        assert choice["text"].startswith("hi j"), (prompt, logprobs)
+        assert choice["text"] == "hi j" + texts(fake, **HI_J)[0], (prompt, logprobs)
         assert (found["token_logprobs"][0], found["top_logprobs"][0]) == (None, None), (prompt, logprobs)
         assert all(1 <= len(top) <= logprobs + 1 for top in found["top_logprobs"][1:]), (prompt, logprobs)
         assert [choice["text"][offset] for offset in found["text_offset"]] == [
@@ -287,6 +255,7 @@ def test_usage_of_a_stream(fake):
         body = {**HI_J, "stream": True, "stream_options": options}
         *chunks, last = events(fake.post("/v1/completions", json=body))
         assert all(chunk.get("usage") is None for chunk in chunks), options
+        assert {"usage" in chunk for chunk in chunks} == {has_usage}, options
         assert (last["choices"] == []) is has_usage, options
         if has_usage:
             usage = last["usage"]
@@ -418,14 +387,12 @@ def test_nothing_needs_to_be_generated(tiny):
     whole = choices(tiny, "completions", **given, max_tokens=1)
     assert first["logprobs"]["token_logprobs"] == whole[0]["logprobs"]["token_logprobs"][:-1]
     assert len(second["logprobs"]["tokens"]) == 2
-    assert (first["text"], first["finish_reason"]) == ("Once upon a time", "length")
-
-
-def test_an_end_of_text_has_its_entry(tiny):
-    (choice,) = choices(
-        tiny, "completions", prompt=[ONCE], echo=True, logprobs=1, max_tokens=1, allow_ids=[2, 1], seed=1
-    )
+    (other,) = choices(tiny, "completions", **{**given, "prompt": [ONCE], "n_predict": 0})
+    assert other == first
+    ended = {**given, "prompt": [ONCE], "max_tokens": 1, "allow_ids": [2, 1], "seed": 1}
+    (choice,) = choices(tiny, "completions", **ended)  # an end of text has its entry
     assert len(choice["logprobs"]["tokens"]) == len(ONCE) + 1
+    assert (first["text"], first["finish_reason"]) == ("Once upon a time", "length")
 
 
 def test_log_probabilities_do_not_depend_on_the_chain(tiny):
@@ -436,13 +403,6 @@ def test_log_probabilities_do_not_depend_on_the_chain(tiny):
     assert cold["top_logprobs"] == warm["top_logprobs"]
     assert [len(entry["top_logprobs"]) for entry in (cold, warm)] == [3, 3]
     assert all(math.isfinite(each["logprob"]) for each in cold["top_logprobs"])
-
-
-def test_tokens_can_be_named_by_their_ids(tiny):
-    (choice,) = choices(
-        tiny, "completions", prompt="a", logprobs=1, max_tokens=2, return_tokens_as_token_ids=True
-    )
-    assert all(token.startswith("token_id:") for token in choice["logprobs"]["tokens"])
 
 
 PROCESSED = {"temperature": 0.5, "top_k": 3, "seed": 3, "max_tokens": 4}
@@ -504,6 +464,9 @@ def test_log_probabilities_of_prompts_stand_beside_each_choice(tiny):
 
 
 def test_the_number_of_alternatives_is_limited(fake):
+    for stream in [False, True]:
+        assert refusal(fake, "completions", **HI_J, logprobs=21, stream=stream)["param"] == "logprobs", stream
+        assert texts(fake, **HI_J), stream
     cases = [
         ("chat/completions", {"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ("chat/completions", {"top_logprobs": 2}, "top_logprobs"),
@@ -529,12 +492,6 @@ def test_a_limit_of_minus_one_is_none_or_that_of_the_server(fake):
         assert usage_of(fake, prompt="a" * 1000, **{name: -1}) == 1024 - 1000, name
     with serve(max_tokens=20) as client:
         assert usage_of(client, prompt="a", n_predict=-1) == 20
-
-
-def test_a_prompt_is_scored_whatever_the_limit_is_called(fake):
-    for name in ("max_tokens", "n_predict"):
-        body = {"prompt": "abc", "echo": True, "logprobs": 0, name: 0}
-        assert post(fake, "completions", **body)["choices"][0]["text"] == "abc", name
 
 
 def test_the_tokens_of_a_text_get_its_bias_and_those_of_a_token_add_up(fake):

@@ -112,7 +112,7 @@ def test_a_client_that_goes_away_ends_its_work():
     scenario(story)
 
 
-def test_a_full_server_answers_429_before_any_work():
+def test_a_full_server_answers_429_before_any_work_and_counts_samples():
     async def story(serving, app):
         running, task = await begun(serving, app, {**LONG, "n": 2})
         refused = await Client(app, b"this is not JSON, and nobody reads it").run()
@@ -121,13 +121,6 @@ def test_a_full_server_answers_429_before_any_work():
         running.gone.set()
         await task
         await until(lambda: idle(serving))
-        assert (await Client(app, {**LONG, "max_tokens": 2}).run()).status == 200
-
-    scenario(story, Conditions(max_queue=0), max_batch=2)
-
-
-def test_samples_count_for_the_queue():
-    async def story(serving, app):
         running, task = await begun(serving, app, LONG)
         assert (await Client(app, {**LONG, "n": 2}).run()).status == 429
         running.gone.set()

@@ -117,8 +117,6 @@ def test_log_probabilities_of_a_response_are_those_of_a_chat(fake):
 
 
 ASK = {"input": "Write an example", "max_output_tokens": 30, "seed": 1}
-
-
 FOO = {"type": "json_schema", "name": "test", "schema": {"const": "foooooo"}}
 
 

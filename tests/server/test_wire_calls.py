@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gencli.server.access import CallLimits, check_call
+from gencli.server.access import CallLimits, Conditions, check_call
 from gencli.server.wire_calls import read_call
 from gencli.server.wire_fields import ApiError
-from tests.server.conftest import refusal
+from tests.server.conftest import post, refusal, serve
 
 MESSAGES = [{"role": "user", "content": "hi"}]
 
@@ -148,6 +148,7 @@ def test_what_a_route_cannot_do_is_refused_by_name(fake):
         ("chat/completions", {"thinking": {"type": "enabled", "tokens": 5}}, "thinking"),
         ("chat/completions", {"chat_template_kwargs": {"x": "a" * (1 << 20)}}, "chat_template_kwargs"),
         ("chat/completions", {"response_prefix": "x"}, "response_prefix"),
+        ("chat/completions", {"chat_template": "x"}, "chat_template"),
         ("responses", {"n_cmpl": 2}, "n_cmpl"),
         ("responses", {"return_token_ids": True}, "return_token_ids"),
         ("responses", {"prompt_logprobs": 1}, "prompt_logprobs"),
@@ -159,9 +160,16 @@ def test_what_a_route_cannot_do_is_refused_by_name(fake):
         assert param in error["message"], (path, body, param)
 
 
+def test_no_template_is_a_variable(fake):
+    body = {"messages": MESSAGES, "chat_template_kwargs": {"chat_template": "x"}}
+    assert "chat_template" in refusal(fake, "chat/completions", **body)["message"]
+
+
 def test_lenient_drops_unknown_fields_and_says_which():
     call = read_call({"prompt": "a", "top_kk": 5, "top_k": 3}, "completions", is_lenient=True)
     assert (call.options.values, call.options.dropped) == ({"top_k": 3}, ("top_kk",))
+    with serve(Conditions(is_lenient=True)) as client:
+        assert post(client, "completions", prompt="a", top_kk=5)["dropped_fields"] == ["top_kk"]
     body = {"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b", "extra": 1}]}
     call = read_call(body, "chat", is_lenient=True)
     assert call.options.dropped == ("messages[1].extra",)
@@ -216,12 +224,6 @@ def test_a_wrong_message_is_named(fake):
         assert refusal(fake, "chat/completions", messages=messages)["param"] == param, messages
 
 
-def test_no_template_comes_from_a_request(fake):
-    for body in ({"chat_template_kwargs": {"chat_template": "x"}}, {"chat_template": "x"}):
-        error = refusal(fake, "chat/completions", **{"messages": MESSAGES, **body})
-        assert "chat_template" in error["message"]
-
-
 def test_variables_of_the_template():
     cases = [
         ({"chat_template_kwargs": {"a": 1}, "reasoning_effort": "low"}, {"a": 1, "reasoning_effort": "low"}),
@@ -264,16 +266,16 @@ def test_what_a_client_sizes_is_limited(fake):
         assert (error["param"], error["code"]) == (param, "too_large"), body
 
 
-def test_the_texts_of_a_call_are_limited_together():
+def test_what_cannot_fit_is_refused_before_it_is_tokenized():
     with pytest.raises(ApiError, match="has 25600 texts"):
         check_call(completion(prompt=["a"] * 200, n=128), CallLimits())
-
-
-def test_a_prompt_that_cannot_fit_is_refused_before_it_is_tokenized():
     for body in [{"prompt": "a" * 70_000}, {"prompt": [1] * 70_000}]:
         with pytest.raises(ApiError) as caught:
             check_call(completion(**body), CallLimits(), context=1024)
         assert caught.value.code == "context_length_exceeded", body
+    with pytest.raises(ApiError) as caught:
+        completion(**{"x" * 100_000: 1})
+    assert len(json.dumps(caught.value.body)) < 3000  # an error does not grow with what it quotes
 
 
 def test_whether_a_file_exists_cannot_be_asked(tmp_path, monkeypatch):
@@ -285,12 +287,6 @@ def test_whether_a_file_exists_cannot_be_asked(tmp_path, monkeypatch):
     for name in (str(tmp_path / "there"), str(tmp_path / "gone"), "gone.json"):
         with pytest.raises(ApiError, match="names a file"):
             options(json_schema=name)
-
-
-def test_an_error_does_not_grow_with_what_it_quotes():
-    with pytest.raises(ApiError) as caught:
-        completion(**{"x" * 100_000: 1})
-    assert len(json.dumps(caught.value.body)) < 3000
 
 
 SERVE = Path(__file__).parents[2] / "docs" / "serve.md"
@@ -356,17 +352,7 @@ def check_rows(client, kind, status):
             assert _text(reply.json()) == plain_text(client, route), (fields, route)
 
 
-def test_a_refusal_names_the_field(fake):
-    check_rows(fake, "refused", 400)
-
-
-def test_hints_change_no_text(fake):
-    check_rows(fake, "hint", 200)
-
-
-def test_values_without_effect_change_no_text(fake):
-    check_rows(fake, "no effect", 200)
-
-
-def test_every_outcome_of_the_table_is_checked():
+def test_fields_of_other_servers_do_what_the_table_says(fake):
     assert all(outcome.startswith(("refused", "effect", "hint", "no effect")) for *_, outcome in table_rows())
+    for kind, status in (("refused", 400), ("hint", 200), ("no effect", 200)):
+        check_rows(fake, kind, status)

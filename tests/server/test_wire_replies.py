@@ -315,7 +315,7 @@ def test_text_that_is_checked_first_comes_at_the_end():
     ]
 
 
-def test_a_sample_without_a_result_is_an_error():
+def test_a_sample_without_a_result_is_an_error_in_openais_form():
     cases = [
         (Error("r-0", 0, "EmptySupport", "no token is left", ""), 400, "empty_support"),
         (Error("r-0", 0, "StageFailure", "it broke", ""), 500, "StageFailure"),
@@ -326,9 +326,6 @@ def test_a_sample_without_a_result_is_an_error():
         with pytest.raises(ApiError) as caught:
             whole(call(), [event])
         assert (caught.value.status, caught.value.code) == (status, code), event
-
-
-def test_an_error_has_openais_form():
     error = ApiError(429, "Full.", param="n", code="queue_full")
     assert json.loads(json.dumps(error.body)) == {
         "error": {"message": "Full.", "type": "rate_limit_error", "param": "n", "code": "queue_full"}

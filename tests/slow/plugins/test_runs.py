@@ -10,7 +10,8 @@ from tests.cli.conftest import ROOT
 from tests.plugins.test_runs import PAGE_CODE, given, preset
 
 
-def test_lint_knows_the_stages_of_plugins(gencli, given, preset):
+def test_flag_and_variable_bring_a_plugin_to_runs_and_presets(run, gencli, given, preset):
+    assert run(*given, "--stage", "only=98", "--max-tokens", 3, "hi").out == "bbb\n"
     rows = [line.split() for line in gencli("config", "diff", "neutral", preset, *given).out.splitlines()]
     assert ["only.id", "-", "98"] in rows
     assert "Allow one id." in gencli("stages", "list", *given).out

@@ -66,8 +66,6 @@ FUNCTION = {
         "additionalProperties": False,
     },
 }
-
-
 NAMED = {"type": "function", "function": {"name": "add"}}
 
 
@@ -159,10 +157,7 @@ TAG = {
     "content": {"type": "json_schema", "json_schema": {"type": "object"}},
     "end": "</f>",
 }
-TAGS = {
-    "type": "structural_tag",
-    "format": {"type": "triggered_tags", "triggers": ["<f="], "tags": [TAG]},
-}
+TAGS = {"type": "structural_tag", "format": {"type": "triggered_tags", "triggers": ["<f="], "tags": [TAG]}}
 PROMPT = "Tell me about the sea."
 LENGTHS = (1, 3, 12)  # tests/nightly/server has others, and texts that are drawn
 GREEDY = {"temperature": 0}
