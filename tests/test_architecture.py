@@ -86,10 +86,11 @@ def is_type_checking(node):
 
 def walk(node, *, typing_too=True):
     """All nodes, with or without those that only the type checker sees."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if typing_too or not is_type_checking(child):
-            yield from walk(child, typing_too=typing_too)
+    nodes = [node]
+    while nodes:
+        yield (node := nodes.pop())
+        children = ast.iter_child_nodes(node)
+        nodes += [child for child in children if typing_too or not is_type_checking(child)]
 
 
 def imports(name, **kwargs):

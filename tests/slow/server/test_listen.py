@@ -36,8 +36,9 @@ def test_hostile_requests_are_refused_with_a_reason(server, capfd):
 
 
 def test_a_head_that_never_ends_is_cut_off(connect):
-    for data in [b"", HEALTH[:30], HEALTH[:-2]]:
-        assert connect(data).recv(1) == b"", data
+    heads = [b"", HEALTH[:30], HEALTH[:-2]]
+    for head, connection in [(head, connect(head)) for head in heads]:
+        assert connection.recv(1) == b"", head
 
 
 def test_a_head_that_comes_byte_by_byte_is_cut_off_too(connect):
