@@ -93,16 +93,18 @@ def walk(node, *, typing_too=True):
         nodes += [child for child in children if typing_too or not is_type_checking(child)]
 
 
-def imports(name, **kwargs):
+@cache
+def imports(name, *, typing_too=True):
     """The modules that a module imports, inside functions too."""
-    for node in walk(tree(name), **kwargs):
+    modules = []
+    for node in walk(tree(name), typing_too=typing_too):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} uses a relative import"
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in NAMES else str(node.module)
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules += [full if full in NAMES else str(node.module) for full in names]
+    return modules
 
 
 def room(name):
