@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from gencli.version import __version__
 from processors.errors import exports
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ __all__ = [
     "Token",
     "__version__",
 ]
-
-__version__ = "0.1.0"
 
 __getattr__ = exports(
     __name__,

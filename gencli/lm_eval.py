@@ -136,15 +136,14 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
 
         A prompt that leaves no room for the output is truncated at its beginning.
         """
-        texts, each, ids = list[str](), list[SamplingParams](), list[tuple[int, ...]]()
+        params_of_texts, prompts = list[SamplingParams](), list[tuple[int, ...]]()
         for request in requests:
-            text, wanted = request.args
-            params = self._params.replaced(**_generation(wanted, self.max_gen_toks, self._params))
+            text, arguments = request.args
+            params = self._params.replaced(**_generation(arguments, self.max_gen_toks, self._params))
             room = max(1, self.max_length - params["max_tokens"])
-            texts.append(text)
-            each.append(params)
-            ids.append(tuple(self.tok_encode(text))[-room:])
-        completions = self.llm.generate_from_ids(ids, each)
+            params_of_texts.append(params)
+            prompts.append(tuple(self.tok_encode(text))[-room:])
+        completions = self.llm.generate_from_ids(prompts, params_of_texts)
         for completion in completions:
             if completion.error is not None:
                 raise UsageError(f"A text could not be generated: {completion.error}")
@@ -161,15 +160,15 @@ def _shared(options: Mapping[str, Any]) -> dict[str, Any]:
     return shared
 
 
-def _generation(wanted: Mapping[str, Any], max_tokens: int, base: Mapping[str, Any]) -> dict[str, Any]:
+def _generation(task: Mapping[str, Any], max_tokens: int, base: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of a task's generation arguments. Without `do_sample` the draw is greedy."""
-    arguments = dict(wanted)
-    draws = arguments.pop("do_sample", None)
+    arguments = dict(task)
+    is_drawn = arguments.pop("do_sample", None)
     options = {_RENAMED.get(key, key): value for key, value in arguments.items() if value is not None}
     if isinstance(options.get("stop"), str):
         options["stop"] = [options["stop"]]
     options["stop"] = [text for text in options.get("stop", ()) if text] or None
-    if draws is False or (draws is None and "temperature" not in {**base, **options}):
+    if is_drawn is False or (is_drawn is None and "temperature" not in {**base, **options}):
         options["temperature"] = 0
     options.setdefault("max_tokens", base.get("max_tokens", max_tokens))
     return options

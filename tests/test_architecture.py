@@ -9,8 +9,8 @@ from graphlib import TopologicalSorter
 from pathlib import Path
 
 from gencli.batch.batch_options import OWN
+from gencli.batch.score_options import SCORE_OPTIONS
 from gencli.config.run_options import OPTIONS
-from gencli.scoring.text_scores import SCORE_OPTIONS
 from gencli.server.serve_options import OWN as OF_SERVER
 
 ROOT = Path(__file__).parent.parent
@@ -28,11 +28,11 @@ ROOMS = (
     "gencli.imports",
     "gencli.log",
     "gencli.chat",
-    "gencli.scoring",
     "gencli.batch",
     "gencli.server",
     "gencli",
     "gencli.runtime",
+    "gencli.scoring",
     "gencli.explain",
     "gencli.results",
     "gencli.engine",
@@ -54,13 +54,8 @@ ROOMS = (
 # The imports that go up. A line that is no longer needed has to go; no line is added.
 UPWARD = """
 gencli.config.option_names -> gencli.batch.batch_options
-gencli.config.option_names -> gencli.scoring.text_scores
+gencli.config.option_names -> gencli.batch.score_options
 gencli.config.option_names -> gencli.server.serve_options
-gencli.models.files.hub_download -> gencli
-gencli.models.quantized_copy -> gencli
-gencli.plugins.plugin_loading -> gencli.config.run_options
-gencli.runtime.llm -> gencli.scoring.scorer
-gencli.runtime.llm -> gencli.scoring.text_scores
 """
 
 
@@ -91,22 +86,25 @@ def is_type_checking(node):
 
 def walk(node, *, typing_too=True):
     """All nodes, with or without those that only the type checker sees."""
-    yield node
-    for child in ast.iter_child_nodes(node):
-        if typing_too or not is_type_checking(child):
-            yield from walk(child, typing_too=typing_too)
+    nodes = [node]
+    while nodes:
+        yield (node := nodes.pop())
+        children = ast.iter_child_nodes(node)
+        nodes += [child for child in children if typing_too or not is_type_checking(child)]
 
 
-def imports(name, **kwargs):
+@cache
+def imports(name, *, typing_too=True):
     """The modules that a module imports, inside functions too."""
-    for node in walk(tree(name), **kwargs):
+    modules = []
+    for node in walk(tree(name), typing_too=typing_too):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} uses a relative import"
-            for alias in node.names:
-                full = f"{node.module}.{alias.name}"
-                yield full if full in NAMES else str(node.module)
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules += [full if full in NAMES else str(node.module) for full in names]
+    return modules
 
 
 def room(name):

@@ -23,9 +23,9 @@ from gencli.batch.output_formats import OPENAI, TEXTS, Output, plan_output
 from gencli.batch.table_columns import DocumentColumns, OutputFormat, Table, document_columns
 from gencli.config.job import Job, Jobs, make_request
 from gencli.config.job_parts import is_draft_model, wanted_template
-from gencli.config.run_options import EARLY_EXIT, NO_AMATEUR
+from gencli.config.run_options import NO_AMATEUR
 from gencli.config.settings import FLAG, Layer, Settings, resolve
-from gencli.core.request import Request
+from gencli.core.request import EARLY_EXIT, Request
 from gencli.errors import GencliError, UsageError
 from gencli.models.device import is_batch_invariant, pick_device, pick_dtype
 from gencli.models.files.gguf_header import weight_format

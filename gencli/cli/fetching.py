@@ -19,8 +19,8 @@ from rich.filesize import decimal
 from gencli.cli.render import confirm
 from gencli.cli.stderr import Stderr, interrupts
 from gencli.config.job_parts import named_models
-from gencli.config.run_options import BUILT_IN, NO_DRAFTER
 from gencli.config.settings import Settings, environment_layer
+from gencli.core.request import BUILT_IN_DRAFTERS, NO_DRAFTER
 from gencli.errors import ModelError, UsageError
 from gencli.helpers import clock, size
 from gencli.models.files.local_models import (
@@ -215,7 +215,7 @@ def alias(names: Sequence[str], values: Mapping[str, Any]) -> Output:
                 )
             return {name: aliases[name]}, f"{name}: {aliases[name]}\n"
         case ([name, target], False):
-            target = add_alias(name, target, taken=(*BUILT_IN, NO_DRAFTER))
+            target = add_alias(name, target, taken=(*BUILT_IN_DRAFTERS, NO_DRAFTER))
             return {name: target}, f"{name} is now an alias of {target}.\n"
     raise UsageError("models alias takes a name and what it stands for; --remove takes a name alone.")
 

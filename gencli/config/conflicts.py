@@ -10,8 +10,9 @@ from pathlib import Path
 
 from gencli.config.chain_assembly import Assembly, greedy_cause
 from gencli.config.job_parts import refuse_guidance
-from gencli.config.run_options import CONTRASTS, GUIDES, NO_DRAFTER, STAGES
+from gencli.config.run_options import CONTRASTS, GUIDES, STAGES
 from gencli.config.settings import DEFAULT, FLAG, Assigned, Settings
+from gencli.core.request import NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec
 from processors.catalog import Phase

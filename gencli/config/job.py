@@ -32,9 +32,19 @@ from gencli.config.job_parts import (
 )
 from gencli.config.option_names import meant_option
 from gencli.config.presets import KEYS, read_values
-from gencli.config.run_options import NO_DRAFTER, OPTIONS
+from gencli.config.run_options import OPTIONS
 from gencli.config.settings import CHAT_DEFAULT, Assigned, Layer, Settings, checked, resolve
-from gencli.core.request import Beams, Contrastive, Drafting, Guidance, LayerContrast, Limits, Request, Stops
+from gencli.core.request import (
+    NO_DRAFTER,
+    Beams,
+    Contrastive,
+    Drafting,
+    Guidance,
+    LayerContrast,
+    Limits,
+    Request,
+    Stops,
+)
 from gencli.errors import UsageError
 from gencli.helpers import Recent
 from gencli.plugins.plugin_registry import make_registry, plugin_notices

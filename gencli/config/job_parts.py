@@ -10,18 +10,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gencli.config.run_options import (
-    BUILT_IN,
-    CONTRASTS,
-    EARLY_EXIT,
-    GUIDES,
-    IN_PROMPT,
-    NO_AMATEUR,
-    NO_DRAFTER,
-    option,
-)
+from gencli.config.run_options import CONTRASTS, GUIDES, IN_PROMPT, NO_AMATEUR, option
 from gencli.config.settings import DEFAULT, FLAG, Settings
-from gencli.core.request import Beams, Contrastive, Guidance, LayerContrast
+from gencli.core.request import (
+    BUILT_IN_DRAFTERS,
+    EARLY_EXIT,
+    NO_DRAFTER,
+    Beams,
+    Contrastive,
+    Guidance,
+    LayerContrast,
+)
 from gencli.errors import UsageError
 from gencli.plugins.plugin_registry import PluginRegistry
 from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec, refuse_open
@@ -332,7 +331,7 @@ def named_models(settings: Settings, registry: Registry | None) -> dict[str, str
 
 def is_draft_model(name: str, registry: Registry | None) -> bool:
     """Return whether the value of `draft` is a model, not a drafter of gencli or of a plug-in."""
-    if name in (NO_DRAFTER, *BUILT_IN) or name.partition(":")[0] == EARLY_EXIT:
+    if name in (NO_DRAFTER, *BUILT_IN_DRAFTERS) or name.partition(":")[0] == EARLY_EXIT:
         return False
     return not (isinstance(registry, PluginRegistry) and registry.drafter(name) is not None)
 

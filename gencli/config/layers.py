@@ -20,7 +20,7 @@ from gencli.config.chain_assembly import MARKS
 from gencli.config.job import Job, make_job, params_layer
 from gencli.config.preset_files import defaults_file, placed, profile_file
 from gencli.config.presets import KEYS, load_presets, read_text
-from gencli.config.run_options import NO_DRAFTER, OPTIONS, PENALTY_OPTIONS, READS_MODEL, STAGES, profiles
+from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, READS_MODEL, STAGES, profiles
 from gencli.config.settings import (
     CHAT_DEFAULT,
     COMPAT,
@@ -34,7 +34,7 @@ from gencli.config.settings import (
     model_layer,
     resolve,
 )
-from gencli.core.request import Drafting
+from gencli.core.request import NO_DRAFTER, Drafting
 from gencli.errors import ConfigError, UsageError
 from gencli.files import MAX_PROMPT, read_file
 from gencli.models.files.local_models import find_local, is_bundled

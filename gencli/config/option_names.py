@@ -39,8 +39,8 @@ def with_flags(text: str, options: Iterable[Option] = ()) -> str:
 @cache
 def _flags() -> dict[str, str]:
     from gencli.batch.batch_options import OWN
+    from gencli.batch.score_options import SCORE_OWN
     from gencli.config.run_options import OPTIONS
-    from gencli.scoring.text_scores import SCORE_OWN
     from gencli.server.serve_options import OWN as OF_SERVER
 
     return {entry.key: entry.flag for entry in (*SCORE_OWN, *OPTIONS, *OF_SERVER, *OWN)}

@@ -10,7 +10,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from gencli.config.run_options import BUILT_IN, NO_DRAFTER, profiles
+from gencli.config.run_options import profiles
+from gencli.core.request import BUILT_IN_DRAFTERS, NO_DRAFTER
 from gencli.errors import ConfigError
 from gencli.models.files.local_models import local_names
 from gencli.plugins.discovery import installed_plugins
@@ -162,7 +163,7 @@ def models(beginning: str) -> list[str]:
 
 def drafters(beginning: str) -> list[str]:
     """Return the values of the option `draft`: none, drafters without a model, and models."""
-    return [*_of(beginning, (NO_DRAFTER, *BUILT_IN)), *models(beginning)]
+    return [*_of(beginning, (NO_DRAFTER, *BUILT_IN_DRAFTERS)), *models(beginning)]
 
 
 def stage_names(beginning: str) -> list[str]:

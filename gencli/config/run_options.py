@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from gencli.config.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option, Section, read_pairs
+from gencli.core.request import NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.text.escapes import unescape
 from processors.catalog import WHITESPACE_LIMIT, Draw
@@ -47,11 +48,6 @@ COMPAT: tuple[Option, ...] = (
            f"set; what it cannot reproduce is said on stderr: {', '.join(profiles())}.", "Presets",
            metavar="NAME"),
 )  # fmt: skip
-
-
-NO_DRAFTER = "none"
-EARLY_EXIT = "early-exit"
-BUILT_IN = ("ngram", "suffix", "auto", EARLY_EXIT)  # drafters that need no model of their own
 
 
 def _read_tokens(value: Any) -> int | str:

@@ -70,12 +70,17 @@ class Contrastive:
     k: int
 
 
+NO_DRAFTER = "none"
+EARLY_EXIT = "early-exit"
+BUILT_IN_DRAFTERS = ("ngram", "suffix", "auto", EARLY_EXIT)  # they need no model of their own
+
+
 @dataclass(frozen=True, slots=True)
 class Drafting:
     """Speculative decoding of a request.
 
-    `drafter`: name of a drafter, "none", or "" for the engine's default. `tokens`: maximum number of draft
-    tokens per step; None = adaptive. `min_p`: drafting stops at a draft token less probable than this.
+    `drafter`: name of a drafter, NO_DRAFTER, or "" for the engine's default. `tokens`: maximum number of
+    draft tokens per step; None = adaptive. `min_p`: drafting stops at a draft token less probable than this.
     `verification`: the acceptance policy.
     """
 

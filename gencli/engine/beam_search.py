@@ -13,9 +13,8 @@ from typing import Generic, TypeVar, cast
 import torch
 from torch import Tensor
 
-from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Error, Event, Finish, Token
-from gencli.core.request import Beams, Request
+from gencli.core.request import NO_DRAFTER, Beams, Request
 from gencli.engine.best_of import best_reachable, chosen_events, interrupted, length_score
 from gencli.engine.endings import Endings
 from gencli.engine.scheduler import Scheduler

@@ -12,9 +12,8 @@ from math import isnan
 import torch
 from torch import Tensor
 
-from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Event
-from gencli.core.request import Contrastive, Request
+from gencli.core.request import NO_DRAFTER, Contrastive, Request
 from gencli.engine.beam_search import Branches, log_probabilities, note, rows_of
 from gencli.engine.endings import Endings
 from gencli.engine.logprobs import best_ids

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Drafted, Event
-from gencli.core.request import Request
+from gencli.core.request import NO_DRAFTER, Request
 from gencli.engine.rewind import can_rewind
 from gencli.engine.sequence import SampledSequences, Sequence
 from gencli.engine.step import Step, StepHook

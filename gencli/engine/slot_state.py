@@ -11,8 +11,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import cast
 
-from gencli.config.run_options import NO_DRAFTER
-from gencli.core.request import Drafting, Request
+from gencli.core.request import NO_DRAFTER, Drafting, Request
 from gencli.engine.rewind import can_rewind
 from gencli.engine.sequence import SampledSequences, Sequence, Taken
 from gencli.engine.step import Hooks

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gencli import __version__
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import choose_backend
 from gencli.models.decoder.decoder import read_decoder
@@ -25,6 +24,7 @@ from gencli.models.files.checkpoint import Checkpoint, identify, read_checkpoint
 from gencli.models.files.gguf_header import is_gguf
 from gencli.models.files.local_models import INDEX, SIDE_FILES, WEIGHTS
 from gencli.models.files.model_files import METHOD, VERSION, OnBytes, Quantize, bits_of
+from gencli.version import __version__
 
 _SHARD = 2**30  # bytes of a weight file, and of the memory that holds it until it is written
 

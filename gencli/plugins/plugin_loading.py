@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 import torch
 from torch import Tensor
 
-from gencli.config.run_options import BUILT_IN, NO_DRAFTER
+from gencli.core.request import BUILT_IN_DRAFTERS, NO_DRAFTER
 from gencli.errors import PluginError
 from gencli.files import open_regular
 from gencli.plugins.discovery import AdapterParams, Plugin, params_of
@@ -154,7 +154,7 @@ def check_drafter(drafter: type[Drafter], plugin: Plugin) -> None:
     name = drafter.name
     if not re.fullmatch("[a-z][a-z0-9_-]*", name):
         _refuse(drafter, plugin.source, f"has the name {name!r}", 'name = "my_drafter", in small letters')
-    if name in (*BUILT_IN, NO_DRAFTER):
+    if name in (*BUILT_IN_DRAFTERS, NO_DRAFTER):
         _refuse(drafter, plugin.source, f"has the name {name!r}", "a name that gencli does not use")
     if plugin.name and name != plugin.name:
         _refuse(drafter, plugin.source, f"has the name {name!r}", f"that of its entry point, {plugin.name!r}")
@@ -276,7 +276,7 @@ def adapt(target: Callable[..., Any], name: str, source: str) -> type[Adapter]:
         if len(others) < 2:
             raise PluginError(f"The plugin {source} takes {len(others)} arguments, not (ids, logits).")
         parameters = others[2:]
-        make = functools.partial(_made, call)
+        make = functools.partial(_bound, call)
     fields = [entry for entry in parameters if entry.kind in _KEYWORDS]
     is_warper = getattr(target, "__name__", "").endswith("Warper")
     params = params_of(make, fields, owner=target, name=name, source=source)
@@ -300,7 +300,7 @@ def stage_name(attribute: str) -> str:
     return re.sub("([A-Z]+)([A-Z][a-z])", r"\1_\2", words).lower().lstrip("_")
 
 
-def _made(call: Callable[..., Any], **values: Any) -> Callable[..., Any]:
+def _bound(call: Callable[..., Any], **values: Any) -> Callable[..., Any]:
     instance = call if inspect.isfunction(call) else copy.deepcopy(call)
     return functools.partial(instance, **values)
 

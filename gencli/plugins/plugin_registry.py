@@ -31,13 +31,13 @@ class PluginRegistry(Registry):
 
     def __init__(self, installed: Iterable[Plugin] | None = None) -> None:
         super().__init__(BUILTIN)
-        self._given = installed
+        self._installed = installed
         self._drafters: dict[str, tuple[str, type[Drafter]]] = {}  # source and class of each drafter, by name
 
     @functools.cached_property
     def installed(self) -> tuple[Plugin, ...]:
         """The stage plugins of installed packages, read on first use."""
-        return installed_plugins() if self._given is None else tuple(self._given)
+        return installed_plugins() if self._installed is None else tuple(self._installed)
 
     def spec(self, name: str) -> StageSpec:
         """Return the declaration of a stage. Raises UnknownStage, or PluginError for a broken plugin."""
@@ -86,7 +86,7 @@ class PluginRegistry(Registry):
 
     def drafter(self, name: str) -> type[Drafter] | None:
         """Return the class of a drafter from a plugin or an installed package; None if there is none."""
-        for plugin in installed_plugins(DRAFTERS) if self._given is None else ():
+        for plugin in installed_plugins(DRAFTERS) if self._installed is None else ():
             if plugin.name == name:
                 self.take(plugin)
         return self._drafters[name][1] if name in self._drafters else None
@@ -129,7 +129,7 @@ def make_registry(plugins: Iterable[str | type[Processor[Any]]] = ()) -> PluginR
 
 
 @dataclass(frozen=True, slots=True)
-class Listed:
+class ListedStage:
     """A stage, or a plugin that failed to load with `error` (then `phase` is None)."""
 
     name: str
@@ -139,7 +139,9 @@ class Listed:
     error: str = ""
 
 
-def list_stages(plugins: Iterable[str] = (), registry: PluginRegistry | None = None) -> tuple[Listed, ...]:
+def list_stages(
+    plugins: Iterable[str] = (), registry: PluginRegistry | None = None
+) -> tuple[ListedStage, ...]:
     """Return the stages in default order, then the broken plugins."""
     registry = registry or PluginRegistry()
     broken = []
@@ -149,9 +151,9 @@ def list_stages(plugins: Iterable[str] = (), registry: PluginRegistry | None = N
         except PluginError as error:
             stem = plugin.path.replace("\\", "/").rpartition("/")[2].removesuffix(".py")
             name = plugin.name or plugin.attribute or stem
-            broken.append(Listed(name, plugin.source, error=error.message))
+            broken.append(ListedStage(name, plugin.source, error=error.message))
     stages = ((name, registry.spec(name)) for name in registry.names())
-    return (*(Listed(name, s.source, s.phase, sentence(registry, name)) for name, s in stages), *broken)
+    return (*(ListedStage(name, s.source, s.phase, sentence(registry, name)) for name, s in stages), *broken)
 
 
 def sentence(registry: Registry, name: str) -> str:

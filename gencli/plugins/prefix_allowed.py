@@ -26,7 +26,7 @@ class _Params(Params):
 
 
 class _PrefixAllowed(Processor[_Params]):
-    """Mask the ids that the function does not name. It sees committed output and visible drafts."""
+    """Mask the ids that the function does not return. It sees committed output and visible drafts."""
 
     phase = Phase.CONSTRAIN
     Params = _Params
@@ -62,7 +62,7 @@ class _PrefixAllowed(Processor[_Params]):
         ids = list(allowed)
         for token in ids:
             if type(token) is not int or token < 0:
-                raise WrongResult(f"the function named {repr(token)[:40]}, a token id expected")
+                raise WrongResult(f"the function returned {repr(token)[:40]}, but has to return token ids")
         return [token for token in ids if token < self.env.vocab_size]
 
 

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from gencli.config.job import Job
 from gencli.config.option_names import with_flags
-from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Error, Finish, TokenLogprobs
+from gencli.core.request import NO_DRAFTER
 from gencli.engine.best_of import rounded
 from gencli.models.device import kv_name
 from gencli.models.files.checkpoint import ModelIdentity
@@ -127,10 +127,10 @@ def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
 
 
 def _logprobs(
-    entries: Sequence[TokenLogprobs | None], asked: int | None, key: str, info: RunInfo
+    entries: Sequence[TokenLogprobs | None], count: int | None, key: str, info: RunInfo
 ) -> dict[str, Any]:
-    """Return {key: entries as JSON}; {} if they are not requested."""
-    if asked is None:
+    """Return {key: entries as JSON}; {} without a requested `count`."""
+    if count is None:
         return {}
     assert info.tokenizer is not None
     return {key: [entry_record(entry, info.tokenizer) for entry in entries]}

@@ -1,4 +1,4 @@
-"""Results of a run so far, collected from its events: outcomes, log-probabilities, draft statistics,
+"""Results of a run, collected from its events: outcomes, log-probabilities, draft statistics,
 progress and rate.
 """
 
@@ -28,22 +28,22 @@ from processors.errors import StageFailure
 T = TypeVar("T")
 
 
-def of_last_attempt(held: Sequence[T], end: Finish | Error) -> Sequence[T]:
-    """Return the last `completion_tokens` values of `held`, which belong to the attempt that has ended."""
-    return held[max(0, len(held) - end.completion_tokens) :]
+def of_last_attempt(values: Sequence[T], end: Finish | Error) -> Sequence[T]:
+    """Return the last `completion_tokens` of the values, which belong to the attempt that has ended."""
+    return values[max(0, len(values) - end.completion_tokens) :]
 
 
 @dataclass(slots=True)
 class ByToken(Generic[T]):
-    """Collects values from the Token events of one request; `find` extracts them from an event."""
+    """Collects values from the Token events of one request; `values_of` takes them from an event."""
 
-    find: Callable[[Token], Sequence[T]]
+    values_of: Callable[[Token], Sequence[T]]
     _samples: dict[int, list[T]] = field(default_factory=dict)
 
     def add(self, event: Event) -> None:
         """Add the event's values. At the end of a sample, values of earlier attempts are dropped."""
         if isinstance(event, Token):
-            if values := self.find(event):
+            if values := self.values_of(event):
                 self._samples.setdefault(event.sample, []).extend(values)
         elif isinstance(event, Finish | Error) and event.sample in self._samples:
             self._samples[event.sample] = [*of_last_attempt(self._samples[event.sample], event)]
@@ -138,7 +138,7 @@ Outcome = Finish | Error
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class SampleFailure:
     """A sample without a result, and the reason."""
 
     request: str
@@ -243,7 +243,7 @@ class Results:
         return [finish for row in self.rows for finish in row.finishes]
 
     @property
-    def failures(self) -> list[Failure]:
+    def failures(self) -> list[SampleFailure]:
         """All samples without a result."""
         return [
             replace(failed, sample=failed.sample + more)
@@ -270,17 +270,17 @@ def num_samples(outcome: Outcome) -> int:
     return 1 + (outcome.more if isinstance(outcome, Finish) else 0)
 
 
-def failure(outcome: Outcome) -> Failure | None:
+def failure(outcome: Outcome) -> SampleFailure | None:
     """Return the reason why a sample has no result; None if it has one."""
     if isinstance(outcome, Error):
-        return Failure(outcome.request, outcome.sample, outcome.type, outcome.message)
+        return SampleFailure(outcome.request, outcome.sample, outcome.type, outcome.message)
     if outcome.verdict is None:
-        return Failure(outcome.request, outcome.sample, "Timeout", LATE) if outcome.is_late else None
+        return SampleFailure(outcome.request, outcome.sample, "Timeout", LATE) if outcome.is_late else None
     if outcome.verdict.is_valid:
         return None
     tried = f" ({outcome.verdict.attempts} attempts)" if outcome.verdict.attempts > 1 else ""
     message = f"The output is not valid{tried}: {'; '.join(outcome.verdict.faults).rstrip('.')}."
-    return Failure(outcome.request, outcome.sample, "InvalidOutput", message)
+    return SampleFailure(outcome.request, outcome.sample, "InvalidOutput", message)
 
 
 def tokens_per_second(finishes: Sequence[Finish]) -> float | None:

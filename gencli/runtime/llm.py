@@ -24,9 +24,10 @@ from gencli.config.job import (
 )
 from gencli.config.layers import gather_layer
 from gencli.config.option_names import meant_option
-from gencli.config.run_options import NO_DRAFTER, OPTIONS
+from gencli.config.run_options import OPTIONS
 from gencli.config.settings import Layer, Settings
 from gencli.core.events import Event
+from gencli.core.request import NO_DRAFTER
 from gencli.engine.engine import Engine
 from gencli.errors import GencliWarning, UsageError
 from gencli.models.model_runner import ModelSpec

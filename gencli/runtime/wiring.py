@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from gencli.config.run_options import EARLY_EXIT, NO_AMATEUR, NO_DRAFTER
+from gencli.config.run_options import NO_AMATEUR
 from gencli.config.settings import Settings
+from gencli.core.request import EARLY_EXIT, NO_DRAFTER
 from gencli.engine.engine import Engine
 from gencli.engine.scheduler import WINDOW, step_limit
 from gencli.errors import ModelError, UsageError

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Generic, TypeVar
 
 from gencli.config.job import Job, make_request
-from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Error, Event, Finish, PromptScores, Token, TokenLogprobs
-from gencli.core.request import Drafting, Limits, Request, Stops
+from gencli.core.request import NO_DRAFTER, Drafting, Limits, Request, Stops
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError, UsageError
 from gencli.models.model_runner import ModelSpec
@@ -91,7 +90,7 @@ def _from_columns(columns: Mapping[str, Any]) -> Item:
     kinds = [kind for kind in ("text", "continuation", "choices", "messages") if kind in keys]
     if len(kinds) != 1:
         names = " and ".join(kinds) if kinds else ", ".join(sorted(map(str, keys))[:8]) or "nothing"
-        raise UsageError(f"A row to score has {names}.", hint=_FORMS)
+        raise UsageError(f"A row to score has {names}, but needs one form of input.", hint=_FORMS)
     (kind,) = kinds
     if kind == "text":
         return _filled(TextItem(_text(columns, "text")), columns["text"])
@@ -104,7 +103,7 @@ def _from_columns(columns: Mapping[str, Any]) -> Item:
     if isinstance(choices, str) or not isinstance(choices, Sequence) or len(choices) < 1:
         raise UsageError("choices has to be a list of texts.", hint=_FORMS)
     if not all(isinstance(choice, str) and choice for choice in choices):
-        raise UsageError("choices has an entry that is no text, or empty.")
+        raise UsageError("choices has an entry that is not a text, or is empty.")
     return ChoiceItem(context, tuple(choices))
 
 
@@ -141,7 +140,7 @@ def make_convention(
     `window`: by default the model's context, for llama 512. `stride`: by default half of the window.
     """
     if stride is not None and name != "strided":
-        raise UsageError(f"`stride` is for the convention strided, but it is {name}.")
+        raise UsageError(f"`stride` is for the convention strided, but `convention` is {name}.")
     size = min(spec.context, _LLAMA_WINDOW) if window is None and name == "llama" else window or spec.context
     if not 2 <= size <= spec.context:
         raise UsageError(f"`window` is {size}, but {spec.name} reads 2 to {spec.context} tokens at once.")
@@ -200,11 +199,11 @@ class Task(Generic[T]):
 
 @dataclass(slots=True, eq=False)
 class _OpenTask(Generic[T]):
-    """A task in the engine: its parts, and the entries of their windows so far."""
+    """A task in the engine: its parts, and the entries that their windows have."""
 
     task: Task[T]
     item: Item
-    parts: tuple[Part, ...]
+    parts: tuple[WindowedText, ...]
     entries: list[list[TokenLogprobs]]
     num_open: int
     error: GencliError | None = None
@@ -225,17 +224,17 @@ class Scorer:
 
     def scores(self, items: Iterable[Item], terms: Terms | None = None) -> Iterator[Score]:
         """Yield the score of each item, in order. Raises the error of the first one that cannot be scored."""
-        early, turn = dict[int, Score | GencliError](), 0
+        scores_ahead, next_number = dict[int, Score | GencliError](), 0
         tasks = (Task(number, item, terms or Terms()) for number, item in enumerate(items))
         with closing(self.run(tasks)) as outcomes:
             for number, outcome in outcomes:
-                early[number] = outcome
-                while turn in early:
-                    if isinstance(score := early.pop(turn), GencliError):
+                scores_ahead[number] = outcome
+                while next_number in scores_ahead:
+                    if isinstance(score := scores_ahead.pop(next_number), GencliError):
                         raise score
-                    turn += 1
+                    next_number += 1
                     yield score
-        if early:
+        if scores_ahead:
             raise GenerationError("The scoring was interrupted.")
 
     def run(
@@ -247,11 +246,11 @@ class Scorer:
         """
         max_open, source = ahead or _AHEAD * self._engine.limit, iter(tasks)
         try:
-            yield from self._fed(source, max_open)
+            yield from self._feed(source, max_open)
             while self._open:
                 for event in self._engine.run():
-                    yield from self._took(event)
-                    yield from self._fed(source, max_open)
+                    yield from self._receive(event)
+                    yield from self._feed(source, max_open)
         finally:
             if self._open:
                 self._drop()
@@ -270,19 +269,20 @@ class Scorer:
 
     def window_entries(self, windows: Sequence[Window]) -> list[tuple[TokenLogprobs, ...]]:
         """Return the entries of the scored tokens of each window, under the model without a chain."""
-        part = Part("", 0, tuple(windows))
-        task = _OpenTask[object](Task(None, TextItem(" ")), TextItem(" "), (part,), [[] for _ in windows], 0)
+        text = TextItem(" ")  # never scored: the entries of the windows are the result
+        part = WindowedText("", 0, tuple(windows))
+        task = _OpenTask[object](Task(None, text), text, (part,), [[] for _ in windows], 0)
         if windows:
             self._submit(task, list(windows))
             for event in self._engine.run():
-                [*self._took(event, is_scored=False)]
+                [*self._receive(event, is_scored=False)]
         if task.error is not None:
             raise task.error
         if task.is_interrupted:
             raise GenerationError("The scoring was interrupted.")
         return [tuple(entries) for entries in task.entries]
 
-    def _fed(self, source: Iterator[Task[T]], max_open: int) -> Iterator[tuple[T, Score | GencliError]]:
+    def _feed(self, source: Iterator[Task[T]], max_open: int) -> Iterator[tuple[T, Score | GencliError]]:
         """Submit tasks until the engine holds `max_open` windows; yield those that cannot be scored."""
         while len(self._open) < max_open and (task := next(source, None)) is not None:
             if isinstance(task.item, GencliError):
@@ -315,7 +315,7 @@ class Scorer:
                 self._engine.cancel(name)
             raise
 
-    def _took(self, event: Event, *, is_scored: bool = True) -> Iterator[tuple[T, Score | GencliError]]:
+    def _receive(self, event: Event, *, is_scored: bool = True) -> Iterator[tuple[T, Score | GencliError]]:
         if event.request not in self._open:
             return
         task, number, first = self._open[event.request]
@@ -356,7 +356,7 @@ class Scorer:
         size = len(text.encode()) if is_whole else sum(len(token_bytes[e.chosen.id]) for e in entries)
         return Totals.of(_values(entries, mode), num_bytes=size, words=words)
 
-    def _pair(self, part: Part, entries: tuple[TokenLogprobs, ...], mode: MODES) -> PairScore:
+    def _pair(self, part: WindowedText, entries: tuple[TokenLogprobs, ...], mode: MODES) -> PairScore:
         text, size = part.text, len(part.text.encode())
         totals = Totals.of(_values(entries, mode), num_bytes=size, words=count_words(text))
         ranks = (entry.rank if mode == "raw" else entry.processed_rank for entry in entries)
@@ -368,7 +368,7 @@ def _values(entries: Iterable[TokenLogprobs], mode: MODES) -> Iterator[float]:
     return (entry.chosen.logprob if mode == "raw" else entry.chosen.processed for entry in entries)
 
 
-def _check(task: Task[T], parts: Iterable[Part]) -> None:
+def _check(task: Task[T], parts: Iterable[WindowedText]) -> None:
     """Raise UsageError for several windows under a grammar, which would restart in each of them."""
     job = task.terms.job
     if job is None or job.assembly.chain.get("grammar") is None:
@@ -381,7 +381,7 @@ def _check(task: Task[T], parts: Iterable[Part]) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class WindowedText:
     """Windows of a text or continuation, with the values that its totals need."""
 
     text: str
@@ -395,7 +395,7 @@ class Planner:
     def __init__(self, spec: ModelSpec, tokenizer: Tokenizer, convention: Convention) -> None:
         self._spec, self._tokenizer, self._convention = spec, tokenizer, convention
 
-    def parts(self, item: Item) -> Iterator[Part]:
+    def parts(self, item: Item) -> Iterator[WindowedText]:
         """Yield the parts of an item. Raises UsageError for an item that the convention cannot score."""
         if isinstance(item, TextItem):
             prefix = None if self._convention.name == "strided" else self._prefix
@@ -403,14 +403,14 @@ class Planner:
             if self._convention.name == "lm-eval" and ids[:1] == [prefix]:
                 ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and not part of the text
             windows = tuple(text_windows(ids, self._convention, prefix))
-            yield Part(item.text, len(ids), _checked(windows))
+            yield WindowedText(item.text, len(ids), _checked(windows))
         elif isinstance(item, ChatItem):
             before = render_conversation(self._tokenizer, item.messages[:-1])
             answer = item.messages[-1]["content"]
             head = self._tokenizer.encode(before, special=False)
             whole = self._tokenizer.encode(before + answer, special=False)
             window = cut_window(head, whole[len(head) :], self._convention.window)
-            yield Part(answer, len(window.ids) - window.first, _checked((window,)))
+            yield WindowedText(answer, len(window.ids) - window.first, _checked((window,)))
         elif isinstance(item, PairItem):
             yield self._pair_part(item.context, item.continuation)
         else:
@@ -427,13 +427,13 @@ class Planner:
         tokenizer = self._tokenizer
         return tokenizer.bos_id is not None or bool((*tokenizer.eos_ids, *self._spec.eos_ids))
 
-    def _pair_part(self, context: str, continuation: str) -> Part:
+    def _pair_part(self, context: str, continuation: str) -> WindowedText:
         prefix = self._prefix if self._has_prefix or not context else None
         window = pair_window(context, continuation, self._tokenizer, prefix, self._convention.window)
-        return Part(continuation, len(window.ids) - window.first, _checked((window,)))
+        return WindowedText(continuation, len(window.ids) - window.first, _checked((window,)))
 
 
 def _checked(windows: tuple[Window, ...]) -> tuple[Window, ...]:
     if not any(window.first < len(window.ids) for window in windows):
-        raise UsageError("There is no token to score: nothing precedes the only one.")
+        raise UsageError("There is no token to score: the only token has none before it.")
     return windows

@@ -1,4 +1,4 @@
-"""Results of scoring: options, conventions (which tokens the model reads together, and which of them are
+"""Results of scoring: conventions (which tokens the model reads together, and which of them are
 scored), scores and totals in their JSON form. Perplexities of different conventions are not comparable,
 so every result names its convention.
 """
@@ -11,17 +11,24 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gencli.batch.batch_options import BATCH_OPTIONS
-from gencli.batch.batch_options import OWN as OF_BATCH
-from gencli.config.option import Option
 from gencli.config.run_options import OPTIONS
 from gencli.core.events import TokenLogprobs
 from gencli.errors import UsageError
 from gencli.results.run_results import entry_record
 from gencli.text.tokenizer import Tokenizer
-from processors.params import MOST, Bounds
 
 CONVENTIONS = Literal["lm-eval", "strided", "llama"]
+MODES = Literal["raw", "processed"]
+# Options of a run that change processed log-probabilities; a row may set them too.
+CHAIN_KEYS = frozenset(
+    {entry.key for entry in OPTIONS if entry.section in ("Chain", "Guidance")}
+    - {"watermark", "watermark_key"}
+    | set(
+        "sampler max_tokens stop_id json json_schema pydantic regex grammar lark choice structural_tag "
+        "constrain_after grammar_backend grammar_timeout schema_strict extra_properties property_order "
+        "json_whitespace formats".split()
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,9 +300,6 @@ def shown(value: float | None) -> str:
     return "-" if value is None else f"{value:.4f}"
 
 
-MODES = Literal["raw", "processed"]
-
-
 @dataclass(frozen=True, slots=True)
 class TextScore:
     """Score of a text of `tokens` tokens. `entries`: log-probabilities of the scored tokens, in order."""
@@ -400,18 +404,18 @@ def _largest(values: Sequence[float | None]) -> int | None:
 
 def score_record(score: Score, tokenizer: Tokenizer | None = None) -> dict[str, Any]:
     """Return a score as JSON; with a `tokenizer` it has a row for each scored token."""
-    how = {"convention": score.convention.record(), "mode": score.mode}
+    conditions = {"convention": score.convention.record(), "mode": score.mode}
     if isinstance(score, ChoiceScore):
         alone = score.unconditional or (None,) * len(score.choices)
         rows = zip(score.choices, score.probabilities, alone, strict=True)
         choices = [
-            {**_pair(choice, tokenizer), "unconditional": without, "prob": probability}
-            for choice, probability, without in rows
+            {**_pair(choice, tokenizer), "unconditional": logprob, "prob": probability}
+            for choice, probability, logprob in rows
         ]
-        return {"choices": choices, "best": score.best, **how}
+        return {"choices": choices, "best": score.best, **conditions}
     if isinstance(score, PairScore):
-        return {**_pair(score, tokenizer), **how}
-    return {"tokens": score.tokens, **score.totals.record(), **how, **_rows(score.entries, tokenizer)}
+        return {**_pair(score, tokenizer), **conditions}
+    return {"tokens": score.tokens, **score.totals.record(), **conditions, **_rows(score.entries, tokenizer)}
 
 
 def _pair(score: PairScore, tokenizer: Tokenizer | None) -> dict[str, Any]:
@@ -428,53 +432,6 @@ def _pair(score: PairScore, tokenizer: Tokenizer | None) -> dict[str, Any]:
 
 
 def _rows(entries: Sequence[TokenLogprobs], tokenizer: Tokenizer | None) -> dict[str, Any]:
-    return (
-        {} if tokenizer is None else {"token_scores": [entry_record(entry, tokenizer) for entry in entries]}
-    )
-
-
-_CHANGED = ("format", "no_timings", "dry_run", "max_batch", "kv_memory")
-_UNUSED = ("engine", "workers", "worker_cpus", "worker_gpus", "named_key", "columns")
-_NEW: tuple[Option, ...] = (
-    Option(("--convention",), CONVENTIONS, "How a text is cut into windows: lm-eval as "
-           "lm-evaluation-harness, strided as the documentation of transformers, llama as llama-perplexity.",
-           "Draw", "lm-eval"),
-    Option(("--window",), int, "Tokens that are read together; by default the model's context, with "
-           "`convention` = llama 512.", "Draw", bounds=Bounds(ge=2, le=MOST)),
-    Option(("--stride",), int, "With `convention` = strided: tokens between the beginnings of two windows; "
-           "by default half of the window.", "Draw", bounds=Bounds(ge=1, le=MOST)),
-    Option(("--mode",), MODES, "raw: log-probabilities of the model alone; processed: those under the chain, "
-           "as if the tokens had been chosen.", "Draw", "raw"),
-    Option(("--tokens",), int, "Add a record for each scored token, with this many alternatives; not with "
-           "`format` = text.", "Output", bounds=Bounds(ge=0, le=MOST)),
-    Option(("--group-by",), str, "Add up the texts for each value of this column.", "Output",
-           metavar="NAME"),
-    Option(("--bootstrap",), int, "Random samples of the rows for the 95 % interval of a total; 0 is none.",
-           "Output", 1000, Bounds(ge=0, le=MOST)),
-    Option(("--format",), Literal["text", "jsonl", "csv", "tsv", "parquet"], "Form of the results; by "
-           "default the suffix of the output decides, text on stdout.", "Output"),
-)  # fmt: skip
-# Options of a batch without effect on scores have their defaults.
-SCORE_OWN: tuple[Option, ...] = (*_NEW, *(entry for entry in OF_BATCH if entry.key != "format"))
-_HIDDEN = frozenset((*_CHANGED, *_UNUSED))
-_OF_MODEL = frozenset(
-    "quiet debug model dtype backend quantize kernel invariant kv_dtype device cuda_graphs device_map "
-    "threads wait max_batch async_steps memory_check trust_remote_code download offline preset template "
-    "vars seed".split()
-)
-# Options of a run that change processed log-probabilities; a row may set them too.
-CHAIN_KEYS = frozenset(
-    {entry.key for entry in OPTIONS if entry.section in ("Chain", "Guidance")}
-    - {"watermark", "watermark_key"}
-    | set(
-        "sampler max_tokens stop_id json json_schema pydantic regex grammar lark choice structural_tag "
-        "constrain_after grammar_backend grammar_timeout schema_strict extra_properties property_order "
-        "json_whitespace formats".split()
-    )
-)
-# Options that affect a row's result, besides those that control how rows are read.
-DECIDING = ("convention", "window", "stride", "mode", "tokens", "group_by")
-_TAKEN = tuple(entry for entry in BATCH_OPTIONS if entry in OF_BATCH and entry.key not in _HIDDEN)
-SCORE_OPTIONS: tuple[Option, ...] = (
-    *_TAKEN, *_NEW, *(entry for entry in OPTIONS if entry.key in _OF_MODEL | CHAIN_KEYS)
-)  # fmt: skip
+    if tokenizer is None:
+        return {}
+    return {"token_scores": [entry_record(entry, tokenizer) for entry in entries]}

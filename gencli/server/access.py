@@ -34,17 +34,17 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # Paths without a key: the page is the same file on every server and contains no data of this one. Its
 # requests need the key.
-_OPEN = ("/health", "/")
-_HEADERS, _HEADER_BYTES = 100, 1 << 15
-_DRAIN = 2.0  # seconds in which the rest of a rejected body is read
-_SINGLE = (
+_WITHOUT_KEY = ("/health", "/")
+_MAX_HEADERS, _MAX_HEADER_BYTES = 100, 1 << 15
+_DRAIN_SECONDS = 2.0  # seconds in which the rest of a rejected body is read
+_AT_MOST_ONCE = (
     b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"authorization",
     b"x-api-key", b"origin",
 )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
-class Rules:
+class AccessRules:
     """`key`: "" requires none. `hosts`: allowed names besides localhost and addresses.
 
     `origins`: of other pages.
@@ -77,7 +77,7 @@ class Rules:
 
 
 def header(headers: Iterable[tuple[bytes, bytes]], name: str) -> str:
-    """Return the value of a header; "" if it is missing."""
+    """Return the value of a header; "" without it."""
     return next((value.decode("latin-1") for key, value in headers if key == name.encode()), "")
 
 
@@ -85,7 +85,7 @@ class Guard:
     """Checks each request before the app sees it; adds its id, and the headers for other origins."""
 
     def __init__(
-        self, app: App, rules: Rules, on_status: Callable[[int], None] = lambda status: None
+        self, app: App, rules: AccessRules, on_status: Callable[[int], None] = lambda status: None
     ) -> None:
         self._app, self._rules, self._on_status = app, rules, on_status
 
@@ -98,14 +98,17 @@ class Guard:
         origin = header(scope["headers"], "origin")
         allowed = origin if origin and ({origin, "*"} & {*self._rules.origins}) else ""
 
-        body = _Rest(scope, receive)
+        body = _BodyRest(scope, receive)
 
         async def answer(message: Message) -> None:
             if message["type"] == "http.response.start":
                 if message["status"] >= 400 and message["status"] != 408:
                     await body.drop()
                 self._on_status(message["status"])
-                message["headers"] = [*message.get("headers", ()), *_headers(scope["request_id"], allowed)]
+                message["headers"] = [
+                    *message.get("headers", ()),
+                    *_extra_headers(scope["request_id"], allowed),
+                ]
             await send(message)
 
         if allowed and scope["method"] == "OPTIONS":
@@ -120,17 +123,17 @@ class Guard:
 
     def _check(self, scope: Scope) -> None:
         headers = scope["headers"]
-        _check_form(scope)
+        _check_http(scope)
         if not self._rules.knows_host(header(headers, "host")):
             raise ApiError(
-                403, "This name of the host is not allowed.", code="host_not_allowed",
+                403, "The host name of the request is not allowed.", code="host_not_allowed",
                 hint="Use localhost or an address, or start the server with `allow_host`.",
             )  # fmt: skip
-        if scope["path"] not in _OPEN and not self._rules.takes_key(headers):
+        if scope["path"] not in _WITHOUT_KEY and not self._rules.takes_key(headers):
             raise ApiError(401, "The API key is missing or wrong.", code="invalid_api_key")
 
 
-class _Rest:
+class _BodyRest:
     """Reads the rest of a body that an app has left, for a limited time, before an error is sent.
 
     Otherwise a client that is still sending would get a connection reset instead of the reply.
@@ -151,29 +154,29 @@ class _Rest:
     async def drop(self) -> None:
         """Read the rest, for at most two seconds."""
         with suppress(TimeoutError):
-            async with asyncio.timeout(_DRAIN):
+            async with asyncio.timeout(_DRAIN_SECONDS):
                 while not self._is_over:
                     await self.receive()
 
 
-def _check_form(scope: Scope) -> None:
+def _check_http(scope: Scope) -> None:
     """Raise ApiError 400 for a request that a proxy, cache or log may parse differently."""
     names = [name for name, _ in scope["headers"]]
     if (
-        len(names) > _HEADERS
-        or sum(len(name) + len(value) for name, value in scope["headers"]) > _HEADER_BYTES
+        len(names) > _MAX_HEADERS
+        or sum(len(name) + len(value) for name, value in scope["headers"]) > _MAX_HEADER_BYTES
     ):
         raise ApiError(431, "The request has too many or too long headers.", code="headers_too_large")
-    twice = next((name.decode() for name in _SINGLE if names.count(name) > 1), None)
+    twice = next((name.decode() for name in _AT_MOST_ONCE if names.count(name) > 1), None)
     if twice is not None:
-        raise ApiError(400, f"The header {twice} stands twice.", code="invalid_http")
+        raise ApiError(400, f"The request has the header {twice} more than once.", code="invalid_http")
     if b"transfer-encoding" in names and b"content-length" in names:
         raise ApiError(400, "The request has both Content-Length and Transfer-Encoding.", code="invalid_http")
     if scope.get("http_version", "1.1") not in ("1.0", "1.1"):
         raise ApiError(400, "The server speaks HTTP/1.1.", code="invalid_http")
 
 
-def _headers(request_id: str, origin: str) -> list[tuple[bytes, bytes]]:
+def _extra_headers(request_id: str, origin: str) -> list[tuple[bytes, bytes]]:
     headers = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
     if origin:
         headers += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"origin")]
@@ -199,9 +202,9 @@ async def send_error(send: Send, error: ApiError) -> None:
     await send({"type": "http.response.body", "body": body})
 
 
-_SECONDS, _RATE = 30.0, 1 << 18  # a body has 30 s, and one more second for each 256 KiB received
-_VALUES = 1 << 19  # values, by the commas of a body; small lists take 20 times the memory of their text
-_FREE = 1 << 16  # bytes of each body that do not count towards the memory of all
+_BODY_SECONDS, _BODY_RATE = 30.0, 1 << 18  # a body has 30 s, and one more second for each 256 KiB received
+_MAX_VALUES = 1 << 19  # values, by the commas of a body; small lists take 20 times the memory of their text
+_UNCOUNTED = 1 << 16  # bytes of each body that do not count towards the memory of all
 _JSON = JsonLimits(max_depth=64, max_digits=100, has_decimals=False)
 
 
@@ -224,19 +227,19 @@ class Bodies:
 
         It raises ApiError 429.
         """
-        mine = 0
+        counted = 0
 
         def hold(size: int) -> None:
-            nonlocal mine
-            more = max(0, size - _FREE) - mine
+            nonlocal counted
+            more = max(0, size - _UNCOUNTED) - counted
             if self.held + more > self.max_held:
                 raise ApiError(429, "The server has too many large bodies.", code="bodies_full")
-            self.held, mine = self.held + more, mine + more
+            self.held, counted = self.held + more, counted + more
 
         try:
             yield hold
         finally:
-            self.held -= mine
+            self.held -= counted
 
 
 async def read_body(
@@ -256,13 +259,13 @@ async def read_body(
     length = header(headers, "content-length")
     if length.isdecimal() and int(length[:18]) > max_size:
         raise _too_large(max_size)
-    return await _parts(receive, max_size, hold)
+    return await _receive_all(receive, max_size, hold)
 
 
-async def _parts(receive: Receive, max_size: int, hold: Callable[[int], None]) -> bytes:
+async def _receive_all(receive: Receive, max_size: int, hold: Callable[[int], None]) -> bytes:
     parts, size, begin = [], 0, asyncio.get_running_loop().time()
     try:
-        async with asyncio.timeout(_SECONDS) as limit:
+        async with asyncio.timeout(_BODY_SECONDS) as limit:
             while True:
                 message = await receive()
                 if message["type"] == "http.disconnect":
@@ -274,23 +277,23 @@ async def _parts(receive: Receive, max_size: int, hold: Callable[[int], None]) -
                 hold(size)
                 if not message.get("more_body"):
                     return b"".join(parts)
-                limit.reschedule(begin + _SECONDS + size / _RATE)
+                limit.reschedule(begin + _BODY_SECONDS + size / _BODY_RATE)
     except TimeoutError:
         raise ApiError(
-            408, "The body did not come in time.", code="timeout", headers={"connection": "close"}
+            408, "The body did not arrive in time.", code="timeout", headers={"connection": "close"}
         ) from None
 
 
 def parse_body(body: bytes) -> Any:
     """Return the JSON value of a body. Raises ApiError 400."""
-    if body.count(b",") > _VALUES:
-        raise ApiError(400, f"The body has more than {_VALUES} values.", code="too_large")
+    if body.count(b",") > _MAX_VALUES:
+        raise ApiError(400, f"The body has more than {_MAX_VALUES} values.", code="too_large")
     try:
         return parse_json(body.decode(), _JSON)
     except UnicodeDecodeError:
         raise ApiError(400, "The body is not UTF-8 text.", code="invalid_json") from None
     except GencliError as error:
-        raise ApiError(400, f"The body is no JSON: {error.message}", code="invalid_json") from None
+        raise ApiError(400, f"The body is not JSON: {error.message}", code="invalid_json") from None
 
 
 def _too_large(max_size: int) -> ApiError:
@@ -359,39 +362,39 @@ def check_text(field: str, size: int, limits: CallLimits, context: int) -> None:
 def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
     """Raise ApiError for the first size of a call over its limit; `context` is in tokens."""
     values = call.options.values
-    _number("prompt", len(call.prompts), limits.prompts, "prompts")
-    _number("messages", len(call.messages), limits.messages, "messages")
-    _number("preset", len(call.presets), limits.presets, "presets")
+    _check_number("prompt", len(call.prompts), limits.prompts, "prompts")
+    _check_number("messages", len(call.messages), limits.messages, "messages")
+    _check_number("preset", len(call.presets), limits.presets, "presets")
     for prompt in call.prompts:
-        _number("prompt", len(prompt), limits.prompt, "characters or ids")
+        _check_number("prompt", len(prompt), limits.prompt, "characters or ids")
         check_text("prompt", len(prompt), limits, context)
     check_text("suffix", len(call.suffix), limits, context)
     if call.variables:
         size = len(json.dumps(call.variables))
-        _number("chat_template_kwargs", size, limits.variables, "bytes")
+        _check_number("chat_template_kwargs", size, limits.variables, "bytes")
     written = sum(len(str(message)) for message in call.messages)
-    _number("messages", written, limits.prompt, "characters")
+    _check_number("messages", written, limits.prompt, "characters")
     check_text("messages", written, limits, context)
     for key, count in (("stop", limits.stops), ("stop_regex", limits.patterns), ("stop_id", limits.stops)):
-        _list(call, key, count)
+        _check_list(call, key, count)
         for text in _texts(values.get(key)):
-            _number(call.options.fields[key], len(text), limits.stop_length, "characters")
+            _check_number(call.options.fields[key], len(text), limits.stop_length, "characters")
     lists = "logit_bias sequence_bias allow_ids suppress_ids ban dry_breaker choice chain stages fields"
     for key in lists.split():
-        _list(call, key, limits.entries)
+        _check_list(call, key, limits.entries)
     biased = [token for token, _ in values.get("logit_bias", ()) if isinstance(token, str)]
-    _number("logit_bias", sum(map(len, biased)), limits.text, "characters of texts")
+    _check_number("logit_bias", sum(map(len, biased)), limits.text, "characters of texts")
     for key in _STRUCTURES:
         if key in values:
-            _number(call.options.fields[key], len(str(values[key]).encode()), limits.structure, "bytes")
+            _check_number(call.options.fields[key], len(str(values[key]).encode()), limits.structure, "bytes")
     for key in ("negative", "system"):
         check_text(call.options.fields.get(key, key), len(str(values.get(key, ""))), limits, context)
     for key, value in values.items():
         if key not in (*_STRUCTURES, "negative", "system"):
             for text in _texts(value):
-                _number(call.options.fields[key], len(text), limits.text, "characters")
-    _number("prompt_logprobs", call.prompt_logprobs or 0, limits.logprobs, "")
-    _number("top_logprobs" if call.is_chat else "logprobs", call.logprobs or 0, limits.logprobs, "")
+                _check_number(call.options.fields[key], len(text), limits.text, "characters")
+    _check_number("prompt_logprobs", call.prompt_logprobs or 0, limits.logprobs, "")
+    _check_number("top_logprobs" if call.is_chat else "logprobs", call.logprobs or 0, limits.logprobs, "")
     for key, limit in (
         *((key, limits.samples) for key in ("n", "best_of", "beams", "contrastive_k")),
         ("retries", limits.retries),
@@ -399,12 +402,15 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
     ):
         value = values.get(key)
         number = value if isinstance(value, int | float) else whole(str(value)) or 0
-        _number(call.options.fields.get(key, key), number, limit, "")
-    _number("n" if "n" in values else "prompt", call.num_samples, limits.texts, "texts")
-    _trace(values.get("trace"), limits.trace)
+        _check_number(call.options.fields.get(key, key), number, limit, "")
+    _check_number("n" if "n" in values else "prompt", call.num_samples, limits.texts, "texts")
+    _check_trace(values.get("trace"), limits.trace)
     if call.is_processed and not limits.processed:
-        what = "processed_logprobs is refused beside a watermark: it shows what the mark prefers."
-        raise bad_field("logprobs_mode", what, code="unsupported_value")
+        raise bad_field(
+            "logprobs_mode",
+            "processed_logprobs is refused on a server with a watermark: it shows what the mark prefers.",
+            code="unsupported_value",
+        )
 
 
 def check_traced(orders: Sequence[EngineOrder], limits: CallLimits, context: int) -> None:
@@ -434,33 +440,33 @@ def check_traced(orders: Sequence[EngineOrder], limits: CallLimits, context: int
         )
 
 
-def _trace(value: Any, limit: int) -> None:
+def _check_trace(value: Any, limit: int) -> None:
     """Check the number of ids in a list; its type is checked together with other options."""
     if value is not None and not limit:
         raise bad_field(
             "trace", "trace is refused: this server explains no tokens.", code="unsupported_value"
         )
     if isinstance(value, int):
-        _number("trace", value, limit, "")
+        _check_number("trace", value, limit, "")
 
 
-def _list(call: Call, key: str, limit: int) -> None:
+def _check_list(call: Call, key: str, limit: int) -> None:
     value = call.options.values.get(key)
     if isinstance(value, list | dict):
-        _number(call.options.fields[key], len(value), limit, "entries")
+        _check_number(call.options.fields[key], len(value), limit, "entries")
 
 
 def _texts(value: Any) -> list[str]:
     return [text for text in (value if isinstance(value, list) else [value]) if isinstance(text, str)]
 
 
-def _number(field: str, number: float, limit: float, what: str) -> None:
+def _check_number(field: str, number: float, limit: float, unit: str) -> None:
     if number > limit:
-        shown = f"{number:g} {what}".strip()
+        shown = f"{number:g} {unit}".strip()
         raise ApiError(
             400,
             f"{field} has {shown}, but at most {limit:g} are allowed."
-            if what
+            if unit
             else f"{field} is {shown}, but has to be at most {limit:g}.",
             param=field,
             code="too_large",
@@ -476,7 +482,7 @@ class Conditions:
     client that reads nothing. `ping`: interval between comments that keep a stream open.
     """
 
-    rules: Rules = field(default_factory=Rules)
+    rules: AccessRules = field(default_factory=AccessRules)
     limits: CallLimits = field(default_factory=CallLimits)
     max_queue: int = 256
     queue_timeout: float = 120.0

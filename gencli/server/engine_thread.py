@@ -239,7 +239,7 @@ class Mailbox:
         self.num_open -= isinstance(event, Finish | Error)
 
     def fail(self, error: Exception) -> None:
-        """Raise this error in the reader after the events so far."""
+        """Raise this error in the reader after the events that it has not taken."""
         self._error = self._error or error
         self._filled.set()
 
@@ -274,7 +274,7 @@ def merge(events: Iterable[Event]) -> list[Event]:
             merged.append(event)
     return [
         *readings.values(),
-        *(joined(tokens[each]) if isinstance(each, tuple) else each for each in merged),
+        *(joined(tokens[entry]) if isinstance(entry, tuple) else entry for entry in merged),
     ]
 
 

@@ -26,7 +26,14 @@ from gencli.server.serving import Prepared, Serving
 from gencli.server.wire_answers import Answers, TokenNames
 from gencli.server.wire_calls import Call, Route, given_fields
 from gencli.server.wire_fields import ApiError, bad_field, unknown_field
-from gencli.server.wire_replies import PING, Reply, ResponseStream, ResponseWhole, StreamReply, WholeReply
+from gencli.server.wire_replies import (
+    PING,
+    ReplyFields,
+    ResponseStream,
+    ResponseWhole,
+    StreamReply,
+    WholeReply,
+)
 from processors.params import Params
 
 T = TypeVar("T")
@@ -51,18 +58,17 @@ class Generate:
 
 
 class _Exchange:
-    """One request. `_has_begun`: the head of the reply is sent, so an error has to be an event of `_open`.
+    """One request. `_has_begun`: the head of the reply is sent, so an error is an event of `_begun_stream`.
 
-    `_is_traced`: the reply explains tokens.
-
-    `_serving`: the model of the request; before the body is read, the first model.
+    `_is_traced`: the reply explains tokens. `_serving`: the model of the request; before the body is read,
+    the first model.
     """
 
     def __init__(self, models: Models, route: Route, scope: Scope, send: Send) -> None:
         self._models, self._route, self._scope, self._send_raw = models, route, scope, send
         self._serving = models.get(None)
         self._has_begun = self._is_traced = False
-        self._open: _Streamed | None = None
+        self._begun_stream: _Streamed | None = None
 
     async def run(self, receive: Receive) -> None:
         models = self._models
@@ -75,8 +81,9 @@ class _Exchange:
             await self._fail(self._serving.error(error))
 
     async def _answer(self, body: bytes) -> None:
-        read = self._models.read(body, lambda serving, value: serving.call(value, self._route))
-        self._serving, call = await read
+        self._serving, call = await self._models.read(
+            body, lambda serving, value: serving.call(value, self._route)
+        )
         with self._serving.admission.enter() as ticket:
             ticket.grow(call.num_samples)
             await self._generate(call)
@@ -91,20 +98,20 @@ class _Exchange:
         self._is_traced = any(order.request.trace is not None for order in prepared.orders)
         mailbox = serving.thread.open(prepared.orders)
         try:
-            events = await self._first(mailbox, call)
+            events = await self._first_events(mailbox, call)
             answers = Answers(prepared.shapes, prepared.n)
-            reply = self._reply(call, prepared)
+            fields = self._reply_fields(call, prepared)
             if call.is_stream:
                 stream_class = ResponseStream if self._route == "responses" else StreamReply
-                self._open = stream_class(reply, answers)
-                await self._stream(self._open, answers, mailbox, events)
+                self._begun_stream = stream_class(fields, answers)
+                await self._stream(self._begun_stream, answers, mailbox, events)
             else:
                 whole_class = ResponseWhole if self._route == "responses" else WholeReply
-                await self._whole(whole_class(reply, answers), answers, mailbox, events)
+                await self._whole(whole_class(fields, answers), answers, mailbox, events)
         finally:
             serving.thread.close(prepared.orders)
 
-    async def _first(self, mailbox: Mailbox, call: Call) -> list[Event]:
+    async def _first_events(self, mailbox: Mailbox, call: Call) -> list[Event]:
         """Wait for the first events; until then an error can have its own status."""
         seconds = self._models.conditions.queue_timeout
         try:
@@ -117,12 +124,12 @@ class _Exchange:
         except Exception as error:
             raise self._serving.error(error, call.options.fields) from None
 
-    def _reply(self, call: Call, prepared: Prepared) -> Reply:
+    def _reply_fields(self, call: Call, prepared: Prepared) -> ReplyFields:
         serving = self._serving
         names = TokenNames(serving.tokenizer, call.ids_as_text)
-        head = (self._scope["request_id"], int(time.time()), serving.name, serving.fingerprint)
+        identity = (self._scope["request_id"], int(time.time()), serving.name, serving.fingerprint)
         prompts = tuple(order.request.prompt_ids for order in prepared.orders) if call.has_ids else ()
-        return Reply(call, *head, names, prepared.echoes, prompts)
+        return ReplyFields(call, *identity, names, prepared.echoes, prompts)
 
     async def _whole(
         self, whole: _Collected, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
@@ -133,7 +140,7 @@ class _Exchange:
             if not answers.num_open:
                 break
             events = await mailbox.take()
-        body = await self._made(lambda: json.dumps(whole.body(), ensure_ascii=False).encode())
+        body = await self._encoded(lambda: json.dumps(whole.body(), ensure_ascii=False).encode())
         length = str(len(body)).encode()
         await self._begin(200, [(b"content-type", b"application/json"), (b"content-length", length)])
         await self._send({"type": "http.response.body", "body": body})
@@ -144,21 +151,21 @@ class _Exchange:
         data = _frames(stream, stream.begin())
         while True:
             added = chain.from_iterable(map(stream.add, events))
-            data += await self._made(partial(_frames, stream, added))
+            data += await self._encoded(partial(_frames, stream, added))
             if not self._has_begun:  # after the first events, which may be an error
                 await self._begin(200, _STREAM)
             if not answers.num_open:
                 break
             if data:
                 await self._data(data)
-            data, events = b"", await self._next(mailbox)
+            data, events = b"", await self._next_events(mailbox)
         await self._data(data + _frames(stream, stream.end()) + stream.done, is_last=True)
 
-    async def _made(self, make: Callable[[], T]) -> T:
+    async def _encoded(self, make: Callable[[], T]) -> T:
         """Return `make()`; with a trace, which may be slow to write, outside of the event loop."""
         return await self._serving.beside(make, is_slow=True) if self._is_traced else make()
 
-    async def _next(self, mailbox: Mailbox) -> list[Event]:
+    async def _next_events(self, mailbox: Mailbox) -> list[Event]:
         """Wait for events, sending a comment to the stream from time to time."""
         while True:
             try:
@@ -185,8 +192,8 @@ class _Exchange:
     async def _fail(self, error: ApiError) -> None:
         """Send an error: as a whole reply, or as an event of a stream that has begun."""
         try:
-            if self._has_begun and self._open is not None:
-                await self._data(self._open.error(error) + self._open.done, is_last=True)
+            if self._has_begun and self._begun_stream is not None:
+                await self._data(self._begun_stream.error(error) + self._begun_stream.done, is_last=True)
             else:
                 async with asyncio.timeout(self._models.conditions.write_timeout):
                     await send_error(self._send_raw, error)
@@ -200,23 +207,23 @@ def _frames(stream: _Streamed, chunks: Iterable[dict[str, Any]]) -> bytes:
 
 async def _unless_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
     """Run the work; if the client disconnects, cancel it and raise Disconnected."""
-    main, gone = asyncio.ensure_future(work), asyncio.ensure_future(_gone(receive))
+    main, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
     try:
-        await asyncio.wait((main, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((main, disconnect), return_when=asyncio.FIRST_COMPLETED)
         has_ended = main.done()
     finally:
         main.cancel()
-        gone.cancel()
-        await asyncio.wait((main, gone))
+        disconnect.cancel()
+        await asyncio.wait((main, disconnect))
     try:
         if not has_ended:
             raise Disconnected
         main.result()
     finally:
-        del main, gone  # a task and the traceback of its error would keep each other alive
+        del main, disconnect  # a task and the traceback of its error would keep each other alive
 
 
-async def _gone(receive: Receive) -> None:
+async def _disconnect(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
 

@@ -21,15 +21,15 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gencli.errors import UsageError
-from gencli.server.access import App, Rules
+from gencli.server.access import AccessRules, App
 from gencli.server.opening import Door, loading_app
 from gencli.server.served_models import Models
 from gencli.server.wire_fields import ApiError
 
 _Handler = Callable[[int, FrameType | None], None]
-_LEFT = 5  # seconds for replies to be sent after the engine has ended
+_CLOSE_SECONDS = 5  # seconds for replies to be sent after the engine has ended
 _SEND_BUFFER = 1 << 18  # bytes that the system buffers for a slow reader, doubled on Linux; 4 MiB by default
-_KEEP_ALIVE = 30  # seconds that a connection may be idle
+_IDLE_SECONDS = 30  # seconds that a connection may be idle
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -40,7 +40,8 @@ def bind(host: str, port: int) -> socket.socket:
     except (OSError, ValueError, TypeError) as error:  # the last two for unencodable names
         reason = getattr(error, "strerror", None) or str(error)
         raise UsageError(
-            f"`host` = {host}, `port` = {port} cannot be listened on: {reason}.", hint="Take another port."
+            f"The server cannot listen on `host` = {host}, `port` = {port}: {reason}.",
+            hint="Take another port.",
         ) from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)  # connections inherit the size
     return listener
@@ -48,7 +49,7 @@ def bind(host: str, port: int) -> socket.socket:
 
 def listen(
     load: Callable[[], Models],
-    rules: Rules,
+    rules: AccessRules,
     listener: socket.socket,
     *,
     on_ready: Callable[[], None],
@@ -61,7 +62,7 @@ def listen(
     process, because the thread may be inside a library call that cannot be interrupted.
     """
     door = Door(loading_app(rules))
-    connections = Connections(most_connections())
+    connections = Connections(max_connections())
     config = uvicorn.Config(
         door,
         log_config=None,
@@ -71,8 +72,8 @@ def listen(
         http=cast(Any, partial(Connection, connections=connections)),
         ws="none",
         loop="asyncio",
-        timeout_keep_alive=_KEEP_ALIVE,
-        timeout_graceful_shutdown=_LEFT,
+        timeout_keep_alive=_IDLE_SECONDS,
+        timeout_graceful_shutdown=_CLOSE_SECONDS,
     )
     server = _Server(config, door, load, on_ready, on_early_signal, connections)
     server.run(sockets=[listener])
@@ -104,9 +105,9 @@ class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self._loop = asyncio.get_running_loop()
-        threading.Thread(target=self._make, name="loader", daemon=True).start()
+        threading.Thread(target=self._load_app, name="loader", daemon=True).start()
 
-    def _make(self) -> None:
+    def _load_app(self) -> None:
         """Load the models, on the loader's thread."""
         try:
             models = self._load()
@@ -147,9 +148,9 @@ class _Server(uvicorn.Server):
             self.should_exit = self.force_exit = True
         else:
             self._is_draining = True
-            self._loop.call_soon_threadsafe(self._begin)
+            self._loop.call_soon_threadsafe(self._begin_draining)
 
-    def _begin(self) -> None:
+    def _begin_draining(self) -> None:
         self._draining = asyncio.ensure_future(self._drain())
 
     async def _drain(self) -> None:
@@ -160,24 +161,32 @@ class _Server(uvicorn.Server):
             self.should_exit = True
 
 
-_MOST = 4096
+_MAX_CONNECTIONS = 4096
 _OWN_FILES = 256  # files of the process itself: weights, pools, logs
 _PIPELINED = 1 << 16  # bytes of the next request that may arrive while one is answered
 
 
-def most_connections() -> int:
+def max_connections() -> int:
     """Return how many connections the process accepts; raises its limit of open files to the hard limit."""
     try:
         import resource
     except ImportError:  # on Windows
         return 512
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < _MOST + _OWN_FILES:
-        wanted = _MOST + _OWN_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST + _OWN_FILES)
+    if soft != resource.RLIM_INFINITY and soft < _MAX_CONNECTIONS + _OWN_FILES:
+        wanted = (
+            _MAX_CONNECTIONS + _OWN_FILES
+            if hard == resource.RLIM_INFINITY
+            else min(hard, _MAX_CONNECTIONS + _OWN_FILES)
+        )
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
-    return _MOST if soft == resource.RLIM_INFINITY else max(16, min(_MOST, soft - _OWN_FILES))
+    return (
+        _MAX_CONNECTIONS
+        if soft == resource.RLIM_INFINITY
+        else max(16, min(_MAX_CONNECTIONS, soft - _OWN_FILES))
+    )
 
 
 class Connections:
@@ -220,8 +229,8 @@ class Connections:
         if not is_waiting:
             self._waiting.pop(connection, None)
         elif connection in self._open:
-            begun = self._waiting.get(connection)
-            self._waiting[connection] = (begun or self._clock()) if has_begun else None
+            since = self._waiting.get(connection)
+            self._waiting[connection] = (since or self._clock()) if has_begun else None
 
     def remove(self, connection: Connection) -> None:
         """Remove a connection that has ended."""
@@ -239,7 +248,7 @@ class Connections:
         for connection, begun in [*self._waiting.items()]:
             if begun is not None and now - begun > self._head_seconds:
                 self.drop(connection)
-        for connection in [each for each in self._open if each.transport.is_closing()]:
+        for connection in [other for other in self._open if other.transport.is_closing()]:
             size = connection.transport.get_write_buffer_size()
             least, since = self._closing.get(connection, (size + 1, now))
             if size < least:
@@ -290,7 +299,7 @@ class Connection(H11Protocol):
 
     def send_400_response(self, msg: str) -> None:
         """Reply to data that is not valid HTTP."""
-        self._refuse(ApiError(400, "The request is no valid HTTP/1.1.", code="invalid_http"))
+        self._refuse(ApiError(400, "The request is not valid HTTP/1.1.", code="invalid_http"))
 
     def _refuse(self, error: ApiError) -> None:
         body = json.dumps(error.body).encode()

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from gencli import __version__
-from gencli.server.access import App, Guard, Receive, Rules, Scope, Send
+from gencli.server.access import AccessRules, App, Guard, Receive, Scope, Send
 from gencli.server.page import page
 from gencli.server.wire_fields import ApiError
 
@@ -28,7 +28,7 @@ class Door:
         await self.app(scope, receive, send)
 
 
-def loading_app(rules: Rules) -> App:
+def loading_app(rules: AccessRules) -> App:
     """Return the app of a server while its models are loaded."""
     error = ApiError(503, "The server is loading its models.", code="loading")
 

@@ -22,7 +22,16 @@ from gencli.config.settings import AUTO_BATCH, Settings, run_variables, untraced
 from gencli.core.events import Error, Event, Finish
 from gencli.errors import UsageError
 from gencli.files import read_file
-from gencli.server.access import Bodies, CallLimits, Conditions, Receive, Rules, Scope, parse_body, read_body
+from gencli.server.access import (
+    AccessRules,
+    Bodies,
+    CallLimits,
+    Conditions,
+    Receive,
+    Scope,
+    parse_body,
+    read_body,
+)
 from gencli.server.serve_options import OWN, served_names
 from gencli.server.wire_fields import ApiError
 from processors.grammar.compile_guards import Lane
@@ -32,7 +41,7 @@ if TYPE_CHECKING:
 
 
 API_KEY = "GENCLI_API_KEY"
-_MAX_KEY = 4096  # bytes of a key file
+_MAX_KEY_BYTES = 4096  # bytes of a key file
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,32 +63,34 @@ class ServePlan:
 
 def make_plan(options: Mapping[str, Any], environ: Mapping[str, str]) -> ServePlan:
     """Return the plan of options and variables. Raises UsageError for contradictions."""
-    own = {
+    values = {
         entry.key: entry.value(options[entry.key]) if entry.key in options else entry.default for entry in OWN
     }
-    shared = {key: value for key, value in options.items() if key not in own}
-    is_auto = own["max_batch"] == "auto" or AUTO_BATCH in environ.items()
-    if "max_batch" in options and own["max_batch"] != "auto":
-        shared["max_batch"], is_auto = own["max_batch"], False
-    values_of_models = [{**shared, "model": name} for name in own["model"]] or [shared]
+    shared = {key: value for key, value in options.items() if key not in values}
+    is_auto = values["max_batch"] == "auto" or AUTO_BATCH in environ.items()
+    if "max_batch" in options and values["max_batch"] != "auto":
+        shared["max_batch"], is_auto = values["max_batch"], False
+    of_models = [{**shared, "model": name} for name in values["model"]] or [shared]
     variables = untraced(run_variables(environ))  # traces are options of requests
-    settings = [gather(values, variables, is_neutral=True) for values in values_of_models]
-    names = served_names([each["model"] for each in settings], own["served_name"])
+    settings = [gather(options_of_model, variables, is_neutral=True) for options_of_model in of_models]
+    names = served_names([of_model["model"] for of_model in settings], values["served_name"])
     return ServePlan(
-        own["host"],
-        own["port"],
+        values["host"],
+        values["port"],
         dict(zip(names, settings, strict=True)),
-        _conditions(own, settings[0], environ),
+        _conditions(values, settings[0], environ),
         is_auto,
-        own["open"],
+        values["open"],
     )
 
 
-def _conditions(own: Mapping[str, Any], settings: Settings, environ: Mapping[str, str]) -> Conditions:
-    traced = own["max_trace"]
+def _conditions(values: Mapping[str, Any], settings: Settings, environ: Mapping[str, str]) -> Conditions:
+    traced = values["max_trace"]
     if traced is None:  # with a watermark a trace would show what the mark prefers
         traced = CallLimits().trace if settings["watermark"] == "none" else 0
-    rules = Rules(_key(own["api_key_file"], environ), tuple(own["allow_host"]), tuple(own["allow_origin"]))
+    rules = AccessRules(
+        _read_key(values["api_key_file"], environ), tuple(values["allow_host"]), tuple(values["allow_origin"])
+    )
     return Conditions(
         rules=rules,
         limits=CallLimits(
@@ -87,18 +98,18 @@ def _conditions(own: Mapping[str, Any], settings: Settings, environ: Mapping[str
             trace=traced,
             processed=bool(traced) or settings["watermark"] == "none",
         ),
-        max_queue=own["max_queue"],
-        queue_timeout=own["queue_timeout"],
-        shutdown_timeout=own["shutdown_timeout"],
-        is_lenient=own["lenient"],
+        max_queue=values["max_queue"],
+        queue_timeout=values["queue_timeout"],
+        shutdown_timeout=values["shutdown_timeout"],
+        is_lenient=values["lenient"],
     )
 
 
-def _key(path: str | None, environ: Mapping[str, str]) -> str:
+def _read_key(path: str | None, environ: Mapping[str, str]) -> str:
     if path is None:
         return environ.get(API_KEY, "").strip()
     try:
-        key = read_file(Path(path), _MAX_KEY).decode().strip()
+        key = read_file(Path(path), _MAX_KEY_BYTES).decode().strip()
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
         raise UsageError(f"`api_key_file` = {path} cannot be read: {reason}.") from None
@@ -129,8 +140,8 @@ class Models:
     def __init__(self, servings: Mapping[str, Serving], conditions: Conditions) -> None:
         self._servings, self.conditions = dict(servings), conditions
         self._first = next(iter(self._servings.values()))
-        self._admission = Admission(sum(serving.admission.limit for serving in self))
-        self._pool = Pool(_THREADS)
+        self._admission = AdmissionControl(sum(serving.admission.limit for serving in self))
+        self._pool = DaemonPool(_THREADS)
         self._bodies = Bodies()
         self.replies: Counter[int] = Counter()  # replies by status
 
@@ -230,7 +241,7 @@ class Models:
 class Ticket:
     """The place of one call; `size`: its number of samples."""
 
-    def __init__(self, admission: Admission) -> None:
+    def __init__(self, admission: AdmissionControl) -> None:
         self._admission, self.size = admission, 1
 
     def grow(self, size: int) -> None:
@@ -242,7 +253,7 @@ class Ticket:
         self.size = size
 
 
-class Admission:
+class AdmissionControl:
     """Counts the samples of all unanswered calls: at most `limit`, or one call of any size."""
 
     def __init__(self, limit: int) -> None:
@@ -281,7 +292,7 @@ P = ParamSpec("P")
 PooledT = TypeVar("PooledT")
 
 
-class Pool(Executor):
+class DaemonPool(Executor):
     """An executor with daemon threads, for the event loop: a grammar may compile for half a minute.
 
     At its end the process would wait for the threads of a ThreadPoolExecutor.

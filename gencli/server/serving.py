@@ -39,7 +39,7 @@ from gencli.runtime.wiring import load_model, make_engine, model_choice
 from gencli.server.access import Conditions, check_call
 from gencli.server.engine_thread import EngineOrder, EngineThread, api_error
 from gencli.server.serve_options import public_name
-from gencli.server.served_models import Admission, Metrics, Models, Pool, ServePlan
+from gencli.server.served_models import AdmissionControl, DaemonPool, Metrics, Models, ServePlan
 from gencli.server.wire_answers import Shape
 from gencli.server.wire_calls import BODY_KEYS, Call, Prompt, Route, read_call
 from gencli.server.wire_fields import ApiError, bad_field
@@ -63,20 +63,23 @@ def load_models(plan: ServePlan, reporter: Reporter, stack: ExitStack) -> Models
     settings = list(plan.models.values())
     if plan.is_auto:
         batch = Layer.of(FLAG, {"max_batch": planned_batch(settings)})
-        settings = [resolve(*each.layers, batch, registry=each.registry) for each in settings]
+        settings = [resolve(*model.layers, batch, registry=model.registry) for model in settings]
     if len(settings) > 1:
         check_memory(map(model_choice, settings))
     servings = []
-    for name, each in zip(plan.models, settings, strict=True):
+    for name, model_settings in zip(plan.models, settings, strict=True):
         # On a thread that ends then: PyTorch gives each computing thread a team of OpenMP threads. If all
         # teams together have more threads than cores, libgomp lets no thread spin, which slows the engine
         # down by up to a half.
-        rows = max(2, each["max_batch"])
+        rows = max(2, model_settings["max_batch"])
         with ThreadPoolExecutor(1, "loader") as thread:
-            load = thread.submit(load_model, each, reporter, companions=True, rows=rows)
+            load = thread.submit(load_model, model_settings, reporter, companions=True, rows=rows)
         loaded, _ = load.result()
-        compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), each["grammar_timeout"])))
-        servings.append(Serving(each, loaded, compiler, plan.conditions, name=name, notice=reporter.notice))
+        timeout = model_settings["grammar_timeout"]
+        compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), timeout)))
+        servings.append(
+            Serving(model_settings, loaded, compiler, plan.conditions, name=name, notice=reporter.notice)
+        )
     return Models.of(*servings)
 
 
@@ -92,7 +95,8 @@ def planned_batch(settings: Sequence[Settings]) -> int:
                 f"`max_batch` = auto plans for models on one device, but {first.name(key)} is given.",
                 hint="Give `max_batch` a number.",
             )
-    cards = [_card(each["model"]) for each in settings if each["model"] != "fake"]
+    names = [model["model"] for model in settings]
+    cards = [_card(name) for name in names if name != "fake"]
     if not cards:
         return _FAKE
     planned = plan_capacity(
@@ -153,15 +157,15 @@ class Serving:
         self.engine: Engine = make_engine(
             loaded, settings, compiler, registry=self.preparer.registry, window=_WINDOW
         )
-        self.admission = Admission(self.engine.limit + self.conditions.max_queue)
+        self.admission = AdmissionControl(self.engine.limit + self.conditions.max_queue)
         self.metrics = Metrics()
         spec = self.spec
         parts = [self.name, str(spec.dtype), spec.backend, spec.quantization, *spec.kernels]
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         self.fingerprint = f"gencli-{__version__}-{digest[:10]}"
         self.created = time.time()
-        self._quick = Pool(_THREADS)
-        self._slow = Pool(_THREADS)
+        self._quick = DaemonPool(_THREADS)
+        self._slow = DaemonPool(_THREADS)
 
     def start(self) -> None:
         """Start the engine's thread, for the running event loop."""
@@ -339,7 +343,7 @@ class Preparer:
         job = self._grammars.ready(self.job(call))
         prompts = [self._ids(call, prompt, job) for prompt in call.prompts] or [self._chat_ids(call, job)]
         if call.session and (len(prompts) > 1 or job.n > 1):
-            raise bad_field("session", "A session goes on from one answer: send one prompt, and n = 1.")
+            raise bad_field("session", "A session continues one answer: send one prompt, and n = 1.")
         if call.route == "responses" and job.n > 1:
             raise bad_field("n", f"n is {job.n}, but a response has one answer.")
         orders = [
@@ -469,7 +473,8 @@ class Preparer:
         if longest is not None and len(ids) > longest[1]:
             raise bad_field(
                 longest[0],
-                f"{longest[0]} is {longest[1]}, but {field} has {len(ids)} tokens: this server cuts none.",
+                f"{longest[0]} is {longest[1]}, but {field} has {len(ids)} tokens: this server cuts no "
+                "prompt.",
                 code="unsupported_value",
             )
         if len(ids) >= self.context:

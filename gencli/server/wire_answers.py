@@ -40,7 +40,7 @@ class Shape:
 
 
 @dataclass(frozen=True, slots=True)
-class Delta:
+class AnswerDelta:
     """Increment of a sample's answer from one event. `reason` is set at its end, in OpenAI's terms.
 
     `views`: explanations of the tokens. `matched`: the stop string or id that ended the text. `faults`:
@@ -91,7 +91,7 @@ class Usage:
         return sum(self.cached.values())
 
 
-class _Sample:
+class _SampleAnswer:
     """Converts the text of one sample to its answer."""
 
     def __init__(self, shape: Shape) -> None:
@@ -105,14 +105,14 @@ class _Sample:
         self._held: list[Token] = []  # tokens of which nothing is sent before the end; earlier attempts first
         self.num_thought = 0
 
-    def token(self, event: Token) -> Delta:
+    def token(self, event: Token) -> AnswerDelta:
         if not self._shape.is_live:
             self._held.append(event)
-            return Delta()
+            return AnswerDelta()
         reasoning, calls = self._split(event)
-        return Delta(calls.text, reasoning, calls.calls, event.ids, event.logprobs, event.views)
+        return AnswerDelta(calls.text, reasoning, calls.calls, event.ids, event.logprobs, event.views)
 
-    def shown(self, delta: Delta) -> Delta:
+    def shown(self, delta: AnswerDelta) -> AnswerDelta:
         """Return the increment without reasoning that is not shown."""
         return delta if self._shape.has_reasoning else replace(delta, reasoning="")
 
@@ -125,11 +125,11 @@ class _Sample:
             reasoning, text = pieces.thinking.removesuffix(self._shape.marker), pieces.rest
         return reasoning, self._calls.feed(text) if self._calls else FoundCalls(text)
 
-    def end(self, event: Finish) -> Delta:
+    def end(self, event: Finish) -> AnswerDelta:
         verdict = event.verdict
         if self._shape.is_live:  # what is held might have become a marker or a call
             text = self._calls.finish().text if self._calls else ""
-            delta = Delta(text, self._thinking.finish().thinking if self._thinking else "")
+            delta = AnswerDelta(text, self._thinking.finish().thinking if self._thinking else "")
         else:
             delta = self._whole(event)
         return replace(
@@ -139,7 +139,7 @@ class _Sample:
             faults=verdict.faults if verdict else None,
         )
 
-    def _whole(self, event: Finish) -> Delta:
+    def _whole(self, event: Finish) -> AnswerDelta:
         """Return the whole answer of a text of which nothing was sent, with tokens of the last attempt."""
         verdict, last = event.verdict, self._last(event.completion_tokens)
         thinking = (verdict.thinking if verdict else None) or ""
@@ -154,7 +154,7 @@ class _Sample:
         else:
             fed = self._calls.feed(event.text)
             text, calls = fed.text + self._calls.finish().text, fed.calls
-        return Delta(
+        return AnswerDelta(
             text,
             thinking.removesuffix(self._shape.marker),
             calls,
@@ -190,7 +190,7 @@ class Answers:
     def __init__(self, shapes: Mapping[str, Shape], n: int) -> None:
         self._prompts: Mapping[str, int] = {name: index for index, name in enumerate(shapes)}
         self._n = n
-        self._samples = [_Sample(shape) for shape in shapes.values() for _ in range(n)]
+        self._samples = [_SampleAnswer(shape) for shape in shapes.values() for _ in range(n)]
         self.usage = Usage()
         self.scores: dict[int, PromptScores] = {}  # by prompt
         self.num_open = len(self._samples)
@@ -202,7 +202,7 @@ class Answers:
         """Return the index of the prompt of an answer."""
         return index // self._n
 
-    def delta(self, event: Event) -> tuple[int, Delta] | None:
+    def delta(self, event: Event) -> tuple[int, AnswerDelta] | None:
         """Return the index of the answer and its increment; None for an event about a prompt.
 
         Raises ApiError for a sample that has failed, or that was interrupted.
@@ -220,7 +220,7 @@ class Answers:
             return index, self._samples[index].shown(self._ended(index, event))
         return None
 
-    def _ended(self, index: int, event: Finish) -> Delta:
+    def _ended(self, index: int, event: Finish) -> AnswerDelta:
         if event.reason == "interrupted":
             raise ApiError(503, "The server is shutting down.", code="shutdown")
         if event.is_late:
@@ -340,7 +340,7 @@ def token_entries(entries: Sequence[TokenLogprobs], style: LogprobStyle) -> list
     return [
         {
             **_alternative(entry.chosen, style),
-            "top_logprobs": [_alternative(each, style) for each in style.best(entry)],
+            "top_logprobs": [_alternative(token, style) for token in style.best(entry)],
         }
         for entry in entries
     ]
@@ -378,14 +378,14 @@ def completion_logprobs(
 def _top(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, float]:
     """Return the alternatives by text; for equal texts the likelier one, but always the token's own."""
     logprobs: dict[str, float] = {}
-    for each in style.best(entry):
-        logprobs.setdefault(style.names.text(each.id), style.number(each))
+    for token in style.best(entry):
+        logprobs.setdefault(style.names.text(token.id), style.number(token))
     return {**logprobs, style.names.text(entry.chosen.id): style.number(entry.chosen)}
 
 
 def _bans(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, str]:
     shown = (*style.best(entry), entry.chosen)
-    return {style.names.text(each.id): each.banned_by for each in shown if each.banned_by}
+    return {style.names.text(token.id): token.banned_by for token in shown if token.banned_by}
 
 
 def prompt_logprobs(
@@ -398,6 +398,6 @@ def prompt_logprobs(
 def _by_id(entry: TokenLogprobs, names: TokenNames) -> dict[str, dict[str, Any]]:
     ranked = [(entry.rank, entry.chosen), *enumerate(entry.top, start=1)]
     return {
-        str(each.id): {"logprob": finite(each.logprob), "rank": rank, "decoded_token": names.text(each.id)}
-        for rank, each in ranked
+        str(token.id): {"logprob": finite(token.logprob), "rank": rank, "decoded_token": names.text(token.id)}
+        for rank, token in ranked
     }

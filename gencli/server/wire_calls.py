@@ -15,7 +15,7 @@ from gencli.config.option_names import meant_option
 from gencli.errors import GencliError
 from gencli.server.wire_fields import (
     ApiError,
-    Taking,
+    FieldReader,
     bad_field,
     is_id,
     read_messages,
@@ -32,7 +32,7 @@ from processors.registry import Registry, builtin_registry
 # Log-probabilities have their own fields on each route. Clients cannot turn the server's watermark off.
 _MARK = frozenset(("watermark", "watermark_key"))
 BODY_KEYS = REQUEST_KEYS - {"chat", "raw", "pydantic", "logprobs", "prompt_logprobs"} - _MARK | {"trace"}
-_LARGEST = 1 << 16  # characters of a schema in the concise notation
+_MAX_CONCISE = 1 << 16  # characters of a schema in the concise notation
 # Fields besides the options: about input and reply.
 CALL_FIELDS = (
     "prompt messages suffix preset chat_draw model session cache_salt priority stream stream_options echo "
@@ -149,8 +149,8 @@ def _schema(text: str, name: str) -> str:
         return text
     if is_schema_name(text):
         raise _names_file(name)
-    if len(text) > _LARGEST:
-        message = f"{name} has {len(text)} characters, at most {_LARGEST} are allowed."
+    if len(text) > _MAX_CONCISE:
+        message = f"{name} has {len(text)} characters, at most {_MAX_CONCISE} are allowed."
         raise bad_field(name, message, code="too_large")
     try:
         return json.dumps(parse_concise(text))
@@ -181,8 +181,8 @@ def drop_idle(values: dict[str, Any]) -> None:
 
 Route = Literal["chat", "completions", "responses"]
 Prompt = str | tuple[int, ...]
-_MOST = 2**31 - 1
-_LIMITS = ("max_tokens", *(other for other, key in RENAMED.items() if key == "max_tokens"))
+_MAX_INTEGER = 2**31 - 1
+_LENGTH_LIMITS = ("max_tokens", *(other for other, key in RENAMED.items() if key == "max_tokens"))
 _CUTS = ("truncate_prompt_tokens", "truncation_length", "max_context_length")
 
 
@@ -239,8 +239,8 @@ class Call:
     @property
     def num_samples(self) -> int:
         """Number of texts to generate, as far as known before values are checked."""
-        asked = [whole(str(self.options.values.get(key, 1))) or 1 for key in ("n", "best_of", "beams")]
-        return max(asked) * max(1, len(self.prompts))
+        counts = [whole(str(self.options.values.get(key, 1))) or 1 for key in ("n", "best_of", "beams")]
+        return max(counts) * max(1, len(self.prompts))
 
 
 def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_lenient: bool = False) -> Call:
@@ -254,7 +254,7 @@ def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_l
     return replace(call, options=replace(options, dropped=(*dropped, *options.dropped)))
 
 
-class _CallReader(Taking):
+class _CallReader(FieldReader):
     """Takes the fields about input and reply out of the body; the remaining fields are options."""
 
     def __init__(self, fields: dict[str, Any], route: Route) -> None:
@@ -271,7 +271,7 @@ class _CallReader(Taking):
             model=self.text("model"),
             session=self.text("session") or self.text("session_id"),
             salt=self._salt("cache_salt") or self._salt("extra_key"),
-            priority=self.whole("priority", -_MOST, _MOST) or 0,
+            priority=self.whole("priority", -_MAX_INTEGER, _MAX_INTEGER) or 0,
             is_stream=self.flag("stream"),
             ids_as_text=self.flag("return_tokens_as_token_ids"),
             has_ids=self.flag("return_token_ids"),
@@ -291,7 +291,7 @@ class _CallReader(Taking):
         )
         self._beams()
         is_scored = call.echo or call.prompt_logprobs is not None
-        limit = next((name for name in _LIMITS if self.fields.get(name) == 0), None)
+        limit = next((name for name in _LENGTH_LIMITS if self.fields.get(name) == 0), None)
         if is_scored and limit is not None:
             del self.fields[limit]
             call = replace(call, is_score_only=True)
@@ -304,8 +304,8 @@ class _CallReader(Taking):
             if self.fields.get("add_generation_prompt") is True:
                 raise bad_field(
                     "continue_final_message",
-                    "continue_final_message and add_generation_prompt are both true: an answer goes on with "
-                    "the last message, or begins a new one. Leave one of them out.",
+                    "continue_final_message and add_generation_prompt are both true: an answer "
+                    "continues the last message, or begins a new one. Leave one of them out.",
                 )
             if call.messages[-1]["role"] != "assistant":
                 what = "continue_final_message needs a last message of the role assistant."
@@ -331,7 +331,10 @@ class _CallReader(Taking):
             has_special=self.flag("add_special_tokens", default=self.flag("add_bos_token", default=True)),
         )
         if suffix and call.echo:
-            raise bad_field("suffix", "suffix and echo do not go together: the prompt is not where it was.")
+            raise bad_field(
+                "suffix",
+                "suffix and echo do not go together: a text with a suffix does not begin with its prompt.",
+            )
         return call
 
     def _joined_by(self) -> str:
@@ -346,7 +349,7 @@ class _CallReader(Taking):
 
     def _longest(self) -> tuple[str, int] | None:
         """Return the field that asks for a prompt to be cut, with its smallest number."""
-        limits = [(name, self.whole(name, -1, _MOST)) for name in _CUTS]
+        limits = [(name, self.whole(name, -1, _MAX_INTEGER)) for name in _CUTS]
         return min(
             ((name, value) for name, value in limits if value and value > 0),
             key=lambda pair: pair[1],

@@ -23,7 +23,7 @@ _TYPES = {
     503: "unavailable_error",
     504: "timeout_error",
 }
-_LONG = 1000  # characters of a message
+_MAX_MESSAGE = 1000  # characters of a message
 _HEADERS: dict[int, dict[str, str]] = {
     401: {"www-authenticate": "Bearer"},
     429: {"retry-after": "1"},
@@ -45,8 +45,8 @@ class ApiError(GencliError):
         headers: Mapping[str, str] | None = None,
         hint: str = "",
     ) -> None:
-        super().__init__(f"{_cut(message)} {hint}".strip(), hint=hint)
-        self.status, self.param, self.code = status, param and _cut(param), code
+        super().__init__(f"{_shortened(message)} {hint}".strip(), hint=hint)
+        self.status, self.param, self.code = status, param and _shortened(param), code
         self.headers = {**_HEADERS.get(status, {}), **(headers or {})}
 
     @property
@@ -60,9 +60,10 @@ class ApiError(GencliError):
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 
-def _cut(text: str) -> str:
+def _shortened(text: str) -> str:
     """Shorten text quoted from a client, so that a reply does not grow with its request."""
-    return text if len(text) <= _LONG else f"{text[: _LONG // 2]} ... {text[-_LONG // 2 :]}"
+    half = _MAX_MESSAGE // 2
+    return text if len(text) <= _MAX_MESSAGE else f"{text[:half]} ... {text[-half:]}"
 
 
 def bad_field(field: str, message: str, *, code: str = "invalid_value") -> ApiError:
@@ -75,7 +76,7 @@ def unknown_field(field: str, hint: str = "") -> ApiError:
     return ApiError(400, f"There is no field {field!r}.", param=field, code="unknown_field", hint=hint)
 
 
-class Taking:
+class FieldReader:
     """Takes fields out of `fields`, the non-null ones of a body. Raises ApiError for a wrong type."""
 
     def __init__(self, fields: dict[str, Any]) -> None:
@@ -123,7 +124,7 @@ def is_id(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-_TAKEN = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning")
+_MESSAGE_FIELDS = ("role", "content", "name", "tool_calls", "tool_call_id", "reasoning_content", "reasoning")
 # Fields of earlier answers and of caches, which clients send back as they got them.
 _WITHOUT_EFFECT = (
     *("id", "refusal", "annotations", "audio", "function_call", "status", "type", "parsed", "cache_control"),
@@ -157,7 +158,7 @@ def without_unknown(value: Any) -> tuple[Any, tuple[str, ...]]:
 
 
 def _unknown(message: Mapping[str, Any]) -> list[str]:
-    names = (*_TAKEN, *_WITHOUT_EFFECT)
+    names = (*_MESSAGE_FIELDS, *_WITHOUT_EFFECT)
     return [key for key, value in message.items() if value is not None and key not in names]
 
 
@@ -215,7 +216,7 @@ def _call(call: Any, path: str) -> dict[str, Any]:
         try:
             arguments = parse_json(arguments)
         except DocumentError as error:
-            raise bad_field(path, f"{path}.function.arguments is no JSON: {error.message}") from None
+            raise bad_field(path, f"{path}.function.arguments is not JSON: {error.message}") from None
     function = {"name": function["name"], "arguments": arguments}
     return {"id": str(call.get("id") or ""), "type": "function", "function": function}
 
@@ -232,7 +233,7 @@ _RESERVED = (
 )  # fmt: skip
 
 
-def read_variables(body: Taking) -> dict[str, Any]:
+def read_variables(body: FieldReader) -> dict[str, Any]:
     """Return the variables of the chat template, never the template itself. Raises ApiError."""
     fields = body.fields
     field = "template_vars" if "template_vars" in fields else "chat_template_kwargs"

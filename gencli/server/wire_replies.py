@@ -11,8 +11,8 @@ from typing import Any, Literal
 from gencli.core.events import Event, TokenLogprobs
 from gencli.explain.token_record import records
 from gencli.server.wire_answers import (
+    AnswerDelta,
     Answers,
-    Delta,
     LogprobStyle,
     TextOffsets,
     TokenNames,
@@ -38,7 +38,7 @@ def sse(value: Mapping[str, Any], *, kind: str = "") -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class ReplyFields:
     """Fields shared by all replies to a call.
 
     `echoes`: the prompts as text and ids, if texts begin with them. `prompts`: their ids, if requested.
@@ -88,10 +88,10 @@ class Reply:
         return f"call_{self.id}_{index}_{number}"
 
 
-def _joined(deltas: Sequence[Delta]) -> Delta:
+def _joined(deltas: Sequence[AnswerDelta]) -> AnswerDelta:
     """Return the deltas of an answer merged into one."""
     last = deltas[-1]
-    return Delta(
+    return AnswerDelta(
         "".join(delta.content for delta in deltas),
         "".join(delta.reasoning for delta in deltas),
         tuple(part for delta in deltas for part in delta.calls),
@@ -107,9 +107,9 @@ def _joined(deltas: Sequence[Delta]) -> Delta:
 class WholeReply:
     """Collects the events of a call into one reply."""
 
-    def __init__(self, reply: Reply, answers: Answers) -> None:
+    def __init__(self, reply: ReplyFields, answers: Answers) -> None:
         self._reply, self._answers, self._notes = reply, answers, Notes(reply.call, reply.key, reply.names)
-        self._deltas: list[list[Delta]] = [[] for _ in range(len(answers))]
+        self._deltas: list[list[AnswerDelta]] = [[] for _ in range(len(answers))]
 
     def add(self, event: Event) -> None:
         """Add an event. Raises ApiError for a sample without a result."""
@@ -128,11 +128,11 @@ class WholeReply:
             **reply.dropped,
         }
 
-    def _choice(self, index: int, delta: Delta) -> dict[str, Any]:
+    def _choice(self, index: int, delta: AnswerDelta) -> dict[str, Any]:
         make = self._chat_choice if self._reply.call.is_chat else self._text_choice
         return {**make(index, delta), "finish_reason": delta.reason, **self._notes.of(index, delta)}
 
-    def _chat_choice(self, index: int, delta: Delta) -> dict[str, Any]:
+    def _chat_choice(self, index: int, delta: AnswerDelta) -> dict[str, Any]:
         message: dict[str, Any] = {"role": "assistant", "content": delta.content, "refusal": None}
         if delta.reasoning:
             message["reasoning_content"] = delta.reasoning
@@ -143,7 +143,7 @@ class WholeReply:
         logprobs = chat_logprobs(delta.logprobs, self._reply.style) if wanted else None
         return {"index": index, "message": message, "logprobs": logprobs}
 
-    def _text_choice(self, index: int, delta: Delta) -> dict[str, Any]:
+    def _text_choice(self, index: int, delta: AnswerDelta) -> dict[str, Any]:
         text, ids, entries = _echo(self._reply, self._answers, index)
         logprobs = None
         if self._reply.call.logprobs is not None:
@@ -155,7 +155,7 @@ class WholeReply:
         return {"index": index, "text": text + delta.content, "logprobs": logprobs, **notes}
 
 
-def _tool_calls(reply: Reply, index: int, parts: Sequence[CallPart]) -> list[dict[str, Any]]:
+def _tool_calls(reply: ReplyFields, index: int, parts: Sequence[CallPart]) -> list[dict[str, Any]]:
     """Return the tool calls of an answer as JSON."""
     calls: list[dict[str, Any]] = []
     for part in parts:
@@ -166,7 +166,7 @@ def _tool_calls(reply: Reply, index: int, parts: Sequence[CallPart]) -> list[dic
     return calls
 
 
-def _prompt_notes(reply: Reply, answers: Answers, prompt: int) -> dict[str, Any]:
+def _prompt_notes(reply: ReplyFields, answers: Answers, prompt: int) -> dict[str, Any]:
     """Return additional fields about a prompt: its ids and log-probabilities, if requested."""
     notes: dict[str, Any] = {}
     if reply.prompts:
@@ -177,7 +177,7 @@ def _prompt_notes(reply: Reply, answers: Answers, prompt: int) -> dict[str, Any]
 
 
 def _echo(
-    reply: Reply | None, answers: Answers, index: int
+    reply: ReplyFields | None, answers: Answers, index: int
 ) -> tuple[str, Sequence[int], Sequence[TokenLogprobs | None]]:
     """Return the prompt of an answer as text, ids and log-probabilities; empty without echo."""
     if reply is None or not reply.echoes:
@@ -193,13 +193,13 @@ class StreamReply:
 
     done = _DONE
 
-    def __init__(self, reply: Reply, answers: Answers) -> None:
+    def __init__(self, reply: ReplyFields, answers: Answers) -> None:
         self._reply, self._answers, self._style = reply, answers, reply.style
         self._notes = Notes(reply.call, reply.key, reply.names)
         self._offsets: dict[int, TextOffsets] = {}
         self._is_begun = [False] * len(answers)
         self._has_scores = bool(reply.echoes) and reply.call.logprobs is not None
-        self._held: list[tuple[int, Delta]] = []  # deltas held until the prompt's scores arrive
+        self._held: list[tuple[int, AnswerDelta]] = []  # deltas held until the prompt's scores arrive
 
     def frame(self, chunk: Mapping[str, Any]) -> bytes:
         """Return a chunk as bytes."""
@@ -241,7 +241,12 @@ class StreamReply:
         return {**self._reply.head(is_chunk=True), "choices": [choice], **usage, **self._reply.dropped}
 
     def _chat_choice(
-        self, index: int, delta: Mapping[str, Any], of: Delta | None = None, *, reason: str | None = None
+        self,
+        index: int,
+        delta: Mapping[str, Any],
+        of: AnswerDelta | None = None,
+        *,
+        reason: str | None = None,
     ) -> dict[str, Any]:
         logprobs = None
         if of is not None and self._reply.call.logprobs is not None:
@@ -249,7 +254,7 @@ class StreamReply:
         notes = self._notes.of(index, of) if of else {}
         return {"index": index, "delta": delta, "logprobs": logprobs, "finish_reason": reason, **notes}
 
-    def _chat_choices(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+    def _chat_choices(self, index: int, delta: AnswerDelta) -> Iterator[dict[str, Any]]:
         """Yield choices: first text, then parts of calls, then the end with an empty delta.
 
         The first choice has the ids, log-probabilities and explanations.
@@ -257,13 +262,13 @@ class StreamReply:
         texts = {"reasoning_content": delta.reasoning, "content": delta.content}
         added = {key: text for key, text in texts.items() if text}
         calls: list[dict[str, Any]] = [{"tool_calls": [self._part(index, part)]} for part in delta.calls]
-        about: Delta | None = Delta(ids=delta.ids, logprobs=delta.logprobs, views=delta.views)
+        about: AnswerDelta | None = AnswerDelta(ids=delta.ids, logprobs=delta.logprobs, views=delta.views)
         has_tokens = delta.logprobs or delta.views or (self._reply.call.has_ids and delta.ids)
-        for each in [*([added] if added or (has_tokens and not calls) else []), *calls]:
-            yield self._chat_choice(index, each, about)
+        for content in [*([added] if added or (has_tokens and not calls) else []), *calls]:
+            yield self._chat_choice(index, content, about)
             about = None
         if delta.reason:
-            notes = self._notes.of(index, Delta(matched=delta.matched, faults=delta.faults))
+            notes = self._notes.of(index, AnswerDelta(matched=delta.matched, faults=delta.faults))
             yield {**self._chat_choice(index, {}, reason=delta.reason), **notes}
 
     def _part(self, index: int, part: CallPart) -> dict[str, Any]:
@@ -273,7 +278,7 @@ class StreamReply:
         call_id = self._reply.call_id(index, part.number)
         return {"index": part.number, "id": call_id, "type": "function", "function": function}
 
-    def _text_choices(self, index: int, delta: Delta) -> Iterator[dict[str, Any]]:
+    def _text_choices(self, index: int, delta: AnswerDelta) -> Iterator[dict[str, Any]]:
         is_first, self._is_begun[index] = not self._is_begun[index], True
         text, ids, entries = _echo(self._reply if is_first else None, self._answers, index)
         logprobs = None
@@ -301,7 +306,7 @@ class Notes:
         self._call, self._key, self._names = call, key, names
         self._positions = Counter[int]()
 
-    def of(self, index: int, delta: Delta) -> dict[str, Any]:
+    def of(self, index: int, delta: AnswerDelta) -> dict[str, Any]:
         """Return the additional fields for an increment of a choice."""
         fields: dict[str, Any] = {}
         if delta.matched is not None:
@@ -321,7 +326,7 @@ class Notes:
 class _Output:
     """The output items of an answer: reasoning, a message, calls, in this order."""
 
-    def __init__(self, reply: Reply) -> None:
+    def __init__(self, reply: ReplyFields) -> None:
         self.reply = reply
         self.reasoning = self.text = self.arguments = ""
         self.logprobs: list[dict[str, Any]] = []  # log-probabilities of the text
@@ -410,7 +415,7 @@ class ResponseStream:
 
     done = b""
 
-    def __init__(self, reply: Reply, answers: Answers) -> None:
+    def __init__(self, reply: ReplyFields, answers: Answers) -> None:
         self._answers, self._output = answers, _Output(reply)
         self._style = reply.style
         self._number = 0
@@ -538,7 +543,7 @@ class ResponseStream:
 class ResponseWhole:
     """Collects the events of a call into one response: the response in the stream's last event."""
 
-    def __init__(self, reply: Reply, answers: Answers) -> None:
+    def __init__(self, reply: ReplyFields, answers: Answers) -> None:
         self._stream = ResponseStream(reply, answers)
 
     def add(self, event: Event) -> None:

@@ -82,8 +82,8 @@ class Instructions:
         index = next((n for n, message in enumerate(messages) if message["role"] == "user"), None)
         if index is None:
             return {"role": "user", "content": text}, *messages
-        asked = {**messages[index], "content": _joined(text, messages[index]["content"])}
-        return *messages[:index], asked, *messages[index + 1 :]
+        question = {**messages[index], "content": _joined(text, messages[index]["content"])}
+        return *messages[:index], question, *messages[index + 1 :]
 
     def notices(self, template: ChatTemplate) -> tuple[str, ...]:
         """Return what the user should know about tools in conversations of this model."""
@@ -141,7 +141,7 @@ def text_content(value: Any, name: str) -> str:
         kind = part.get("type") if isinstance(part, Mapping) else None
         if kind != "text" or not isinstance(part.get("text"), str):
             other = f": {kind}" if kind not in (None, "text") else ""
-            raise UsageError(f"{name} has a part that is no text{other}.")
+            raise UsageError(f"{name} has a part that is not text{other}.")
     return "".join(part["text"] for part in value)
 
 
@@ -184,7 +184,9 @@ def render_conversation(
     kwargs["add_generation_prompt"] = False
     text, separator, _ = tokenizer.render_chat((*earlier, marked), **kwargs).rpartition(mark)
     if not separator:
-        raise ModelError("The chat template does not write the last message, so no answer can go on with it.")
+        raise ModelError(
+            "The chat template does not write the last message, so an answer cannot continue it."
+        )
     return text
 
 
@@ -247,7 +249,7 @@ class Renderer:
         self._child: Child | None = None
         self._lock = Lock()
 
-    def render(self, order: Order) -> Rendered:
+    def render(self, order: RenderOrder) -> Rendered:
         """Render a template, within SECONDS and MAX_MEMORY. Failures are in the result's `error`."""
         with self._lock:
             try:
@@ -265,7 +267,7 @@ class Renderer:
                 self._child.close()
             self._child = None
 
-    def _ask(self, order: Order) -> Rendered:
+    def _ask(self, order: RenderOrder) -> Rendered:
         if self._child is None or not self._child.is_alive:
             self._child = Child("gencli.templates.template_worker")
             self._child.ask(None, _START)
@@ -284,7 +286,7 @@ SECONDS = 5.0  # seconds of wall-clock time for one rendering
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class RenderOrder:
     """A template and its variables; variables of None only check the syntax.
 
     `is_chat`: use the environment of chat templates instead of that of prompts. `limit`: maximum length of

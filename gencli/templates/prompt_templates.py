@@ -13,7 +13,7 @@ from typing import Any
 from gencli.errors import GencliError, UsageError
 from gencli.files import read_file
 from gencli.structured.schema_inputs import exists
-from gencli.templates.chat_templates import MAX_PROMPT, Order, renderer
+from gencli.templates.chat_templates import MAX_PROMPT, RenderOrder, renderer
 from processors.errors import close_names, did_you_mean, nearest
 
 _MAX_BYTES = 1 << 20  # bytes of a template's file
@@ -42,7 +42,7 @@ class PromptTemplate:
 
     def __init__(self, text: str, name: str = "`template`", variables: _Variables = ()) -> None:
         self.text = text
-        syntax = renderer.render(Order(text, None, is_chat=False, limit=MAX_PROMPT))
+        syntax = renderer.render(RenderOrder(text, None, is_chat=False, limit=MAX_PROMPT))
         if syntax.error:
             where = f"{name}, line {syntax.line}" if syntax.line else name
             raise UsageError(f"{where}: this is not a Jinja template: {syntax.error}.")
@@ -62,7 +62,7 @@ class PromptTemplate:
                 f"The variable {name!r} of the template has two values: its own and a column."
             )
         variables = {**self._variables, _WHOLE: columns, **columns}
-        rendered = renderer.render(Order(self.text, variables, is_chat=False, limit=MAX_PROMPT))
+        rendered = renderer.render(RenderOrder(self.text, variables, is_chat=False, limit=MAX_PROMPT))
         if rendered.error:
             missing = _missing(rendered.error)
             missing = "" if missing in columns else missing
@@ -132,7 +132,7 @@ def find_template(name: str) -> Path:
             if exists(path := folder / f"{name}{suffix}"):
                 return path
             if os.path.lexists(path):
-                raise UsageError(f"The template {path} is there, but is no file.")
+                raise UsageError(f"The template {path} exists, but is not a file.")
         if folder.is_dir():
             names += [path.stem for path in sorted(folder.iterdir()) if path.suffix in _SUFFIXES]
     hint = did_you_mean([repr(near) for near in close_names(name, names)])

@@ -1,6 +1,6 @@
 """The process that renders templates with Jinja2's sandbox and a memory limit.
 
-`python -m gencli.templates.template_worker` reads an Order and answers with a Rendered (see
+`python -m gencli.templates.template_worker` reads a RenderOrder and answers with a Rendered (see
 processors.child).
 """
 
@@ -20,7 +20,7 @@ from jinja2.parser import Parser
 from jinja2.runtime import Macro
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from gencli.templates.chat_templates import MAX_MEMORY, Order, Rendered
+from gencli.templates.chat_templates import MAX_MEMORY, Rendered, RenderOrder
 from processors.child import limit_memory, serve
 
 
@@ -92,7 +92,7 @@ def _names(text: str, is_chat: bool) -> tuple[str, ...]:
     return tuple(sorted(reader.undeclared_identifiers))
 
 
-def render_here(order: Order) -> Rendered:
+def render_here(order: RenderOrder) -> Rendered:
     """Render a template in this process, without a limit of time or memory. Failures are in `error`.
 
     Only for trusted templates; `renderer` renders all others.

@@ -19,7 +19,15 @@ from gencli.models.files.gguf_header import is_gguf
 from gencli.models.files.local_models import is_bundled
 from gencli.models.files.model_card import declared_ends, read_config_if_any, text_part
 from gencli.models.files.model_files import read_object_if_any
-from gencli.templates.chat_templates import MAX_CHAT, Form, Order, Rendered, content_form, in_form, renderer
+from gencli.templates.chat_templates import (
+    MAX_CHAT,
+    Form,
+    Rendered,
+    RenderOrder,
+    content_form,
+    in_form,
+    renderer,
+)
 from gencli.text.detokenizer import (
     ByteDecoder,
     PieceRules,
@@ -350,7 +358,7 @@ class HFTokenizer:
         tokens = {name: str(token) for name, token in self._hf.special_tokens_map.items()}
         variables = {"tools": None, "documents": None, **tokens, **kwargs, "messages": conversation}
         template = self._hf.get_chat_template(None, kwargs.get("tools"))
-        order = Order(template, variables, is_chat=True, limit=MAX_CHAT)
+        order = RenderOrder(template, variables, is_chat=True, limit=MAX_CHAT)
         if self._is_bundled:
             from gencli.templates.template_worker import render_here
 

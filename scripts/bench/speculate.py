@@ -23,9 +23,8 @@ from gencli.cli.commands.bench import Form, Threads, figure, write_report
 from gencli.cli.render import say_notice
 from gencli.cli.usage import FORMS
 from gencli.config.option import MAX_BATCH
-from gencli.config.run_options import NO_DRAFTER
 from gencli.core.events import Error, Finish
-from gencli.core.request import Limits, Request
+from gencli.core.request import NO_DRAFTER, Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import GenerationError, UsageError
 from gencli.files import MAX_PROMPT, read_file

@@ -65,10 +65,10 @@ class Server:
 
 
 @contextmanager
-def serving(folder, *flags):
+def serving(folder, *flags, program=GENCLI):
     log = folder / "stderr"
     with log.open("w") as stderr:
-        process = subprocess.Popen([GENCLI, "serve", "--port", "0", *flags], stderr=stderr)
+        process = subprocess.Popen([program, "serve", "--port", "0", *flags], stderr=stderr)
     try:
         while (found := re.search(r"answers at (\S+)/v1", log.read_text())) is None:
             assert process.poll() is None, log.read_text()

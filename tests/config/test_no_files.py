@@ -41,7 +41,7 @@ def test_a_template_by_name_that_is_no_file_is_said(here, gencli, tmp_path, make
     make(tmp_path / "templates" / "mine.jinja")
     done = gencli("run", *FAKE, "--max-tokens", "2", "hi", "--template", "mine")
     assert done.code == 2
-    assert "mine.jinja is there, but is no file" in done.err
+    assert "mine.jinja exists, but is not a file" in done.err
 
 
 def test_a_plugin_that_is_no_file_is_said(here, gencli, tmp_path):

@@ -39,7 +39,7 @@ IMPORTED = (
     "gencli.models.hf_runner",
     "gencli.models.model_memory",
     "gencli.runtime.comparing",
-    "gencli.scoring.text_scores",
+    "gencli.batch.score_files",
     "gencli.structured.schema_check",
     "gencli.structured.backend_choice",
     "gencli.structured.schema_validator",

@@ -7,7 +7,6 @@ import pytest
 from tests.cli.conftest import gencli, run
 
 __all__ = ["gencli", "run"]
-
 HEAD = """
 from dataclasses import dataclass
 import torch

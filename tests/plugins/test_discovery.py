@@ -12,7 +12,7 @@ from processors.errors import UnknownStage
 from tests.plugins.conftest import HEAD, ONLY, PARAMS, STAGE
 
 
-def test_an_installed_plugin_is_a_stage_with_its_package_as_source(install):
+def test_an_installed_plugin_is_a_stage_of_its_package_unless_switched_off(install, monkeypatch):
     install("only_installed", ONLY, only="Only")
     registry = PluginRegistry()
     assert "only" not in registry.names()
@@ -22,29 +22,25 @@ def test_an_installed_plugin_is_a_stage_with_its_package_as_source(install):
 
     with pytest.raises(UnknownStage, match="Did you mean 'only'"):
         PluginRegistry().spec("onlyy")
-
-
-def test_an_installed_plugin_is_imported_only_when_it_is_named(install):
-    install("only_lazy", "raise RuntimeError", only="Only")
+    install("only_lazy", "raise RuntimeError", package="lazy", lazy="Only")
     Chain.parse("top_k=3 | temperature=0.5", PluginRegistry())
-    assert "only_lazy" not in sys.modules
-
-
-def test_the_switch_turns_installed_plugins_off(install, monkeypatch):
-    install("only_off", ONLY, only="Only")
-    assert len(installed_plugins()) == 1
+    assert "only_lazy" not in sys.modules, "imported without being named"
+    assert len(installed_plugins()) == 2
     monkeypatch.setenv("GENCLI_NO_PLUGINS", "1")
     assert installed_plugins() == ()
     with pytest.raises(UnknownStage):
         PluginRegistry().spec("only")
 
 
-def test_two_packages_with_one_name_are_both_named(install):
+def test_two_packages_with_one_name_are_both_named_and_so_is_a_wrong_name(install):
     install("only_first", ONLY, only="Only")
     install("only_second", ONLY, package="other", only="Only")
     with pytest.raises(PluginError, match=r"gencli-test 1\.2") as caught:
         PluginRegistry().spec("only")
     assert "other 1.2" in caught.value.message
+    install("only_misnamed", ONLY, package="misnamed", onlyy="Only")
+    with pytest.raises(PluginError, match=r"'only'.*'onlyy'"):
+        PluginRegistry().spec("onlyy")
 
 
 def test_a_built_in_name_stays_with_the_built_in_stage(install):
@@ -54,12 +50,6 @@ def test_a_built_in_name_stays_with_the_built_in_stage(install):
     assert registry.spec("top_k").source == "built-in"
     with pytest.raises(PluginError, match="built-in"):
         registry.add(registry.installed[0])
-
-
-def test_an_entry_point_has_the_name_of_its_stage(install):
-    install("only_misnamed", ONLY, onlyy="Only")
-    with pytest.raises(PluginError, match=r"'only'.*'onlyy'"):
-        PluginRegistry().spec("onlyy")
 
 
 def test_the_one_stage_of_a_file_needs_no_name_and_one_of_several_does(plugin):

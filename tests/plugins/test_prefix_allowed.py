@@ -44,7 +44,7 @@ def test_only_the_ids_of_the_function_come_next_with_drafts_and_without():
 def test_a_function_that_fails_fails_its_text_alone():
     for function, message in [
         (lambda output: [], "No token is left"),
-        (lambda output: ["a"], "the function named 'a', a token id expected"),
+        (lambda output: ["a"], "the function returned 'a', but has to return token ids"),
         (lambda output: 1 / 0, "ZeroDivisionError"),
     ]:
         registry = make_registry([prefix_allowed(function)])

@@ -15,7 +15,6 @@ from tests.server.hostile import CHAT, TEXT
 from tests.server.raw import Shot, fire, post
 
 __all__ = ["FIXED", "SCHEMA", "Server", "besieged"]
-
 _MEMORY = 10 << 30  # bytes of the server's address space: what takes more fails, and not the machine
 SCHEMA = {"type": "object", "properties": {"a": {"type": "string", "maxLength": 9}}, "required": ["a"]}
 FIXED = (

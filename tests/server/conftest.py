@@ -63,6 +63,20 @@ def events(reply):
     return [json.loads(one) for one in data]
 
 
+def post(client, path, **body):
+    """The reply to a body, which has to be a 200."""
+    reply = client.post(f"/v1/{path}", json=body)
+    assert reply.status_code == 200, reply.text
+    return reply.json()
+
+
+def refusal(client, path, **body):
+    """The error of a body, which has to be a 400."""
+    reply = client.post(f"/v1/{path}", json=body)
+    assert reply.status_code == 400, reply.text
+    return reply.json()["error"]
+
+
 def idle(serving):
     """Whether nothing is left in the engine or in the count of calls."""
     return serving.thread.num_open == 0 and serving.admission.num_samples == 0

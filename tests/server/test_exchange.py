@@ -3,13 +3,16 @@
 import asyncio
 import gc
 import json
+import subprocess
+import sys
+import threading
 
 import pytest
 import torch
 
 from gencli.server.access import Bodies, CallLimits
 from gencli.server.asgi_app import make_app
-from gencli.server.served_models import Models
+from gencli.server.served_models import DaemonPool, Models
 from gencli.server.serving import Conditions
 from gencli.server.wire_fields import ApiError
 from tests.server.conftest import idle, serve
@@ -109,7 +112,7 @@ def test_a_client_that_goes_away_ends_its_work():
     scenario(story)
 
 
-def test_a_full_server_answers_429_before_any_work():
+def test_a_full_server_answers_429_before_any_work_and_counts_samples():
     async def story(serving, app):
         running, task = await begun(serving, app, {**LONG, "n": 2})
         refused = await Client(app, b"this is not JSON, and nobody reads it").run()
@@ -118,13 +121,6 @@ def test_a_full_server_answers_429_before_any_work():
         running.gone.set()
         await task
         await until(lambda: idle(serving))
-        assert (await Client(app, {**LONG, "max_tokens": 2}).run()).status == 200
-
-    scenario(story, Conditions(max_queue=0), max_batch=2)
-
-
-def test_samples_count_for_the_queue():
-    async def story(serving, app):
         running, task = await begun(serving, app, LONG)
         assert (await Client(app, {**LONG, "n": 2}).run()).status == 429
         running.gone.set()
@@ -244,3 +240,34 @@ def test_bodies_that_are_read_are_bounded_together():
         with pytest.raises(ApiError, match="too many large bodies"):
             other(300_000)
     assert bodies.held == 0
+
+
+def test_results_and_errors_reach_who_waits():
+    pool = DaemonPool(2)
+    assert [pool.submit(pow, 2, number).result(20) for number in range(5)] == [1, 2, 4, 8, 16]
+    with pytest.raises(ZeroDivisionError):
+        pool.submit(divmod, 1, 0).result(20)
+    pool.shutdown()
+
+
+def test_cancelled_work_is_not_done():
+    pool, go, done = DaemonPool(1), threading.Event(), []
+    first = pool.submit(go.wait, 20)
+    second = pool.submit(done.append, 1)
+    assert second.cancel()
+    go.set()
+    assert first.result(20)
+    pool.submit(done.append, 2).result(20)
+    assert done == [2]
+    pool.shutdown()
+
+
+def test_the_process_ends_while_a_thread_works():
+    code = (
+        "import time; from gencli.server.served_models import DaemonPool; "
+        "DaemonPool(1).submit(time.sleep, 600); print('over')"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "over\n"

@@ -114,3 +114,41 @@ def test_log_probabilities_of_a_response_are_those_of_a_chat(fake):
     (choice,) = fake.post("/v1/chat/completions", json=chat).json()["choices"]
     assert item["content"][0]["logprobs"] == choice["logprobs"]["content"]
     assert [entry for part in parts for entry in part["logprobs"]] == choice["logprobs"]["content"]
+
+
+ASK = {"input": "Write an example", "max_output_tokens": 30, "seed": 1}
+FOO = {"type": "json_schema", "name": "test", "schema": {"const": "foooooo"}}
+
+
+def test_a_wrong_response_is_refused(tiny):
+    cases = [
+        {"text": {"format": {"type": "json_schema", "name": "test"}}},
+        {"text": {"format": {"type": "sound"}}},
+        {"text": 5},
+        {"input": []},
+        {"input": [{"role": "king", "content": "x"}]},
+        {"input": [{"type": "function_call_output", "output": "x"}]},
+        {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"}]},
+        {"max_output_tokens": 0},
+        {"max_tokens": 5},
+        {"response_format": {"type": "json_object"}, "text": {"format": FOO}},
+        {"tools": [{"type": "function"}]},
+        {"tool_choice": {"type": "function", "name": "f"}},
+        {"messages": [{"role": "user", "content": "other"}]},
+        {"top_kk": 1},
+    ]
+    for given in cases:
+        reply = tiny.post("/v1/responses", json={**ASK, **given})
+        assert (reply.status_code, reply.json()["error"]["type"]) == (400, "invalid_request_error"), given
+
+
+def test_the_events_of_a_response_name_one_message(tiny):
+    found = streamed(
+        tiny, {**ASK, "input": [{"role": "system", "content": "Book"}, {"role": "user", "content": "Which?"}]}
+    )
+    responses = {event["response"]["id"] for event in found if "response" in event}
+    messages = {event["item_id"] for event in found if "item_id" in event}
+    items = {event["item"]["id"] for event in found if "item" in event}
+    assert (len(responses), len(messages), items) == (1, 1, messages)
+    deltas = "".join(event["delta"] for event in found if event["type"] == "response.output_text.delta")
+    assert found[-1]["response"]["output"][0]["content"][0]["text"] == deltas

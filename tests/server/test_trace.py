@@ -14,18 +14,8 @@ from tests.engine.harness import request
 from tests.server.conftest import events, serve
 
 BODY = {"prompt": "Once upon a time", "seed": 7, "max_tokens": 9, "temperature": 1.5, "top_k": 12, "trace": 3}
-
-
 CHAT = {**BODY, "messages": [{"role": "user", "content": "Hi"}]}
-
-
 del CHAT["prompt"]
-
-
-def post(client, path="completions", **body):
-    reply = client.post(f"/v1/{path}", json=body)
-    assert reply.status_code == 200, reply.text
-    return reply.json()
 
 
 def facts(records):
@@ -66,9 +56,6 @@ def test_a_hostile_value_is_refused_by_name(fake):
             continue  # nothing is asked for
         error = fake.post(f"/v1/{path}", json={**body, "trace": value})
         assert (error.status_code, error.json()["error"]["param"]) == (400, "trace"), (path, value)
-
-
-def test_a_number_that_is_none_is_refused(fake):
     for value in ["NaN", "Infinity", "1e999", "9" * 5000]:
         body = json.dumps(BODY).replace('"trace": 3', f'"trace": {value}')
         reply = fake.post("/v1/completions", content=body, headers={"Content-Type": "application/json"})
@@ -122,12 +109,9 @@ def test_beside_a_watermark_what_shows_it_has_to_be_allowed():
     ):  # fmt: skip
         limits = make_plan(given, {}).conditions.limits
         assert (limits.trace, limits.processed) == (most, is_told)
+    plan = make_plan({}, {"GENCLI_TRACE": "t.jsonl", "GENCLI_TRACE_TOP": "3", "GENCLI_TOP_K": "4"})
+    assert (plan.settings["trace"], plan.settings["top_k"]) == (None, 4)  # a variable turns no trace on
     with serve(Conditions(limits=CallLimits(processed=False))) as client:
         asked = {**BODY, "logprobs": 1, "logprobs_mode": "processed_logprobs"}
         error = client.post("/v1/completions", json=asked).json()["error"]
         assert (error["param"], error["code"]) == ("logprobs_mode", "unsupported_value")
-
-
-def test_the_variable_of_a_run_turns_no_trace_on():
-    plan = make_plan({}, {"GENCLI_TRACE": "t.jsonl", "GENCLI_TRACE_TOP": "3", "GENCLI_TOP_K": "4"})
-    assert (plan.settings["trace"], plan.settings["top_k"]) == (None, 4)

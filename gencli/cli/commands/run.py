@@ -12,6 +12,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from gencli.batch.batch_plan import BatchPlan, gather_settings, make_plan
+from gencli.batch.score_options import SCORE_OPTIONS, SCORE_OWN
 from gencli.chat.chat_state import CHAT_OPTIONS, open_chat
 from gencli.cli.commands.setting_views import chain_rows, chain_table, follow_leader
 from gencli.cli.fetching import fetch_models
@@ -27,7 +28,7 @@ from gencli.config.layers import gather, has_idle_template
 from gencli.config.settings import CHAT_DEFAULT, DEFAULT, FLAG, Settings, untraced
 from gencli.errors import UsageError
 from gencli.runtime.machine import importing, quiet_libraries, set_wait
-from gencli.scoring.text_scores import CHAIN_KEYS, SCORE_OPTIONS, SCORE_OWN
+from gencli.scoring.text_scores import CHAIN_KEYS
 from gencli.structured.output_spec import DOCUMENTS
 
 if TYPE_CHECKING:
@@ -240,10 +241,10 @@ def _run(plan: BatchPlan, handler: Interrupts) -> int:
     with voice.starting(), importing():
         from gencli.batch.batch_setup import prepare
         from gencli.batch.run_batch import run_batch
+        from gencli.batch.score_files import ScoreWork
         from gencli.cli.stderr import TerminalReporter
-        from gencli.scoring.score_files import Scoring
 
-    batch, sink = prepare(plan, settings, Scoring(plan, seed=settings["seed"] or 0)), Sink()
+    batch, sink = prepare(plan, settings, ScoreWork(plan, seed=settings["seed"] or 0)), Sink()
     if plan["tokens"] is not None and batch.output.format.name == "text":
         raise UsageError("`tokens` has no place in lines of text.", hint="Set `format` = jsonl.")
     reporter = TerminalReporter(sink, handler, is_quiet=settings["quiet"])

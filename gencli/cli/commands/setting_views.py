@@ -29,7 +29,7 @@ from gencli.explain.token_levels import Scale
 from gencli.files import open_regular
 from gencli.json_text import to_json
 from gencli.models.backend import rank
-from gencli.plugins.plugin_registry import Listed, make_registry, sentence
+from gencli.plugins.plugin_registry import ListedStage, make_registry, sentence
 from gencli.results.run_results import Row
 from gencli.runtime.machine import quiet_libraries
 from gencli.structured.output_spec import OutputSpec
@@ -179,7 +179,7 @@ def _sentence(path: Path) -> str:
         return f"({error.strerror})"
 
 
-def stage_table(stages: Iterable[Listed]) -> str:
+def stage_table(stages: Iterable[ListedStage]) -> str:
     """Return a table with a row for each stage; a broken stage has the phase "broken" and its error."""
     rows = [("phase", "name", "what it does", "source")]
     for stage in stages:

@@ -33,7 +33,6 @@ from huggingface_hub.errors import (
 )
 from huggingface_hub.utils import build_hf_headers, hf_raise_for_status
 
-from gencli import __version__
 from gencli.errors import ModelError
 from gencli.files import NO_LINK, replaced
 from gencli.models.files.checkpoint import check_architecture
@@ -52,6 +51,7 @@ from gencli.models.files.local_models import (
     repository_lock,
 )
 from gencli.models.files.model_files import OnBytes, read_object
+from gencli.version import __version__
 
 _WORKERS = 4
 _SPARE = 64 * 2**20  # bytes that stay free on the disk

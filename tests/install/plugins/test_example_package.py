@@ -10,8 +10,6 @@ import pytest
 from tests.cli.conftest import FAKE
 
 ROOT = Path(__file__).parents[3]
-
-
 PACKAGE = ROOT / "examples" / "plugin_minimal"
 
 

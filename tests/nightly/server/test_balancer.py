@@ -16,8 +16,6 @@ from tests.helpers.asking import ask
 from tests.helpers.mortal import Mortal
 
 OPTIONS = {"max_tokens": 60, "temperature": 0.8, "top_p": 0.9}
-
-
 BODY = {"prompt": "Once upon a time", **OPTIONS}
 
 

@@ -17,17 +17,9 @@ from tests.helpers.asking import ask
 from tests.helpers.mortal import Mortal
 
 ROOT = Path(__file__).parents[3]
-
-
 OPTIONS = {"max_tokens": 60, "temperature": 0.8, "top_p": 0.9}
-
-
 BODY = {"prompt": "Once upon a time", **OPTIONS}
-
-
 SEEN = {"stages": {"mortal": 10**6}}  # says which process answers
-
-
 pytestmark = pytest.mark.skipif(
     not all(map(find_spec, ("ray", "fastapi", "mmh3"))), reason="Ray Serve is not installed: gencli[ray]"
 )

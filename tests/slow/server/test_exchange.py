@@ -7,30 +7,18 @@ from random import Random
 
 from gencli.server.serving import Conditions
 from tests.server.conftest import idle
-from tests.server.test_exchange import LONG, Client, scenario
+from tests.server.test_exchange import LONG, Client, begun, scenario, until
 
 
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.005)
-
-
-async def begun(serving, app, body):
-    """A client whose request is in the engine, and its task."""
-    client = Client(app, body)
-    task = asyncio.create_task(client.run())
-    await until(lambda: serving.thread.num_open)
-    return client, task
-
-
-def test_cancels_at_random_moments_change_no_text_and_leave_nothing():
+def check_cancels(count):
+    """Half of `count` calls go away at random moments: the others keep their texts, and nothing is left."""
     draw = Random(5)
     bodies = [
         {"prompt": f"{number} " * draw.randint(1, 40), "seed": number, "max_tokens": draw.randint(1, 120),
          "n": draw.randint(1, 2), "temperature": draw.choice([0.7, 1.5]), "stream": draw.random() < 0.5}
-        for number in range(200)
+        for number in range(count)
     ]  # fmt: skip
-    gone = {number: draw.uniform(0, 0.3) for number in draw.sample(range(200), 100)}
+    gone = {number: draw.uniform(0, 0.3) for number in draw.sample(range(count), count // 2)}
 
     def texts(client):
         if client.scope["stream"]:
@@ -48,14 +36,18 @@ def test_cancels_at_random_moments_change_no_text_and_leave_nothing():
                 asyncio.get_running_loop().call_later(seconds, client.gone.set)
             return await client.run()
 
-        together = await asyncio.gather(*(ask(number, seconds=gone.get(number)) for number in range(200)))
+        together = await asyncio.gather(*(ask(number, seconds=gone.get(number)) for number in range(count)))
         await until(lambda: idle(serving))
-        kept = [number for number in range(200) if number not in gone]
+        kept = [number for number in range(count) if number not in gone]
         for number in kept[::5]:
             assert texts(together[number]) == texts(await ask(number))
         assert all(together[number].status == 200 for number in kept)
 
     scenario(story, Conditions(max_queue=1000), max_batch=8)
+
+
+def test_cancels_at_random_moments_change_no_text_and_leave_nothing():
+    check_cancels(60)  # tests/nightly/server has more
 
 
 def test_draining_waits_for_running_calls():

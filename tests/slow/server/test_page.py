@@ -7,16 +7,16 @@ import pytest
 from tests.helpers.browser import CHROMIUM, Browser
 
 
-@pytest.fixture
-def browser(tmp_path):
-    made = Browser(tmp_path)
-    yield made
-    made.close()
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory):
+    tab = Browser(tmp_path_factory.mktemp("browser"))
+    yield tab
+    tab.close()
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="Chromium is not installed")
 def test_a_person_generates_looks_and_stops(browser, spawn):
-    process = spawn("serve", "--model", "tiny", "--port", "0", "--top-p", "0.9", own=True, text=True)
+    process = spawn("serve", "--model", "tiny", "--port", "0", "--top-p", "0.9", text=True)
     url = next(found[1] for line in process.stderr if (found := re.search(r"at (\S+)/v1", line)))
     browser.call("Page.navigate", url=f"{url}/")
     assert browser.until("get('model').textContent") == "tiny"
@@ -65,7 +65,7 @@ def test_the_page_asks_for_the_key_and_chooses_the_model(browser, spawn, tmp_pat
     key = tmp_path / "the.key"
     key.write_text("secret")
     names = ("--served-name", "first", "--served-name", "second", "--api-key-file", str(key))
-    process = spawn("serve", "-m", "fake", "-m", "fake", *names, "--port", "0", own=True, text=True)
+    process = spawn("serve", "-m", "fake", "-m", "fake", *names, "--port", "0", text=True)
     url = next(found[1] for line in process.stderr if (found := re.search(r"Listening at (\S+),", line)))
     browser.call("Page.navigate", url=f"{url}/")  # it may come before the models
     assert "key" in browser.until("document.activeElement === get('key') && get('status').textContent")

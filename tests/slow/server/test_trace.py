@@ -2,7 +2,8 @@
 
 from gencli.cli.app import main
 from gencli.explain.trace_file import read_trace
-from tests.server.test_trace import BODY, CHAT, facts, post, streamed
+from tests.server.conftest import post
+from tests.server.test_trace import BODY, CHAT, facts, streamed
 
 
 def test_each_answer_has_its_own_in_any_company(tiny):
@@ -23,8 +24,9 @@ def test_each_answer_has_its_own_in_any_company(tiny):
 
 def test_the_text_is_that_without_and_every_token_of_it_is_explained(tiny):
     for more in [{}, {"best_of": 3}, {"draft": "ngram"}, {"regex": "[a-z ]{4,40}", "retries": 2}]:
-        plain = post(tiny, **{**BODY, "trace": None, "return_token_ids": True, **more})["choices"][0]
-        explained = post(tiny, **{**BODY, "return_token_ids": True, **more})["choices"][0]
+        body = {**BODY, "return_token_ids": True, **more}
+        plain = post(tiny, "completions", **{**body, "trace": None})["choices"][0]
+        explained = post(tiny, "completions", **body)["choices"][0]
         assert "trace" not in plain, more
         assert [one["id"] for one in explained.pop("trace")] == explained["token_ids"], more
         assert explained == plain, more
@@ -36,7 +38,7 @@ def test_the_records_are_those_of_a_run(tiny, tmp_path, capfd):
     own = ("--temperature", "1.5", "--top-k", "12", "--trace", str(file), BODY["prompt"])
     assert main(["run", *flags, *own]) == 0, capfd.readouterr()
     (wanted,) = read_trace(file.read_text().splitlines())
-    reply = post(tiny, **BODY)
+    reply = post(tiny, "completions", **BODY)
     (choice,) = reply["choices"]
     assert facts(choice["trace"]) == facts(wanted.records)
     assert {(one["run"], one["sample"]) for one in choice["trace"]} == {(reply["id"], 0)}
@@ -52,7 +54,7 @@ def test_of_an_answer_that_was_tried_again_only_the_tokens_that_count_are_explai
             if is_stream:
                 ((records,), (ids,)) = (found.values() for found in streamed(fake, **body, seed=seed))
             else:
-                (choice,) = post(fake, **body, seed=seed)["choices"]
+                (choice,) = post(fake, "completions", **body, seed=seed)["choices"]
                 records, ids = choice["trace"], choice["token_ids"]
             assert [one["id"] for one in records] == ids
             assert [one["pos"] for one in records] == list(range(len(ids)))

@@ -53,4 +53,4 @@ def test_a_model_or_port_that_cannot_be_had_ends_the_server_with_its_error(gencl
     _, url = serve()
     result = gencli("serve", "--model", "fake", "--port", url.rpartition(":")[2])
     assert result.code == 2
-    assert "cannot be listened on" in result.err
+    assert "The server cannot listen on" in result.err
