@@ -67,5 +67,5 @@ def check_ids(kind: str, count: int) -> None:
 
 
 def test_ids_are_those_of_the_row_alone() -> None:
-    check_ids("tiny", 40)
-    check_ids("llama", 40)
+    check_ids("tiny", 24)
+    check_ids("llama", 24)

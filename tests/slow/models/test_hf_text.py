@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
@@ -19,7 +19,8 @@ from tests.models.loops import Job, after_rollback, decode, decode_with_drafts
 from tests.models.native import native_decoder
 from tests.models.tiny_models import NO_ROLLBACK, PROMPTS, build, build_native, continued
 
-COUNT = 64
+COUNT = 48
+FEWER = 20  # tokens of a text in the suite, behind the window in each text; nightly has all
 
 
 OWN_CACHE = {"mamba", "rwkv", "falcon_h1", "bamba", "stablelm"}
@@ -39,6 +40,7 @@ SCHEDULES = {
     "an idle lane between them": ([0, 1, 3, 4], 0, COUNT),
     "lanes far apart": ([7, 0, 5, 1], 0, COUNT),
     "chunks": ([0, 1, 2, 3], 0, 5),
+    "chunks in lanes far apart": ([7, 0, 5, 1], 0, 5),
     "joining while others decode": ([2, 0, 3, 1], 7, 9),
 }
 
@@ -82,22 +84,24 @@ def check_spec(case: Case) -> None:
     assert spec.can_rollback == (case.kind not in NO_ROLLBACK)
 
 
-def check_schedules(case: Case) -> None:
+def check_schedules(case: Case, names: Collection[str] = SCHEDULES, count: int = COUNT) -> None:
     """A text is the library's own whatever shares its steps, and whatever its lane has held."""
-    for name, (lanes, every, chunk) in SCHEDULES.items():
-        found = decode(case.runner(), case.jobs(lanes, every=every), count=COUNT, chunk=chunk)
-        assert found == case.texts, name
+    texts = [text[:count] for text in case.texts]
+    for name in names:
+        lanes, every, chunk = SCHEDULES[name]
+        decoded = decode(case.runner(), case.jobs(lanes, every=every), count=count, chunk=chunk)
+        assert decoded == texts, name
     runner = case.runner()
-    for lane, prompt, text in zip([0, 0, 2, 0], case.prompts, case.texts, strict=True):
-        assert decode(runner, [Job(lane, list(prompt))], count=COUNT) == [text], "alone in a reused lane"
+    for lane, prompt, text in zip([0, 0, 2, 0], case.prompts, texts, strict=True):
+        assert decode(runner, [Job(lane, list(prompt))], count=count) == [text], "alone in a reused lane"
     pair = [Job(5, list(case.prompts[3])), Job(1, list(case.prompts[0]))]
-    assert decode(runner, pair, count=COUNT) == [case.texts[3], case.texts[0]]
+    assert decode(runner, pair, count=count) == [texts[3], texts[0]]
     eight = [*case.jobs([7, 6, 5, 4]), *case.jobs([0, 2, 1, 3])][::-1]
-    assert decode(runner, eight, count=COUNT) == [*case.texts, *case.texts][::-1]
+    assert decode(runner, eight, count=count) == [*texts, *texts][::-1]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("gencli.models.kv.lane_buffers.STEP", 4)
-        found = decode(case.runner(), case.jobs([6, 0, 4, 2], every=5), count=COUNT)
-        assert found == case.texts, "growing buffers"
+        decoded = decode(case.runner(), case.jobs([6, 0, 4, 2], every=5), count=count)
+        assert decoded == texts, "growing buffers"
 
 
 def check_drafts(case: Case) -> None:
@@ -141,7 +145,7 @@ def check_continuation(case: Case) -> None:
 @pytest.mark.parametrize("kind", SUITE)
 def test_texts_are_those_of_the_library_whatever_shares_the_steps(kind: str) -> None:
     check_spec(case_of(kind))
-    check_schedules(case_of(kind))
+    check_schedules(case_of(kind), ("chunks in lanes far apart", "joining while others decode"), FEWER)
 
 
 @pytest.mark.parametrize("kind", SUITE)

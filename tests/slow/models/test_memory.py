@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -19,15 +20,14 @@ from gencli.models.model_memory import lane_bytes, need_of, weight_bytes
 from tests.models.cases import case
 from tests.models.native import load_native
 from tests.models.test_memory import CPU, parts
-from tests.models.tiny_models import NATIVE_CONFIGS, base, build_native
+from tests.models.tiny_models import SUITE_KINDS, base, build_native
 from tests.sham import sham_device
 
 
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_weights_and_cache_take_what_is_planned(tmp_path: Path, dtype: str) -> None:
-    for kind in NATIVE_CONFIGS:
-        with case(kind):
-            check_plan(tmp_path / kind, kind, dtype)
+def test_weights_and_cache_take_what_is_planned(tmp_path: Path) -> None:
+    for kind, dtype in product((*SUITE_KINDS, "biased"), ("float32", "bfloat16")):
+        with case(kind, dtype):
+            check_plan(tmp_path / f"{kind} {dtype}", kind, dtype)
 
 
 def check_plan(tmp_path: Path, kind: str, dtype: str) -> None:

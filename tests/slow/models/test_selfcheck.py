@@ -56,14 +56,14 @@ def requests(**rest: Any) -> list[Request]:
     prompts = (PROMPTS[3], [*PROMPTS[3][:30], 5, 6], PROMPTS[1])
     chain = Chain.parse("temperature=0.7")
     return [
-        Request(str(i), tuple(prompt), chain=chain, seed=i, limits=Limits(8), **rest)
+        Request(str(i), tuple(prompt), chain=chain, seed=i, limits=Limits(5), **rest)
         for i, prompt in enumerate(prompts)
     ]
 
 
 def texts(runner: Any, drafter: Any = None, **options: Any) -> dict[Any, str]:
     on = Engine(runner, ByteTokenizer(), drafter=drafter, **options)
-    for one in requests(n=3):
+    for one in requests(n=2):
         on.submit(one)
     events = [event for event in on.run() if isinstance(event, Finish | Error)]
     assert not [event for event in events if isinstance(event, Error)]

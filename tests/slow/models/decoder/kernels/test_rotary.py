@@ -71,7 +71,8 @@ def test_every_float16_has_the_bits_of_float8():
 
 
 def test_norm_and_rotation():
-    for dtype, turned, kind in product([FLOAT, HALF], [0, 8, WIDTH], ["none", "head", "whole"]):
+    for turned, kind in product([0, 8, WIDTH], ["none", "head", "whole"]):
+        dtype = HALF if (turned == 8) == (kind == "head") else FLOAT
         with case(dtype, turned, kind):
             made = noise(3, HEADS + 2 * KV_HEADS, WIDTH, dtype=dtype)
             rope = (
