@@ -9,7 +9,7 @@ from tests.engine.test_device_steps import steady
 from tests.models.cases import case
 from tests.models.schedules import LANES, check_replays, held, texts, tokens_at
 from tests.models.test_hf_graphs import check_logits, model, persimmon, runner
-from tests.models.test_selfcheck import unknown
+from tests.models.test_hf_runner import unknown
 from tests.models.tiny_models import VOCAB, base, build, long_rope
 from tests.recorder import CpuRecorder
 from tests.sham import on_sham, sham_device
