@@ -141,7 +141,7 @@ def test_notices_about_the_model_reach_python(tmp_path):
     folder = shutil.copytree(find_local("tiny"), tmp_path / "model")
     config = json.loads((folder / "generation_config.json").read_text())
     (folder / "generation_config.json").write_text(json.dumps({**config, "eos_token_id": [1, 99999]}))
-    with pytest.warns(GencliWarning, match="Token id 99999 is to end a text"):
+    with pytest.warns(GencliWarning, match="Token id 99999 is declared to end texts"):
         llm = LLM(str(folder), dtype="bfloat16", invariant="off")
     with llm, pytest.warns(GencliWarning, match="In bfloat16 .* With `dtype` = float32 it does not"):
         llm.generate(["a", "b"], max_tokens=1)
