@@ -94,8 +94,9 @@ def check_schedules(case: Case, names: Collection[str] = SCHEDULES, count: int =
         decoded = decode(case.runner(), case.jobs(lanes, every=every), count=count, chunk=chunk)
         assert decoded == texts, name
     runner = case.runner()
-    for lane, prompt, text in zip([0, 0, 2, 0], case.prompts, texts, strict=True):
-        assert decode(runner, [Job(lane, list(prompt))], count=count) == [text], "alone in a reused lane"
+    for index in (3, 0):  # a short text where a long one was
+        alone = decode(runner, [Job(0, list(case.prompts[index]))], count=count)
+        assert alone == [texts[index]], "alone in a reused lane"
     pair = [Job(5, list(case.prompts[3])), Job(1, list(case.prompts[0]))]
     assert decode(runner, pair, count=count) == [texts[3], texts[0]]
     eight = [*case.jobs([7, 6, 5, 4]), *case.jobs([0, 2, 1, 3])][::-1]

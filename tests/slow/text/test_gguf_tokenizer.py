@@ -24,4 +24,4 @@ def check_published(tmp_path: Path, pre: str, num_samples: int = 300) -> None:
 
 
 def test_a_published_byte_level_tokenizer_is_the_same(tmp_path: Path) -> None:
-    check_published(tmp_path, "qwen2", 60)
+    check_published(tmp_path, "gpt-2", 60)
