@@ -111,7 +111,7 @@ def gpu_named(name: str) -> Gpu:
     for key in sorted(GPUS, key=len, reverse=True):  # "H100 PCIe" before "H100"
         if words >= _words(key) and "laptop" not in words:
             return GPUS[key]
-    raise UsageError(f"{name[:60]!r} is no GPU of the table.", hint=f"Known are {', '.join(GPUS)}.")
+    raise UsageError(f"{name[:60]!r} is not in the table of GPUs.", hint=f"Known are {', '.join(GPUS)}.")
 
 
 def memory_named(text: str) -> int:

@@ -244,7 +244,7 @@ def _require_complete(checkpoint: Checkpoint, report: dict[str, Any]) -> None:
     if absent := sorted(report["missing_keys"]):
         raise ModelError(
             f"{checkpoint.folder} lacks {len(absent)} of the model's weights, such as {absent[0]}",
-            hint="is this the checkpoint of a base model, an adapter, or an interrupted download?",
+            hint="Is this the checkpoint of a base model, an adapter, or an interrupted download?",
         )
 
 

@@ -258,16 +258,16 @@ def plan_capacity(
     return Capacity(min(fits, MAX_BATCH[chosen.type]), sizes[0], each, free, beside)
 
 
-def plan_chunk(spec: ModelSpec, free: int | None, *, rows: int, most: int) -> int:
-    """Return the token budget of a step, at most `most`, with temporary memory that fits `free` bytes.
+def plan_chunk(spec: ModelSpec, free: int | None, *, rows: int, limit: int) -> int:
+    """Return the token budget of a step, at most `limit`, with temporary memory that fits `free` bytes.
 
     The memory is free beside the weights. A fifth of it is for a step, as plan_capacity plans keys and values
     in the rest: `rows` rows of logits, then tokens. A budget of 64, and twice `rows`, is never undercut.
     """
     if free is None or not spec.token_bytes:
-        return most
+        return limit
     left = int((1 - _SHARE) * free) - rows * row_bytes(spec.vocab_size, spec.dtype)
-    return min(most, max(_LEAST_CHUNK, 2 * rows, left // spec.token_bytes))
+    return min(limit, max(_LEAST_CHUNK, 2 * rows, left // spec.token_bytes))
 
 
 # What CUDA, its libraries and their work space take of a card: an assumption, as it differs by release.

@@ -286,8 +286,8 @@ class LLM:
         options = (params or SamplingParams()).replaced(**values)
         for key in options:
             if mode == "raw" or key not in CHAIN_KEYS | {"seed", "stages"}:
-                has_part = "`mode` = processed" if key in CHAIN_KEYS else "no score"
-                raise UsageError(f"`{key}` has no part in these scores, but in {has_part}.")
+                hint = "Give `mode` = processed." if key in CHAIN_KEYS else ""
+                raise UsageError(f"`{key}` does not affect these scores.", hint=hint)
         if mode == "raw":
             return Terms()
         (job,) = self._jobs.make([""], params, values)

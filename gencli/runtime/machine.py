@@ -261,7 +261,7 @@ def _terminal() -> Iterator[Finding]:
         "terminal", "streams", ", ".join(on) or "none", "The others are pipes or files: plain text."
     )
     width = shutil.get_terminal_size().columns
-    advice = "Help and tables are as wide." if width >= 60 else "Tables want 60 columns or more."
+    advice = "Help and tables are as wide." if width >= 60 else "Tables need 60 columns or more."
     yield Finding("terminal", "width", str(width), advice, is_good=width >= 60)
     plain = [name for name in ("NO_COLOR",) if os.environ.get(name)]
     plain += ["TERM=dumb"] if os.environ.get("TERM") == "dumb" else []

@@ -134,7 +134,7 @@ def _step_tokens(spec: ModelSpec, batch: int) -> int:
     from gencli.models.device import free_memory
     from gencli.models.model_memory import plan_chunk
 
-    return plan_chunk(spec, free_memory(spec.device), rows=batch, most=limit)
+    return plan_chunk(spec, free_memory(spec.device), rows=batch, limit=limit)
 
 
 def _run_ahead(settings: Settings, spec: ModelSpec) -> bool | None:

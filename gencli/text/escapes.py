@@ -74,12 +74,12 @@ def _character(escape: str, code: int) -> str:
     return chr(code)
 
 
-def shown(text: str, most: int = 60) -> str:
-    """Return the text as Python writes it, with controls escaped, cut so that it has `most` characters."""
-    quoted = repr(text[: most + 1])
-    if len(text) <= most and len(quoted) <= most:
+def shown(text: str, width: int = 60) -> str:
+    """Return the text as Python writes it, with controls escaped, cut so that it has `width` characters."""
+    quoted = repr(text[: width + 1])
+    if len(text) <= width and len(quoted) <= width:
         return quoted
-    size = most
-    while len(quoted := repr(f"{text[:size]}...")) > most:
+    size = width
+    while len(quoted := repr(f"{text[:size]}...")) > width:
         size -= 1
     return quoted

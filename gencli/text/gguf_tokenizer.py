@@ -53,8 +53,8 @@ def _load(head: GgufHead, vocabulary: GgufVocabulary) -> FastTokenizer:
     elif model == "llama":
         tokenizer, adds_bos = _sentencepiece(head, vocabulary), True
     else:
-        said = "is missing" if model is None else f"is {model[:60]!r}"
-        raise head.wrong(f"{_PREFIX}model", f"{said}; gencli knows gpt2 and llama", hint=_ANEW)
+        fault = "is missing" if model is None else f"is {model[:60]!r}"
+        raise head.wrong(f"{_PREFIX}model", f"{fault}; gencli knows gpt2 and llama", hint=_ANEW)
     tokenizer.add_tokens(list(_added(head, vocabulary, is_sentencepiece=model == "llama")))
     asked = head.flag(f"{_PREFIX}add_bos_token")
     tokenizer.post_processor = _around(
@@ -67,8 +67,8 @@ def _load(head: GgufHead, vocabulary: GgufVocabulary) -> FastTokenizer:
         for role, name in _NAMES.items()
         if role in vocabulary.ids
     }
-    known = {name: text for name, text in named.items() if tokenizer.token_to_id(text) is not None}
-    return FastTokenizer(tokenizer, known, chat_template=head.chat_template)
+    special = {name: text for name, text in named.items() if tokenizer.token_to_id(text) is not None}
+    return FastTokenizer(tokenizer, special, chat_template=head.chat_template)
 
 
 def _byte_level(head: GgufHead, vocabulary: GgufVocabulary) -> tuple[Tokenizer, bool]:
@@ -76,14 +76,14 @@ def _byte_level(head: GgufHead, vocabulary: GgufVocabulary) -> tuple[Tokenizer, 
     name = head.text(f"{_PREFIX}pre")
     pre = PRE_TOKENIZERS.get(str(name))
     if pre is None:
-        said = "is missing, so it is not known how a text is split before its tokens"
+        fault = "is missing, so it is not known how a text is split before its tokens"
         if name is not None:
-            said = f"is {name[:60]!r}, which gencli does not know"
-        raise head.wrong(f"{_PREFIX}pre", f"{said}; gencli knows {', '.join(PRE_TOKENIZERS)}", hint=_ANEW)
-    given = head.texts(f"{_PREFIX}merges")
-    if given is None:
+            fault = f"is {name[:60]!r}, which gencli does not know"
+        raise head.wrong(f"{_PREFIX}pre", f"{fault}; gencli knows {', '.join(PRE_TOKENIZERS)}", hint=_ANEW)
+    lines = head.texts(f"{_PREFIX}merges")
+    if lines is None:
         raise head.wrong(f"{_PREFIX}merges", "is missing")
-    merges = [(left, right) for left, _, right in (pair.partition(" ") for pair in given)]
+    merges = [(left, right) for left, _, right in (pair.partition(" ") for pair in lines)]
     tokenizer = Tokenizer(models.BPE(_by_text(vocabulary), merges, ignore_merges=pre.takes_whole))
     pre.give_to(tokenizer)
     tokenizer.decoder = decoders.ByteLevel()
@@ -92,12 +92,12 @@ def _byte_level(head: GgufHead, vocabulary: GgufVocabulary) -> tuple[Tokenizer, 
 
 def _sentencepiece(head: GgufHead, vocabulary: GgufVocabulary) -> Tokenizer:
     """Return a BPE that merges by the scores of SentencePiece, with unknown characters as bytes."""
-    found = head.numbers(f"{_PREFIX}scores")
-    if found is None or len(found) != len(vocabulary.tokens):
+    scores = head.numbers(f"{_PREFIX}scores")
+    if scores is None or len(scores) != len(vocabulary.tokens):
         raise head.wrong(f"{_PREFIX}scores", "is missing or has another length than the tokens")
     normal = {
         text: float(score)
-        for text, kind, score in zip(vocabulary.tokens, vocabulary.kinds, found, strict=True)
+        for text, kind, score in zip(vocabulary.tokens, vocabulary.kinds, scores, strict=True)
         if kind == NORMAL
     }
     if len(normal) > 1 and len(set(normal.values())) == 1:
@@ -135,14 +135,14 @@ def _merges(scores: Mapping[str, float], ids: Mapping[str, int]) -> list[tuple[s
     A token has a merge for each split into two tokens. Equal scores are ordered as transformers' converter
     does: longer left parts first.
     """
-    found: list[tuple[float, int, int, str, str]] = []
+    merges: list[tuple[float, int, int, str, str]] = []
     for text, score in scores.items():
         splits = [(text[:at], text[at:]) for at in range(1, len(text))]
-        known = [(left, right) for left, right in splits if left in scores and right in scores]
-        known.sort(key=lambda pair: (ids[pair[0]], ids[pair[1]]))
-        found += [(score, len(left), len(right), left, right) for left, right in known]
-    found.sort(key=lambda one: one[:3], reverse=True)
-    return [(left, right) for *_, left, right in found]
+        pairs = [(left, right) for left, right in splits if left in scores and right in scores]
+        pairs.sort(key=lambda pair: (ids[pair[0]], ids[pair[1]]))
+        merges += [(score, len(left), len(right), left, right) for left, right in pairs]
+    merges.sort(key=lambda merge: merge[:3], reverse=True)
+    return [(left, right) for *_, left, right in merges]
 
 
 def _added(head: GgufHead, vocabulary: GgufVocabulary, *, is_sentencepiece: bool) -> Iterator[AddedToken]:

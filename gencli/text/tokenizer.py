@@ -506,8 +506,8 @@ def end_ids(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> tuple[
 
     `width` is that of the logits. Ids beyond it, and -1, occur in configurations; they are never sampled.
     """
-    most = min(width, tokenizer.vocab_size)
-    return tuple(sorted(token for token in {*declared, *tokenizer.eos_ids} if 0 <= token < most))
+    end = min(width, tokenizer.vocab_size)
+    return tuple(sorted(token for token in {*declared, *tokenizer.eos_ids} if 0 <= token < end))
 
 
 def idle_ends(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> Iterator[str]:
@@ -515,7 +515,7 @@ def idle_ends(declared: Iterable[int], tokenizer: Tokenizer, width: int) -> Iter
     usable = end_ids(declared, tokenizer, width)
     for token in declared:
         if token not in usable:
-            yield f"Token id {token} is to end a text, but no token of the model has it: it ends none."
+            yield f"Token id {token} is declared to end texts, but the model has none: it is ignored."
 
 
 def grammar_support(folder: Path) -> Literal["exact", "decoded", "unknown"]:
@@ -532,13 +532,13 @@ def grammar_support(folder: Path) -> Literal["exact", "decoded", "unknown"]:
 Difference = tuple[int, str, str]  # token id, and its text in each tokenizer
 
 
-def first_difference(one: Tokenizer, other: Tokenizer) -> Difference | None:
+def first_difference(first: Tokenizer, other: Tokenizer) -> Difference | None:
     """Return the first id with different tokens; None if there is none. Extra ids at one end do not count."""
-    pairs = zip(one.token_bytes, other.token_bytes, strict=False)
+    pairs = zip(first.token_bytes, other.token_bytes, strict=False)
     for token, (here, there) in enumerate(pairs):
         # Special tokens have no bytes, so their names are compared.
-        if here != there or (here == b"" and _token_name(one, token) != _token_name(other, token)):
-            return token, _token_name(one, token), _token_name(other, token)
+        if here != there or (here == b"" and _token_name(first, token) != _token_name(other, token)):
+            return token, _token_name(first, token), _token_name(other, token)
     return None
 
 

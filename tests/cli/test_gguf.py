@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.helpers.gguf_files import add_byte_level, write_model
-from tests.models.gguf.test_tokenizer import byte_level
 from tests.models.tiny_models import build_native
+from tests.text.test_gguf_tokenizer import byte_level
 
 TEMPLATE = "{% for one in messages %}{{ one.role }}: {{ one.content }}\n{% endfor %}"
 

@@ -304,7 +304,7 @@ ELSEWHERE = {
     "keep_logits": "It goes with `trace`; tests/explain/test_replay.py.",
     "color": "The walk's stdout is no terminal; tests/cli/explain/test_colored.py.",
     "dola": "The walk's model has no layers; tests/cli/test_guidance.py.",
-    "tp": "One process alone refuses it; tests/models/test_spread.py starts two.",
+    "tp": "One process alone refuses it; tests/models/test_model_memory.py starts two.",
 }
 
 # Options beside which others need not show: why.

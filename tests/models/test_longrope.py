@@ -17,14 +17,8 @@ from tests.models.native import native_decoder
 from tests.models.tiny_models import LONG_ROPE, SWITCH, VOCAB, long_rope
 
 COUNT = 12
-
-
 LENGTHS = (20, SWITCH - 2, SWITCH - 1, SWITCH, SWITCH + 1, 64)
-
-
 _NOISE = torch.Generator().manual_seed(7)
-
-
 PROMPTS = [torch.randint(0, VOCAB, (length,), generator=_NOISE).tolist() for length in LENGTHS]
 
 

@@ -120,8 +120,6 @@ CONFIGS: dict[str, Callable[[], Any]] = {
         mamba_chunk_size=8,
     ),
 }
-
-
 _LLAMA3 = {"rope_type": "llama3", "rope_theta": 5e5, "factor": 8.0, "original_max_position_embeddings": 32}
 _LLAMA3 |= {"low_freq_factor": 1.0, "high_freq_factor": 4.0}
 _YARN = {"rope_type": "yarn", "rope_theta": 1e4, "factor": 4.0, "original_max_position_embeddings": 64}

@@ -1,4 +1,7 @@
-"""The front door: a model that is loaded once, and texts as the command line would write them."""
+"""The front door: a model that is loaded once, and texts as the command line would write them.
+
+Explanations of tokens in Python: the records of `gencli run --trace`, beside the text they explain.
+"""
 
 import json
 import shutil
@@ -138,7 +141,7 @@ def test_notices_about_the_model_reach_python(tmp_path):
     folder = shutil.copytree(find_local("tiny"), tmp_path / "model")
     config = json.loads((folder / "generation_config.json").read_text())
     (folder / "generation_config.json").write_text(json.dumps({**config, "eos_token_id": [1, 99999]}))
-    with pytest.warns(GencliWarning, match="Token id 99999 is to end a text"):
+    with pytest.warns(GencliWarning, match="Token id 99999 is declared to end texts"):
         llm = LLM(str(folder), dtype="bfloat16", invariant="off")
     with llm, pytest.warns(GencliWarning, match="In bfloat16 .* With `dtype` = float32 it does not"):
         llm.generate(["a", "b"], max_tokens=1)
@@ -163,3 +166,29 @@ def test_params_show_what_was_given():
     params = SamplingParams(temperature=0.5, stop=["a"])
     assert repr(params) == "SamplingParams(temperature=0.5, stop=['a'])"
     assert dict(params.replaced(temperature=None, seed=1)) == {"stop": ["a"], "seed": 1}
+
+
+PARAMS = SamplingParams(temperature=1.6, top_k=6, repetition_penalty=1.2, max_tokens=10, seed=4, trace=3)
+
+
+@pytest.fixture(scope="module")
+def tracing_fake():
+    with LLM("fake", max_batch=3) as made:
+        yield made
+
+
+def test_a_stream_has_an_explanation_for_each_token(tracing_fake):
+    tokens = [event for event in tracing_fake.stream("the cat", PARAMS) if isinstance(event, Token)]
+    assert tokens
+    assert all([view.token for view in event.views] == list(event.ids) for event in tokens)
+
+
+def test_what_is_no_number_of_ids_and_what_draws_no_tokens_has_no_trace(tracing_fake):
+    for value in (0, -1, 101, 10**90, True, "3", 2.5, float("nan"), [1]):
+        with pytest.raises(UsageError, match="trace is "):
+            SamplingParams(trace=value)
+    for values, said in (({"beams": 2}, "beams 2"), ({"finish_open": True, "json": True}, "finish_open")):
+        with pytest.raises(UsageError, match=f"trace and {said} do not go together"):
+            tracing_fake.generate("a", trace=2, **values)
+    with pytest.raises(UsageError, match="`trace` does not affect these scores"):
+        tracing_fake.score("abc", trace=3)

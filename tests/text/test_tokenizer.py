@@ -1,4 +1,7 @@
-"""Tokenizers: ids, bytes, BOS, chat templates, loading."""
+"""Tokenizers: ids, bytes, BOS, chat templates, loading.
+
+Prompts that fill a hole: the tokens of each family around the two texts.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +15,9 @@ from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
 from gencli.models.other_runners import FakeRunner
 from gencli.templates.chat_templates import Instructions, render_conversation
-from gencli.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer
+from gencli.text.tokenizer import ByteTokenizer, HFTokenizer, Tokenizer, infill_of
 from processors.chain import Chain
-from tests.text.conftest import wrap
+from tests.text.conftest import byte_level, llama_like, metaspace, wrap
 
 CHATML = (
     "{% for m in messages %}{% if m.role == 'tool' %}{{ raise_exception('no tools here') }}{% endif %}"
@@ -80,11 +83,7 @@ TYPED = (
     "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}{% if p.type == 'text' %}{{ p.text }}"
     "{% endif %}{% endfor %}{% endfor %}"
 )
-
-
 INDEXED = "{% for m in messages %}<{{ m.role }}>{{ m['content'][0]['text'] }}{% endfor %}"
-
-
 MIXED = (
     "{% for m in messages %}{% if m.role == 'assistant' %}<assistant>{{ m.content }}"
     "{% elif m.role == 'tool' %}{% else %}<{{ m.role }}>{% for p in m.content %}"
@@ -249,3 +248,37 @@ def test_a_decoder_that_panics_fails_its_text_alone():
     ends = {event.request: event for event in on.run() if isinstance(event, Finish | Error)}
     assert ends["good"].text == "bbb"
     assert "The tokenizer of slow failed on its own tokens" in ends["bad"].message
+
+
+def with_tokens(make, *names):
+    """A tokenizer that has these tokens, too."""
+    tokenizer = make.__wrapped__()
+    tokenizer._hf.add_tokens(list(names), special_tokens=True)
+    return tokenizer, [tokenizer._hf.convert_tokens_to_ids(name) for name in names]
+
+
+def test_the_tokens_stand_around_the_texts():
+    for names in [
+        ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"),
+        ("<fim_prefix>", "<fim_suffix>", "<fim_middle>"),
+        ("<｜fim▁begin｜>", "<｜fim▁hole｜>", "<｜fim▁end｜>"),
+        ("▁<PRE>", "▁<SUF>", "▁<MID>", "▁<EOT>"),
+    ]:
+        for make in [byte_level, llama_like, metaspace]:
+            tokenizer, (prefix, suffix, middle, *ends) = with_tokens(make, *names)
+            infill = infill_of(tokenizer)
+            assert (infill.prefix, infill.suffix, infill.middle, infill.ends) == (
+                prefix, suffix, middle, tuple(ends),
+            ), (names, make)  # fmt: skip
+            ids = list(infill.prompt(tokenizer, "Hello", "a llo"))
+            if tokenizer.encode("a")[0] == tokenizer.bos_id:
+                assert ids.pop(0) == tokenizer.bos_id, (names, make)
+            at = ids.index(suffix)
+            assert (ids[0], ids[-1]) == (prefix, middle), (names, make)
+            assert ids[1:at] == tokenizer.encode("Hello", special=False), (names, make)
+            pieces = [tokenizer.token_bytes[token] for token in ids[at + 1 : -1]]
+            assert b"".join(pieces) == b"a llo", (names, make)
+
+    assert infill_of(ByteTokenizer()) is None
+    assert infill_of(byte_level()) is None
+    assert infill_of(with_tokens(byte_level, "<fim_prefix>", "<fim_suffix>")[0]) is None

@@ -55,7 +55,7 @@ class WeightReader(ABC):
 
     @abstractmethod
     def check(self, names: Sequence[str], shape: Sequence[int]) -> list[Any]:
-        """Return where tensors lie in files; each place has the tensor's `shape`.
+        """Return where tensors lie in files; each source has the tensor's `shape`.
 
         Raises ModelError if one is absent, or if joined they have another shape than `shape`.
         """
@@ -107,7 +107,7 @@ class WeightReader(ABC):
 
     @abstractmethod
     def _fill(self, part: Any, target: Tensor) -> None:
-        """Read a tensor, of which `check` has returned the place, into `target`."""
+        """Read a tensor, of which `check` has returned the source, into `target`."""
 
     def _count(self, nbytes: int) -> None:
         self._done += nbytes
@@ -198,7 +198,7 @@ _PLACES = {"gate": ("gate_up_proj", 0, 2), "up": ("gate_up_proj", 1, 2), "down":
 
 
 @dataclass(frozen=True, slots=True)
-class _ExpertPlace:
+class _ExpertSource:
     """Where the tensor of an expert lies: in the joined `tensors`, a weight or codes with their scales."""
 
     tensors: tuple[StoredTensor, ...]
@@ -225,11 +225,11 @@ class JoinedExpertsReader(SafetensorsReader):
     _kept: tuple[tuple[str, int], tuple[Tensor, ...]] | None = None
 
     def sources(self, name: str) -> tuple[str, ...]:
-        place = self._place(name)
-        return (name,) if place is None else tuple(stored.name for stored in place.tensors)
+        source = self._source(name)
+        return (name,) if source is None else tuple(stored.name for stored in source.tensors)
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        if not any(map(self._place, names)):
+        if not any(map(self._source, names)):
             yield from super().slices(names, shape)
             return
         rows = max(1, SLICE // max(1, shape[1]))
@@ -250,16 +250,16 @@ class JoinedExpertsReader(SafetensorsReader):
 
         None between states of 32 bits, with which no kernel multiplies codes.
         """
-        places = [self._place(name) for name in names]
-        if self.dtype.itemsize != 2 or any(place is None or len(place.tensors) == 1 for place in places):
+        sources = [self._source(name) for name in names]
+        if self.dtype.itemsize != 2 or any(source is None or len(source.tensors) == 1 for source in sources):
             return None
         (outputs, inputs), first = shape, 0
         self.check(names, shape)
         sizes = (inputs // 2, inputs // 32)
         joined = tuple(torch.empty(outputs, size, dtype=torch.uint8, device=self.device) for size in sizes)
-        for name, place in zip(names, places, strict=True):
-            assert place is not None
-            parts = [part[place.first :: place.step].flatten(1) for part in self._parts(place)]
+        for name, source in zip(names, sources, strict=True):
+            assert source is not None
+            parts = [part[source.first :: source.step].flatten(1) for part in self._parts(source)]
             for target, part in zip(joined, parts, strict=True):
                 target[first : first + len(part)] = part
             first += len(parts[0])
@@ -270,20 +270,20 @@ class JoinedExpertsReader(SafetensorsReader):
         self.unread.difference_update(self.sources(name))
 
     def _fill(self, part: StoredTensor, target: Tensor) -> None:
-        place = self._place(part.name)
-        if place is None:
+        source = self._source(part.name)
+        if source is None:
             super()._fill(part, target)
         else:
-            target.copy_(self._widened(place))
+            target.copy_(self._widened(source))
 
     def _stored(self, name: str) -> StoredTensor:
-        place = self._place(name)
-        if place is None:
+        source = self._source(name)
+        if source is None:
             return super()._stored(name)
-        outputs, *inputs = place.shape
-        return replace(place.tensors[0], name=name, shape=(outputs // place.step, *inputs))
+        outputs, *inputs = source.shape
+        return replace(source.tensors[0], name=name, shape=(outputs // source.step, *inputs))
 
-    def _place(self, name: str) -> _ExpertPlace | None:
+    def _source(self, name: str) -> _ExpertSource | None:
         """Return where a tensor of an expert lies in joined ones; None for a tensor by its own name."""
         match = None if name in self._files.tensors else _NAME.fullmatch(name)
         if match is None:
@@ -299,18 +299,20 @@ class JoinedExpertsReader(SafetensorsReader):
         sides = {"bias": 2, "weight": 3 if len(held) == 1 else 4}[kind]
         if len(held[0].shape) != sides or int(number) >= held[0].shape[0] or held[0].shape[1] % step:
             raise ModelError(f"The weights {held[0].name} have the shape {list(held[0].shape)}.")
-        return _ExpertPlace(held, int(number), first, step, is_transposed=kind == "weight" and len(held) == 1)
+        return _ExpertSource(
+            held, int(number), first, step, is_transposed=kind == "weight" and len(held) == 1
+        )
 
-    def _widened(self, place: _ExpertPlace) -> Tensor:
-        whole, *scales = self._parts(place)
-        rows = (whole.t() if place.is_transposed else whole)[place.first :: place.step]
-        return widened_mxfp4(rows, scales[0][place.first :: place.step]) if scales else rows
+    def _widened(self, source: _ExpertSource) -> Tensor:
+        whole, *scales = self._parts(source)
+        rows = (whole.t() if source.is_transposed else whole)[source.first :: source.step]
+        return widened_mxfp4(rows, scales[0][source.first :: source.step]) if scales else rows
 
-    def _parts(self, place: _ExpertPlace) -> tuple[Tensor, ...]:
-        key = place.tensors[0].name, place.expert
+    def _parts(self, source: _ExpertSource) -> tuple[Tensor, ...]:
+        key = source.tensors[0].name, source.expert
         if self._kept is None or self._kept[0] != key:
             self._kept = None  # its memory is free for the next one
-            self._kept = key, tuple(self._part(stored, place.expert) for stored in place.tensors)
+            self._kept = key, tuple(self._part(stored, source.expert) for stored in source.tensors)
         return self._kept[1]
 
     def _part(self, stored: StoredTensor, expert: int) -> Tensor:

@@ -155,13 +155,13 @@ def check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_cod
             return
         raise ModelError(
             f"{folder} brings its own Python code, which is not run unless you say so",
-            hint="`trust_remote_code` runs it; read it first",
+            hint="Read it first; `trust_remote_code` runs it",
         )
     if is_known:
         raise ModelError(f"A model of type {kind} does not continue text token by token: {folder}")
     raise ModelError(
         f"transformers {__version__} knows no model type {kind!r}: {folder}",
-        hint="a newer transformers may: pip install -U transformers",
+        hint="A newer version of transformers may: pip install -U transformers",
     )
 
 
@@ -182,7 +182,7 @@ def weight_files(folder: Path) -> list[Path]:
     if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
         raise ModelError(
             f"{folder} has its weights as pickle files only; loading those can run code, so it is not done",
-            hint="convert them to safetensors once, or take a revision that has model.safetensors",
+            hint="Convert them to safetensors once, or take a revision that has model.safetensors",
         )
     raise ModelError(f"{folder} has a config.json and no weights ({WEIGHTS})")
 
@@ -260,7 +260,7 @@ def _check_dtype(path: Path, config: Mapping[str, Any]) -> None:
         if not isinstance(name, str) or name == "auto":
             continue
         if not isinstance(getattr(torch, name.removeprefix("torch."), None), torch.dtype):
-            raise ModelError(f"{path}: {key} is {_shown(name)}, no format of PyTorch's.", hint=_HINT)
+            raise ModelError(f"{path}: {key} is {_shown(name)}, not a format of PyTorch.", hint=_HINT)
 
 
 def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:

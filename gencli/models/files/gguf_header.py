@@ -223,7 +223,7 @@ class GgufHead:
         if tensor is None:
             return None
         if len(tensor.shape) != 1 or tensor.kind.name != "F32" or tensor.shape[0] > 2**16:
-            raise ModelError(f"{self.path}: the tensor {name} is no short vector in F32.", hint=HINT)
+            raise ModelError(f"{self.path}: the tensor {name} is not a short vector in F32.", hint=HINT)
         with mapped(self.path) as data:
             values = array("f", data[tensor.start : tensor.start + tensor.nbytes])
         return [shortest(value) for value in values]
@@ -447,7 +447,7 @@ def held_tensors(head: GgufHead) -> Iterator[GgufTensor]:
             yield tensor
 
 
-def kept_bytes(model: Path, rest: int, head: int = 4) -> int:
+def kept_bytes(model: Path, other_bytes: int, head: int = 4) -> int:
     """Return the bytes of all weights but embeddings if bits are kept and others have `rest` each.
 
     The vocabulary projection has `head`. Vectors and matrices in F32 have four.
@@ -460,7 +460,7 @@ def kept_bytes(model: Path, rest: int, head: int = 4) -> int:
         elif len(tensor.shape) == 1 or tensor.kind.name == "F32":
             total += 4 * count
         else:
-            total += count * KEPT_BITS // 8 if tensor.kind.name in KEPT else count * rest
+            total += count * KEPT_BITS // 8 if tensor.kind.name in KEPT else count * other_bytes
     return total
 
 

@@ -336,7 +336,7 @@ _NORMS_PLUS_1 = ("gemma", "gemma2", "gemma3")
 
 
 @dataclass(frozen=True, slots=True)
-class GgufPlace:
+class GgufSource:
     """Rows of a tensor in the file, and what undoes the converter's changes.
 
     The shape is that of a safetensors checkpoint; `first` is the first row. `heads` is the number of heads
@@ -350,19 +350,19 @@ class GgufPlace:
     added: float = 0.0
 
 
-def places_of(head: GgufHead) -> dict[str, GgufPlace]:
+def sources_of(head: GgufHead) -> dict[str, GgufSource]:
     """Return the tensors of a file by their names in a safetensors checkpoint; unknown ones by their own."""
     arch = str(head.text("general.architecture"))
-    return {name: place for tensor in head.tensors.values() for name, place in _places(head, arch, tensor)}
+    return {name: source for tensor in head.tensors.values() for name, source in _sources(head, arch, tensor)}
 
 
-def _places(head: GgufHead, arch: str, tensor: GgufTensor) -> Iterator[tuple[str, GgufPlace]]:
+def _sources(head: GgufHead, arch: str, tensor: GgufTensor) -> Iterator[tuple[str, GgufSource]]:
     match = _TENSOR.fullmatch(tensor.name)
     layer, part, kind = match.groups() if match else (None, "", "")
     names = _OUTER if layer is None else _PARTS | _EXPERTS | _OWN.get(arch, {})
     prefix = "" if layer is None else f"model.layers.{layer}."
     if part not in names:
-        yield tensor.name, GgufPlace(tensor, tensor.shape)
+        yield tensor.name, GgufSource(tensor, tensor.shape)
     elif part not in _EXPERTS:
         added = 1.0 if arch in _NORMS_PLUS_1 and part.endswith("norm") else 0.0
         heads = 0
@@ -370,11 +370,11 @@ def _places(head: GgufHead, arch: str, tensor: GgufTensor) -> Iterator[tuple[str
             heads = head.count(f"{arch}.attention.head_count") or 0
             if part == "attn_k":
                 heads = head.count(f"{arch}.attention.head_count_kv") or heads
-        yield f"{prefix}{names[part]}.{kind}", GgufPlace(tensor, tensor.shape, heads=heads, added=added)
+        yield f"{prefix}{names[part]}.{kind}", GgufSource(tensor, tensor.shape, heads=heads, added=added)
     elif len(tensor.shape) == 3 and tensor.shape[0] <= _MAX_EXPERTS:
         for number in range(tensor.shape[0]):
             name = f"{prefix}{names[part].format(number)}.{kind}"
-            yield name, GgufPlace(tensor, tensor.shape[1:], first=number * tensor.shape[1])
+            yield name, GgufSource(tensor, tensor.shape[1:], first=number * tensor.shape[1])
 
 
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = range(1, 7)

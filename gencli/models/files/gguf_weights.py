@@ -45,7 +45,7 @@ from gencli.models.files.gguf_header import (
     held_tensors,
     read_gguf_head,
 )
-from gencli.models.files.gguf_metadata import GgufPlace, places_of
+from gencli.models.files.gguf_metadata import GgufSource, sources_of
 from gencli.models.files.model_files import OnBytes
 
 _SLICE = 2**22  # numbers that are widened at a time
@@ -64,12 +64,12 @@ class GgufReader(WeightReader):
         device: torch.device,
         on_bytes: OnBytes | None,
     ) -> None:
-        self._head, self._streams, self._places = head, streams, places_of(head)
+        self._head, self._streams, self._sources = head, streams, sources_of(head)
         nbytes = sum(tensor.nbytes for tensor in head.tensors.values())
-        super().__init__(set(self._places) - _OF_CONFIG, nbytes, dtype, device, on_bytes)
+        super().__init__(set(self._sources) - _OF_CONFIG, nbytes, dtype, device, on_bytes)
 
     def __contains__(self, name: str) -> bool:
-        return name in self._places
+        return name in self._sources
 
     def kind(self, name: str) -> Kind:
         return self._find(name).tensor.kind
@@ -78,8 +78,8 @@ class GgufReader(WeightReader):
         return self._find(name).shape
 
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
-        for place in self.check(names, shape):
-            yield from self._wide_rows(place)
+        for source in self.check(names, shape):
+            yield from self._wide_rows(source)
         self.unread.difference_update(names)
 
     def stored_rows(self, names: Sequence[str], shape: Sequence[int]) -> Iterator[tuple[Kind, Rows]]:
@@ -87,77 +87,77 @@ class GgufReader(WeightReader):
 
         They are [rows, bytes of a row], in the checkpoint's order. Raises ModelError for another shape.
         """
-        for place in self.check(names, shape):
-            for rows in self._raw_rows(place):
-                yield place.tensor.kind, rows
+        for source in self.check(names, shape):
+            for rows in self._raw_rows(source):
+                yield source.tensor.kind, rows
         self.unread.difference_update(names)
 
     def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
         """Return embeddings [V, H] whose rows stay in the file until they are looked up."""
-        (place,) = self.check([name], shape)
+        (source,) = self.check([name], shape)
         if name in self.unread:
             self.unread.discard(name)
-            self._count(place.tensor.nbytes)
-        stream, kind = open_regular(place.tensor.path), place.tensor.kind
-        return StoredEmbeddings(place.tensor, stream, self.dtype, lambda rows: widened(rows.numpy(), kind))
+            self._count(source.tensor.nbytes)
+        stream, kind = open_regular(source.tensor.path), source.tensor.kind
+        return StoredEmbeddings(source.tensor, stream, self.dtype, lambda rows: widened(rows.numpy(), kind))
 
-    def check(self, names: Sequence[str], shape: Sequence[int]) -> list[GgufPlace]:
-        places = [self._find(name) for name in names]
-        shapes = [place.shape for place in places]
+    def check(self, names: Sequence[str], shape: Sequence[int]) -> list[GgufSource]:
+        sources = [self._find(name) for name in names]
+        shapes = [source.shape for source in sources]
         whole = (sum(dims[0] for dims in shapes), *shapes[0][1:])
         if whole != tuple(shape) or any(dims[1:] != shapes[0][1:] for dims in shapes):
             held = ", ".join(str(list(dims)) for dims in shapes)
             raise ModelError(
-                f"{self._head.path}: {', '.join(place.tensor.name for place in places)} "
+                f"{self._head.path}: {', '.join(source.tensor.name for source in sources)} "
                 f"{'have the shapes' if shapes[1:] else 'has the shape'} {held}; the metadata asks for "
                 f"{list(shape)}{' together' if shapes[1:] else ''}."
             )
-        return places
+        return sources
 
-    def _raw_rows(self, place: GgufPlace) -> Iterator[Rows]:
+    def _raw_rows(self, source: GgufSource) -> Iterator[Rows]:
         """Yield the stored bytes [rows, bytes of a row] slice by slice, in the checkpoint's order of rows."""
-        rows, row_bytes, values = _layout(place)
-        unit = rows // place.heads if place.heads else 1
+        rows, row_bytes, values = _layout(source)
+        unit = rows // source.heads if source.heads else 1
         step = max(1, _SLICE // values // unit) * unit
-        start = place.tensor.start + place.first * row_bytes
+        start = source.tensor.start + source.first * row_bytes
         for row in range(0, rows, step):
             count = min(step, rows - row)
-            raw = self._bytes(place.tensor.path, start + row * row_bytes, count * row_bytes)
+            raw = self._bytes(source.tensor.path, start + row * row_bytes, count * row_bytes)
             self._count(raw.nbytes)
             # The file has row j of both halves of a head side by side, the checkpoint half after half.
-            if place.heads:
+            if source.heads:
                 raw = raw.reshape(-1, unit // 2, 2, row_bytes).swapaxes(1, 2)
             yield raw.reshape(count, row_bytes)
 
-    def _fill(self, part: GgufPlace, target: Tensor) -> None:
+    def _fill(self, part: GgufSource, target: Tensor) -> None:
         flat, done = target.view(-1), 0
         for rows in self._wide_rows(part):
             numbers = rows.view(-1)
             flat[done : done + len(numbers)].copy_(numbers)
             done += len(numbers)
 
-    def _wide_rows(self, place: GgufPlace) -> Iterator[Tensor]:
+    def _wide_rows(self, source: GgufSource) -> Iterator[Tensor]:
         """Yield the numbers [rows, values] slice by slice, in the checkpoint's order of rows."""
-        for rows in self._raw_rows(place):
-            numbers = widened(rows, place.tensor.kind)
-            yield numbers.float() - place.added if place.added else numbers
+        for rows in self._raw_rows(source):
+            numbers = widened(rows, source.tensor.kind)
+            yield numbers.float() - source.added if source.added else numbers
 
-    def _find(self, name: str) -> GgufPlace:
-        place = self._places.get(name)
-        if place is None:
+    def _find(self, name: str) -> GgufSource:
+        source = self._sources.get(name)
+        if source is None:
             raise ModelError(
                 f"{self._head.path} lacks the weights {name}.", hint="Is it an adapter, or part of a model?"
             )
-        kind = place.tensor.kind
+        kind = source.tensor.kind
         if not kind.nbytes:
             formats = ", ".join(sorted(readable.name for readable in KINDS.values()))
             raise ModelError(
-                f"{self._head.path}: {place.tensor.name} has the format {kind.name}, which is not read.",
+                f"{self._head.path}: {source.tensor.name} has the format {kind.name}, which is not read.",
                 hint=f"gencli reads {formats}.",
             )
-        if place.heads and (place.shape[0] % (2 * place.heads) or _layout(place)[0] != place.shape[0]):
-            raise ModelError(f"{self._head.path}: {place.tensor.name} does not fit its heads.")
-        return place
+        if source.heads and (source.shape[0] % (2 * source.heads) or _layout(source)[0] != source.shape[0]):
+            raise ModelError(f"{self._head.path}: {source.tensor.name} does not fit its heads.")
+        return source
 
     def _bytes(self, path: Path, start: int, count: int) -> Rows:
         try:
@@ -189,13 +189,13 @@ def open_gguf(
         yield GgufReader(head, streams, dtype, device, on_bytes)
 
 
-def _layout(place: GgufPlace) -> tuple[int, int, int]:
+def _layout(source: GgufSource) -> tuple[int, int, int]:
     """Return rows, bytes of a row, and values of a row. A vector of plain numbers has a row for each."""
-    kind = place.tensor.kind
-    if len(place.shape) == 1:
-        rows, values = (1, place.shape[0]) if kind.is_quantized else (place.shape[0], 1)
+    kind = source.tensor.kind
+    if len(source.shape) == 1:
+        rows, values = (1, source.shape[0]) if kind.is_quantized else (source.shape[0], 1)
     else:
-        rows, values = math.prod(place.shape[:-1]), place.shape[-1]
+        rows, values = math.prod(source.shape[:-1]), source.shape[-1]
     return rows, values // kind.values * kind.nbytes, values
 
 
@@ -232,9 +232,9 @@ class RoundedProduct(Product):
         self._inner, self._bias = inner(weight), bias
         self.nbytes = self._inner.nbytes
 
-    def __call__(self, given: Tensor) -> Tensor:
-        made = self._inner(given.bfloat16()).float()
-        return made if self._bias is None else made.add_(self._bias)
+    def __call__(self, inputs: Tensor) -> Tensor:
+        outputs = self._inner(inputs.bfloat16()).float()
+        return outputs if self._bias is None else outputs.add_(self._bias)
 
 
 class JoinedProduct(Product):
@@ -247,8 +247,8 @@ class JoinedProduct(Product):
         self._products = tuple(products)
         self.nbytes = sum(product.nbytes for product in products)
 
-    def __call__(self, given: Tensor) -> Tensor:
-        return torch.cat([product(given) for product in self._products], -1)
+    def __call__(self, inputs: Tensor) -> Tensor:
+        return torch.cat([product(inputs) for product in self._products], -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

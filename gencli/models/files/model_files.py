@@ -117,11 +117,11 @@ def _read_head(file: Path) -> tuple[Mapping[str, Any], int, int]:
         with open_regular(file) as stream:
             length = int.from_bytes(stream.read(8), "little")
             if not 0 < length <= _MAX_HEADER_BYTES:
-                raise ValueError("its head has no length")
+                raise ValueError("its header has no length")
             head = json.loads(stream.read(length))
             head.pop("__metadata__", None)
             if not all(map(_is_tensor, head.values())):
-                raise ValueError("its head is no table of tensors")
+                raise ValueError("its header is not a table of tensors")
             return head, 8 + length, stream.seek(0, os.SEEK_END)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise _damaged(file, str(error)) from None

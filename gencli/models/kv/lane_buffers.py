@@ -311,15 +311,15 @@ class StepRows:
         return [by_row.get(number, other) for number in range(self.count)]
 
 
-def step_rows(feeds: Sequence[Feed], spare: int, *, most: int = 0) -> StepRows:
+def step_rows(feeds: Sequence[Feed], spare: int, *, max_rows: int = 0) -> StepRows:
     """Return the rows of a static step; `feeds` have buffer rows as lanes, and `spare` is one without a lane.
 
-    With `most`, the maximum number of buffer rows, the rows are in place unless that leaves more rows idle
+    With `max_rows`, the number of buffer rows, the rows are in place unless that leaves more rows idle
     than are fed: keys and values are then read where they are. That takes feeds of one token.
     """
     num_fed, top = sum([len(feed.tokens) for feed in feeds]), max(feed.lane for feed in feeds) + 1
-    in_place = top <= min(2 * num_fed, most)
-    count = min(bucket_of(top), most) if in_place else bucket_of(num_fed)
+    in_place = top <= min(2 * num_fed, max_rows)
+    count = min(bucket_of(top), max_rows) if in_place else bucket_of(num_fed)
     places = [feed.lane for feed in feeds] if in_place else range(num_fed)
     num_held = max(top, count if in_place else 0, spare + 1 if count > num_fed else 0)
     return StepRows(count, places, spare, num_held, in_place)

@@ -105,7 +105,7 @@ class LaneLengths:
         unknown = low if (low := min(feed.tokens)) < 0 else max(feed.tokens)
         raise ModelError(
             f"Token id {unknown} is unknown to the model, which reads 0..{self._num_ids - 1}",
-            hint="does the tokenizer belong to this model?",
+            hint="Does the tokenizer belong to this model?",
         )
 
     def _require_lane(self, lane: int) -> None:

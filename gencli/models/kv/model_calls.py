@@ -180,7 +180,7 @@ class OwnCacheLanes:
             outputs = self._call(wanted, **inputs, cache=lane.cache)
         lane.cache = self._call.cache_of(outputs)
         if lane.cache is None:
-            raise ModelError("This model hands back no cache, so it cannot go on from what it has read")
+            raise ModelError("This model returns no cache, so it cannot continue what it has read")
         logits: Tensor = outputs.logits[0]
         return logits
 

@@ -350,7 +350,7 @@ class StaticCalls:
 
     def rows(self, feeds: Sequence[Feed]) -> StepRows:
         rows = self._cache.store.rows
-        return step_rows(feeds, rows.spare, most=len(rows))
+        return step_rows(feeds, rows.spare, max_rows=len(rows))
 
     def capacity(self, length: int) -> int:
         return roomy(length, self._context)

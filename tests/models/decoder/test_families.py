@@ -1,4 +1,7 @@
-"""A configuration that the decoder does not know in full is refused with the reason."""
+"""A configuration that the decoder does not know in full is refused with the reason.
+
+The configuration of gpt-oss, as it is on the hub and as transformers writes it.
+"""
 
 import json
 from pathlib import Path
@@ -8,14 +11,15 @@ import pytest
 import torch
 import transformers as hf
 
+from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
-from gencli.models.decoder.decoder import read_decoder
+from gencli.models.decoder.decoder import DecoderRunner, read_decoder
 from gencli.models.decoder.families import FAMILIES, Unsupported, read_spec
 from gencli.models.decoder.products.dense_products import PlainProduct
 from gencli.models.decoder.products.product_maker import ProductMaker
 from tests.models.cases import case
-from tests.models.native import checkpoint_of
-from tests.models.tiny_models import NATIVE_CONFIGS, base, build
+from tests.models.native import checkpoint_of, native_decoder
+from tests.models.tiny_models import NATIVE_CONFIGS, PROMPTS, WINDOW, base, build, build_native
 
 MAKE = ProductMaker(PlainProduct)
 CPU = torch.device("cpu")
@@ -74,3 +78,74 @@ def test_weights_that_do_not_fit_the_configuration_are_refused(tmp_path: Path) -
                 read_decoder(
                     checkpoint_of(tmp_path, head_dim=8, **changes), make=MAKE, dtype=torch.float32, device=CPU
                 )
+
+
+# What a configuration on the hub has beside the defaults of transformers; two keys are not read there.
+HUB: dict[str, Any] = {
+    "model_type": "gpt_oss",
+    "num_hidden_layers": 24,
+    "num_local_experts": 32,
+    "experts_per_token": 4,
+    "initial_context_length": 4096,
+    "rope_theta": 150000,
+    "rope_scaling": {
+        "beta_fast": 32.0,
+        "beta_slow": 1.0,
+        "factor": 32.0,
+        "original_max_position_embeddings": 4096,
+        "rope_type": "yarn",
+        "truncate": False,
+    },
+    "quantization_config": {"quant_method": "mxfp4", "modules_to_not_convert": ["lm_head"]},
+}
+
+
+def gpt_oss_config(**changes: Any) -> dict[str, Any]:
+    return {**json.loads(NATIVE_CONFIGS["gpt_oss"]().to_json_string(use_diff=False)), **changes}
+
+
+def test_a_configuration_of_the_hub_is_that_of_transformers() -> None:
+    sizes = json.loads(hf.GptOssConfig(num_hidden_layers=24, num_local_experts=32).to_json_string())
+    bare = {key: value for key, value in sizes.items() if key not in ("rope_parameters", "layer_types")}
+    found, expected = read_spec({**bare, **HUB}), read_spec({**sizes, "model_type": "gpt_oss"})
+    assert (found.windows, found.scale, found.experts) == (expected.windows, expected.scale, expected.experts)
+    assert found.windows == (128, None) * 12
+    assert (found.ropes[0].theta, found.ropes[0].values["factor"]) == (150_000.0, 32.0)
+    assert (found.gate_limit, found.has_sinks, found.has_qkv_bias, found.has_out_bias) == (
+        7.0,
+        True,
+        True,
+        True,
+    )
+
+
+def test_what_is_not_known_of_gpt_oss_is_refused_by_name() -> None:
+    for changes, reason in [
+        ({"swiglu_alpha": 1.0}, "swiglu_alpha is 1.0"),
+        ({"hidden_act": "gelu"}, "the activation 'gelu'"),
+        ({"layer_types": ["chunked_attention", "full_attention"]}, "layers of type chunked"),
+        ({"quantization_config": {"quant_method": "awq"}}, "quantized by another program"),
+        ({"shared_experts": 1}, "'shared_experts', which the decoder does not know"),
+    ]:
+        with case(changes, reason), pytest.raises(Unsupported, match=reason):
+            read_spec(gpt_oss_config(**changes))
+
+
+@torch.inference_mode()
+def test_logits_of_prompts_in_one_batch_are_those_of_transformers() -> None:
+    model = build_native("gpt_oss")
+    runner = DecoderRunner(native_decoder(model), max_lanes=len(PROMPTS))
+    feeds = tuple(Feed(lane, 0, tuple(prompt), len(prompt)) for lane, prompt in enumerate(PROMPTS))
+    expected = torch.cat([model(torch.tensor([prompt])).logits[0] for prompt in PROMPTS])
+    assert max(map(len, PROMPTS)) > 2 * WINDOW
+    torch.testing.assert_close(runner.forward(StepPlan(feeds)), expected, rtol=1e-5, atol=1e-5)
+
+
+@torch.inference_mode()
+def test_the_sinks_change_the_logits() -> None:
+    model = build_native("gpt_oss")
+    before = model(torch.tensor([PROMPTS[1]])).logits
+    for layer in model.model.layers:
+        layer.self_attn.sinks.data.fill_(-torch.inf)
+    after = DecoderRunner(native_decoder(model)).forward(StepPlan((Feed(0, 0, tuple(PROMPTS[1]), 7),)))
+    assert (before[0] - after).abs().max() > 0.1

@@ -1,5 +1,7 @@
 """A hub on this machine, and a cache of the test's own."""
 
+from pathlib import Path
+
 import pytest
 
 from gencli.models.files.local_models import bundled_folder
@@ -38,6 +40,17 @@ def shards():
 
 
 @pytest.fixture(scope="session")
+def _certificates(tmp_path_factory):
+    """A file with one certificate: no connection is secure, and to read all of them takes 0.1 s a client."""
+    import certifi
+
+    path = tmp_path_factory.mktemp("certificates") / "one.pem"
+    end = "-----END CERTIFICATE-----\n"
+    path.write_text(Path(certifi.where()).read_text().partition(end)[0] + end)
+    return path
+
+
+@pytest.fixture(scope="session")
 def _server():
     hub = Hub()
     yield hub
@@ -45,7 +58,7 @@ def _server():
 
 
 @pytest.fixture
-def hub(_server, tmp_path, monkeypatch):
+def hub(_server, _certificates, tmp_path, monkeypatch):
     """A hub with the model some/one, which this process and its children talk to."""
     from huggingface_hub import constants
     from huggingface_hub.utils import close_session
@@ -56,6 +69,7 @@ def hub(_server, tmp_path, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", TOKEN)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
     monkeypatch.setenv("NO_PROXY", "*")
+    monkeypatch.setenv("SSL_CERT_FILE", str(_certificates))
     monkeypatch.setenv("HF_HUB_OFFLINE", "0")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # read from the environment at its import
     monkeypatch.setattr(constants, "ENDPOINT", _server.url)

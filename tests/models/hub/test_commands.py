@@ -5,11 +5,7 @@ from tests.models.cases import case
 from tests.models.hub.server import COMMIT, Repo
 
 NAME = HubName("some/one")
-
-
 SHORT = ("--seed", "1", "--max-tokens", "3")
-
-
 WEIGHTS = "model.safetensors"
 
 

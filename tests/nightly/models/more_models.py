@@ -214,7 +214,7 @@ SIZES: dict[str, dict[str, Any]] = {
 
 # Models that gencli refuses: their sizes, and what the message says.
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
-    "openai-gpt": (_GPT2, "openai-gpt models cannot be run: .* hands back no cache"),
+    "openai-gpt": (_GPT2, "openai-gpt models cannot be run: .* returns no cache"),
     "recurrent_gemma": (
         {"num_hidden_layers": 3, "lru_width": 32},
         "recurrent_gemma keeps its state inside its layers",

@@ -8,7 +8,7 @@ from gencli.models.hf_runner import HFRunner
 from gencli.models.kv.lane_batches import FLAT_MODELS
 from processors.graphs import Graphs
 from tests.models.cases import case
-from tests.models.kv.test_flat import build as build_flat
+from tests.models.kv.test_model_calls import build as build_flat
 from tests.models.schedules import check_replays, held
 from tests.models.test_hf_graphs import check_logits, persimmon, runner
 from tests.recorder import CpuRecorder

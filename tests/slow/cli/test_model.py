@@ -33,7 +33,7 @@ def test_an_end_that_no_token_has_ends_no_text_and_is_said(gencli, tmp_path):
         made.write_text(json.dumps(given | {"eos_token_id": [*given["eos_token_id"], 2048, -1]}))
         result = gencli("run", "--model", folder, *SHORT, *flags)
         assert (result.code, result.out) == (plain.code, plain.out), flags
-        assert "Token id 2048 is to end a text, but no token of the model has it" in result.err, flags
+        assert "Token id 2048 is declared to end texts, but the model has none" in result.err, flags
         assert "Token id -1" in result.err, flags
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
 from gencli.core.request import Feed, StepPlan
@@ -12,9 +13,10 @@ from gencli.models.kv.model_calls import OwnCacheLanes
 from tests.models.fresh import FreshRunner
 from tests.models.loops import Job, decode, decode_with_drafts
 from tests.models.test_longrope import COUNT, PROMPTS, Case, case, jobs, model, texts
-from tests.models.tiny_models import SWITCH
+from tests.models.tiny_models import LONG_ROPE, SWITCH
 
 
+@pytest.mark.parametrize("case", LONG_ROPE, indirect=True)
 def test_fresh_passes_are_what_generate_does(model: Any, texts: list[list[int]]) -> None:
     """For Phi-3 and its relatives; generate() goes on with the keys of other factors for all other models."""
     for prompt, text in zip(PROMPTS, texts, strict=True):
@@ -26,11 +28,11 @@ def test_fresh_passes_are_what_generate_does(model: Any, texts: list[list[int]])
 
 
 def test_chunks_and_neighbours_change_nothing(case: Case, texts: list[list[int]]) -> None:
+    runner = case.runner()
     for chunk in (5, 16, 10**6):
-        runner = case.runner()
         assert decode(runner, jobs(), count=COUNT, chunk=chunk) == texts, chunk
-        alone = [decode(runner, [Job(0, list(prompt))], count=COUNT, chunk=chunk)[0] for prompt in PROMPTS]
-        assert alone == texts, chunk
+    alone = [decode(runner, [Job(0, list(prompt))], count=COUNT, chunk=16)[0] for prompt in PROMPTS]
+    assert alone == texts
 
 
 def test_drafts_that_reach_over_the_switch_change_nothing(case: Case, texts: list[list[int]]) -> None:
@@ -38,6 +40,7 @@ def test_drafts_that_reach_over_the_switch_change_nothing(case: Case, texts: lis
         assert decode_with_drafts(case.runner(), jobs(), texts, num_drafts=num_drafts) == texts, num_drafts
 
 
+@pytest.mark.parametrize("case", LONG_ROPE, indirect=True)
 def test_lanes_with_caches_of_their_own_do_as_well(model: Any, texts: list[list[int]]) -> None:
     model.hf_device_map = {"first": 0, "rest": 1}
     runner = HFRunner(model, max_lanes=len(PROMPTS))

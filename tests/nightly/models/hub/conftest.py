@@ -1,3 +1,3 @@
 """The fixtures of tests/models/hub."""
 
-from tests.models.hub.conftest import _server, gencli, hub
+from tests.models.hub.conftest import _certificates, _server, gencli, hub

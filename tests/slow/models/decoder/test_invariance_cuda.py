@@ -19,8 +19,6 @@ pytest.importorskip("triton", reason="without Triton no product on a GPU has one
 
 
 CHAIN = "repetition=1.1 | temperature=0.8 | top_p=0.9"
-
-
 OTHERS = {"mm", "addmm", "bmm", "linear", "mv", "attend_chunk", "_scaled_dot_product_attention_math"}
 
 

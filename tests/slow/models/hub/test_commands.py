@@ -1,11 +1,11 @@
 """The commands with models of the hub: what fetches, what refuses to, and what is said."""
 
 import os
-import sys
 
 import pytest
 
 from gencli.models.files.local_models import HubName, find_snapshot
+from tests.helpers.quick import quick_gencli
 from tests.helpers.terminals import begin, until_closed
 from tests.models.hub.conftest import TOKEN
 from tests.models.hub.server import COMMIT
@@ -15,7 +15,7 @@ from tests.models.hub.test_commands import NAME, SHORT, WEIGHTS
 def at_a_terminal(*arguments, answer=b"", env=()):
     """A real process whose three streams are a terminal; its exit code and what it shows."""
     env = {**os.environ, "TERM": "xterm", "NO_COLOR": "", "COLUMNS": "100", **dict(env)}
-    command = [sys.executable, "-m", "gencli", *arguments]
+    command = [quick_gencli(), *arguments]
     process, leader = begin(command, ("stdin", "stdout", "stderr"), env=env)
     os.write(leader, answer)
     shown = until_closed(leader)
