@@ -126,17 +126,17 @@ def _counted(flat: Flat, scope: Scope) -> list[Flat]:
     is_closed = flat.get("additionalProperties") is False and not flat.get("patternProperties")
     if not keys or not is_closed:
         return [flat]
-    places = [place for key in keys for place in flat[AT].get(key, ())]
+    pointers = [pointer for key in keys for pointer in flat[AT].get(key, ())]
     least, most = flat.get("minProperties", 0), flat.get("maxProperties", len(required) + len(optional))
     bare = without(flat, *keys)
     if least <= len(required) and most >= len(required) + len(optional):
-        scope.note(places, "says nothing here")
+        scope.note(pointers, "has no effect here")
         return [bare]
     branches = _sets(optional, least - len(required), most - len(required))
     if branches is None:
         return [flat]
-    scope.note(places, "rewritten: one branch for each set of properties")
-    return [_only(bare, must, never, places) for must, never in branches]
+    scope.note(pointers, "rewritten: one branch for each set of properties")
+    return [_only(bare, must, never, pointers) for must, never in branches]
 
 
 def _sets(optional: list[str], least: int, most: int) -> list[tuple[list[str], list[str]]] | None:
@@ -157,11 +157,11 @@ def _sets(optional: list[str], least: int, most: int) -> list[tuple[list[str], l
     return branches if len(branches) <= _BRANCHES else None
 
 
-def _only(flat: Flat, must: list[str], never: list[str], places: Any) -> Flat:
+def _only(flat: Flat, must: list[str], never: list[str], pointers: Any) -> Flat:
     properties = {name: below for name, below in flat["properties"].items() if name not in never}
-    flat = put(flat, "properties", properties, places)
+    flat = put(flat, "properties", properties, pointers)
     required = [*flat.get("required", []), *must]
-    return put(flat, "required", required, places) if required else flat
+    return put(flat, "required", required, pointers) if required else flat
 
 
 def _listed(flat: Flat, scope: Scope) -> Flat:
@@ -176,7 +176,7 @@ def _listed(flat: Flat, scope: Scope) -> Flat:
     listed = finite_texts(pattern, _LISTED) if pattern is not None else None
     if not listed:
         return flat
-    places = flat[AT].get("propertyNames", frozenset()) | origins(names)
+    pointers = flat[AT].get("propertyNames", frozenset()) | origins(names)
     declared, patterns = flat.get("properties", {}), flat.get("patternProperties", {})
     properties: dict[str, Schema] = {name: below for name, below in declared.items() if name in listed}
     for name in listed:
@@ -185,11 +185,13 @@ def _listed(flat: Flat, scope: Scope) -> Flat:
             properties[name] = flat.get("additionalProperties", True)
         for below in matching:
             properties[name] = intersect(properties.get(name, True), below)
-    scope.note(places, "rewritten: optional properties with these names")
-    more = (place for key in ("patternProperties", "additionalProperties") for place in flat[AT].get(key, ()))
+    scope.note(pointers, "rewritten: optional properties with these names")
+    more = (
+        pointer for key in ("patternProperties", "additionalProperties") for pointer in flat[AT].get(key, ())
+    )
     flat = without(flat, "propertyNames", "patternProperties")
-    flat = put(flat, "properties", properties, (*places, *flat[AT].get("properties", ()), *more))
-    return put(flat, "additionalProperties", False, places)
+    flat = put(flat, "properties", properties, (*pointers, *flat[AT].get("properties", ()), *more))
+    return put(flat, "additionalProperties", False, pointers)
 
 
 def _finite(flat: Flat, scope: Scope) -> Flat:
@@ -198,13 +200,13 @@ def _finite(flat: Flat, scope: Scope) -> Flat:
     listed = {key: names for key in patterns if (names := finite_texts(key, _LISTED)) is not None}
     if not listed:
         return flat
-    places = flat[AT].get("patternProperties", frozenset())
+    pointers = flat[AT].get("patternProperties", frozenset())
     properties = dict(flat.get("properties", {}))
     for key, names in listed.items():
         for name in names:
             properties[name] = intersect(properties.get(name, True), patterns[key])
-    scope.note(places, "rewritten: optional properties with the names that a pattern matches")
-    flat = put(flat, "properties", properties, places)
+    scope.note(pointers, "rewritten: optional properties with the names that a pattern matches")
+    flat = put(flat, "properties", properties, pointers)
     kept = {key: below for key, below in patterns.items() if key not in listed}
     return put(flat, "patternProperties", kept) if kept else without(flat, "patternProperties")
 
@@ -214,25 +216,25 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     names = flat.get("propertyNames")
     if names is None or "patternProperties" in flat:
         return flat
-    places = flat[AT].get("propertyNames", frozenset())
+    pointers = flat[AT].get("propertyNames", frozenset())
     if names is False:
-        scope.note(places, "rewritten: no property at all")
-        return put(without(flat, "propertyNames"), "maxProperties", 0, places)
+        scope.note(pointers, "rewritten: no property at all")
+        return put(without(flat, "propertyNames"), "maxProperties", 0, pointers)
     try:
         pattern = _name_pattern(names)
     except GiveUp as error:
-        scope.leave((*places, *origins(names)), f"{error} cannot be said in a mask")
+        scope.leave((*pointers, *origins(names)), f"a mask cannot express {error}")
         return without(flat, "propertyNames")
-    scope.note(places, "rewritten: patternProperties")
+    scope.note(pointers, "rewritten: patternProperties")
     flat = without(flat, "propertyNames")
     if pattern is None:
         return flat
-    inner = places | origins(names)
+    inner = pointers | origins(names)
     others = flat.get("additionalProperties", True)
     properties = {
         name: below if matches(pattern, name) else False for name, below in flat.get("properties", {}).items()
     }
-    flat = put(flat, "properties", properties, places) if properties else flat
+    flat = put(flat, "properties", properties, pointers) if properties else flat
     more = (*inner, *flat[AT].get("additionalProperties", ()))
     if others is not False:
         flat = put(flat, "patternProperties", {pattern: others}, more)
@@ -256,7 +258,7 @@ def _name_pattern(names: Schema) -> str | None:
     refused = names["not"] if keys == {"not"} else None
     if isinstance(refused, dict) and refused.keys() <= {AT, "enum", "const", "type"}:
         return texts_without(refused.get("enum", [refused.get("const")]))
-    raise GiveUp("such propertyNames")
+    raise GiveUp("this form of propertyNames")
 
 
 def _patterned(flat: Flat, scope: Scope) -> Flat:
@@ -267,7 +269,7 @@ def _patterned(flat: Flat, scope: Scope) -> Flat:
     patterns: dict[str, Schema] = flat.get("patternProperties", {})
     if not patterns or set(grades := _grades(flat, scope)) <= {"exact"}:
         return flat
-    places = flat[AT].get("patternProperties", frozenset())
+    pointers = flat[AT].get("patternProperties", frozenset())
     properties = dict(flat.get("properties", {}))
     rewritten: dict[str, Schema] = {}
     try:
@@ -285,12 +287,12 @@ def _patterned(flat: Flat, scope: Scope) -> Flat:
                     rewritten[text] = reduce(intersect, (patterns[key] for key in chosen))
     except (GiveUp, RegexError) as error:
         if not set(grades) <= {"exact", "tight"}:
-            scope.leave(places, f"the names cannot be said in a mask: {error}")
+            scope.leave(pointers, f"a mask cannot express the names: {error}")
         return flat
     scope.note(
-        places, "rewritten: patterns that exclude each other, in the form that the back end reads right"
+        pointers, "rewritten: patterns that exclude each other, in a form that the back end reads correctly"
     )
-    flat = put(flat, "properties", properties, places) if properties else flat
+    flat = put(flat, "properties", properties, pointers) if properties else flat
     return put(flat, "patternProperties", rewritten) if rewritten else without(flat, "patternProperties")
 
 
@@ -331,9 +333,9 @@ def rewrite_unique(flat: Flat, scope: Scope) -> Flat:
     """Rewrite uniqueItems if the items have listed values."""
     if not flat.get("uniqueItems"):
         return flat
-    places = flat[AT].get("uniqueItems", frozenset())
+    pointers = flat[AT].get("uniqueItems", frozenset())
     if flat.get("maxItems", 2) <= 1:
-        scope.note(places, "rewritten: with at most one item there is nothing to compare")
+        scope.note(pointers, "rewritten: with at most one item there is nothing to compare")
         return without(flat, "uniqueItems")
     items = flat.get("items")
     is_plain = flat.get("type") == "array" and not {"prefixItems", "contains"} & flat.keys()
@@ -344,14 +346,14 @@ def rewrite_unique(flat: Flat, scope: Scope) -> Flat:
     if not values or least > most:
         return flat
     if scope.backend == "llguidance" and len(values) <= MAX_ONCE:
-        scope.note(places, "rewritten: a rule for what came so far")
+        scope.note(pointers, "rewritten: a rule that keeps track of the items")
         return {**put(flat, "items", {"enum": values, AT: {"enum": origins(items)}}), MARK: "counted"}
     if sum(perm(len(values), count) for count in range(least, most + 1)) > _LISTED_ARRAYS:
         return flat
     listed = [list(order) for count in range(least, most + 1) for order in permutations(values, count)]
-    scope.note(places, "rewritten: all arrays that it allows, listed")
-    places |= origins(flat)
-    return put({AT: {}}, "enum", listed, places)
+    scope.note(pointers, "rewritten: all arrays that it allows, listed")
+    pointers |= origins(flat)
+    return put({AT: {}}, "enum", listed, pointers)
 
 
 def _values(items: Flat) -> list[Any]:
@@ -369,24 +371,24 @@ def _contains(flat: Flat, scope: Scope) -> list[Flat]:
         return [counted]
     if flat.get("minContains", 1) > 1:
         return [flat]
-    places = flat[AT].get("contains", frozenset())
+    pointers = flat[AT].get("contains", frozenset())
     if flat.get("minContains") == 0:
-        scope.note((*places, *flat[AT].get("minContains", ())), "says nothing here")
+        scope.note((*pointers, *flat[AT].get("minContains", ())), "has no effect here")
         return [without(flat, "contains", "minContains")]
     heads, tail, wanted = flat.get("prefixItems", []), flat.get("items", True), flat["contains"]
     limit = flat.get("maxItems")
     if limit is None or limit > _PLACES or flat.get("type") != ["array"]:
         return [flat]
-    scope.note((*places, *flat[AT].get("minContains", ())), "rewritten: one branch for each place")
+    scope.note((*pointers, *flat[AT].get("minContains", ())), "rewritten: one branch for each place")
     bare = without(flat, "contains", "minContains", "prefixItems")
     branches = []
     for index in range(limit):
         here = [*heads[: index + 1], *[tail] * (index + 1 - len(heads))]
         here[index] = intersect(here[index], wanted)
         branch = put(
-            bare, "prefixItems", [*here, *heads[index + 1 :]], (*places, *flat[AT].get("prefixItems", ()))
+            bare, "prefixItems", [*here, *heads[index + 1 :]], (*pointers, *flat[AT].get("prefixItems", ()))
         )
-        branches.append(put(branch, "minItems", max(index + 1, flat.get("minItems", 0)), places))
+        branches.append(put(branch, "minItems", max(index + 1, flat.get("minItems", 0)), pointers))
     return branches
 
 
@@ -399,8 +401,8 @@ def _wanted(flat: Flat, scope: Scope) -> Flat | None:
     if not 1 <= count <= min(MAX_ONCE, flat.get("maxItems", inf)) or bound > MAX_COUNT:
         return None
     scope.note(
-        (place for key in ("contains", "minContains") for place in flat[AT].get(key, ())),
-        "rewritten: a rule for what came so far",
+        (pointer for key in ("contains", "minContains") for pointer in flat[AT].get(key, ())),
+        "rewritten: a rule that keeps track of the items",
     )
     wanted = intersect(flat.get("items", True), flat["contains"])
     return {**put(flat, "contains", wanted, flat[AT].get("items", ())), MARK: "counted"}
@@ -444,7 +446,7 @@ def branch_orders(flat: Flat, scope: Scope, shared: Callable[[Schema], Schema]) 
         _tell(flat, scope, f"in the schema's order: {many}")
         return [flat]
     if flat.get("additionalProperties") is not False or flat.get("patternProperties"):
-        _tell(flat, scope, "properties whose names are free come behind the others")
+        _tell(flat, scope, "properties with free names come after the others")
     note = "rewritten: one branch for each order of the properties"
     scope.notes.update(dict.fromkeys(flat[AT].get("properties", ()), note))
     scope.orders -= count
@@ -493,9 +495,9 @@ def _declared_names(flat: Flat) -> Flat:
             properties |= {name: intersect(properties.get(name, True), below) for name in names}
     if len(patterns) == len(flat.get("patternProperties", {})):
         return flat
-    places = flat[AT].get("patternProperties", ())
+    pointers = flat[AT].get("patternProperties", ())
     flat = put(flat, "patternProperties", patterns) if patterns else without(flat, "patternProperties")
-    return put(flat, "properties", properties, places)
+    return put(flat, "properties", properties, pointers)
 
 
 def _names_apart(flat: Flat, scope: Scope) -> Flat:
@@ -527,7 +529,7 @@ def settle_marks(schema: Flat, scope: Scope) -> Flat:
     root = {key: value for key, value in schema.items() if key != "$defs"}
     lost: set[str] = set()  # definitions that llguidance reaches from a part in JSON Schema
     while True:
-        walk = _Settler(leading({name: below for name, below in defs.items() if name not in lost}), scope)
+        walk = _MarkSettler(leading({name: below for name, below in defs.items() if name not in lost}), scope)
         settled = {
             name: walk.dropped(below) if name in lost else walk.settle(below) for name, below in defs.items()
         }
@@ -537,7 +539,7 @@ def settle_marks(schema: Flat, scope: Scope) -> Flat:
         lost |= walk.lost
 
 
-class _Settler:
+class _MarkSettler:
     """One traversal of the schema, which may find more definitions that lose their marks."""
 
     def __init__(self, leading_: frozenset[str], scope: Scope) -> None:
@@ -563,7 +565,7 @@ class _Settler:
     def dropped(self, schema: Any) -> Any:
         """Return the schema without marks; definitions it refers to lose theirs in the next traversal."""
         self.lost.update(references(schema))
-        self.scope.narrow(_in_any_order(schema), "in the schema's order, for so is what it stands in")
+        self.scope.narrow(_in_any_order(schema), "in the schema's order, because the part around it is")
         return unmarked(schema)
 
 
@@ -571,6 +573,6 @@ def _in_any_order(schema: Any) -> Iterator[str]:
     """Yield the origins of objects that lose the mark for any order."""
     if isinstance(schema, dict):
         if schema.get(MARK) == "any-order":
-            yield from (place for key in _MAPS for place in schema[AT].get(key, ()))
+            yield from (pointer for key in _MAPS for pointer in schema[AT].get(key, ()))
         for below in subschemas(schema):
             yield from _in_any_order(below)

@@ -3,20 +3,20 @@
 import pytest
 
 from gencli.errors import ConfigError
-from gencli.structured.output_spec import Pieces, ThinkingSplitter, split_thinking
+from gencli.structured.output_spec import ThinkingSplit, ThinkingSplitter, split_thinking
 
 MARKER = "<</think>"
 TEXTS = ["", "a<b", "hm</think>{}", "hm<</think>{}", "<<</think></think><</think>x", "a<</thin", "<</think>"]
 
 
 def test_the_first_marker_splits():
-    for text, thinking, rest in [
+    for text, thinking, result in [
         ("hm</t>{}", "hm</t>", "{}"),
         ("</t></t>x", "</t>", "</t>x"),
         ("hm", "hm", ""),
         ("", "", ""),
     ]:
-        assert split_thinking(text, "</t>") == Pieces(thinking, rest), text
+        assert split_thinking(text, "</t>") == ThinkingSplit(thinking, result), text
 
 
 def test_a_stream_splits_as_the_whole_text():
@@ -25,8 +25,8 @@ def test_a_stream_splits_as_the_whole_text():
             splitter = ThinkingSplitter(MARKER)
             pieces = [splitter.feed(text[at : at + size]) for at in range(0, len(text), size)]
             pieces.append(splitter.finish())
-            whole = Pieces(
-                "".join(piece.thinking for piece in pieces), "".join(piece.rest for piece in pieces)
+            whole = ThinkingSplit(
+                "".join(piece.thinking for piece in pieces), "".join(piece.result for piece in pieces)
             )
             assert whole == split_thinking(text, MARKER), (text, size)
             assert splitter.is_over == (MARKER in text), (text, size)
@@ -34,7 +34,7 @@ def test_a_stream_splits_as_the_whole_text():
 
 def test_only_what_may_begin_the_marker_is_held_back():
     for fed, shown in [("abc", "abc"), ("ab<", "ab"), ("ab<<", "ab"), ("<<<", "<"), ("<</thinx", "<</thinx")]:
-        assert ThinkingSplitter(MARKER).feed(fed) == Pieces(shown), fed
+        assert ThinkingSplitter(MARKER).feed(fed) == ThinkingSplit(shown), fed
 
 
 def test_an_empty_marker_is_refused():

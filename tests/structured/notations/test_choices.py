@@ -18,7 +18,7 @@ def test_choices_that_cannot_be_are_refused():
     for choices, message in [
         ([], "There is no choice"),
         (["a", ""], "Choice 2 is empty"),
-        (["a", "b", "a"], "Choice 3 is 'a', as an earlier one is"),
+        (["a", "b", "a"], "Choice 3 is 'a', like an earlier one"),
         (["a", 1], "Choice 2 is 1, which is no text"),
         (["\udc80"], "not valid UTF-8"),
     ]:

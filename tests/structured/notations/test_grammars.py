@@ -64,7 +64,7 @@ def test_what_is_wrong_is_said_before_a_back_end_runs():
         ('root ::= x\nx ::= y? z\ny ::= "y"\nz ::= x | "z"', r"line 2, .* is left-recursive \(x -> z -> x\)"),
         ('root ::= "a" root', "Rule 'root', at line 1, column 1 .* never come to an end"),
         ('root ::= x | "b"\nx ::= "x" x', "Rule 'x', at line 2, column 1 .* never come to an end"),
-        ('root ::= "a"\nroot ::= "b"', "Rule 'root' is there a second time, at line 2, column 1"),
+        ('root ::= "a"\nroot ::= "b"', "Rule 'root' is defined twice, at line 2, column 1"),
         ('start: "a"', "looks like a Lark grammar"),
         ('%ignore " "\nstart: "a"', "looks like a Lark grammar"),
         ('<root> ::= "a"', "BNF with names in angle brackets"),

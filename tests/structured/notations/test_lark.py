@@ -42,7 +42,7 @@ def test_what_llguidance_lacks_is_named():
         ('start: "a" start', "Rule 'start', .* can never come to an end"),
         ('start: "a" | x\nx: x "b"', "Rule 'x', at line 2, column 1 .* can never come to an end"),
         ("start:", "nothing but the empty text"),
-        ('start: "a"\nstart: "b"', "'start' is there a second time, at line 2, column 1"),
+        ('start: "a"\nstart: "b"', "'start' is defined twice, at line 2, column 1"),
         ('start: A\nA.2: "x"', "does not have priorities, at line 2, column 3"),
         ('start: a{"x"}\na{b}: b', "does not have templates, at line 1"),
         ('start: a::b\na: "x"', "does not have parameters of rules"),
@@ -71,7 +71,7 @@ def test_what_llguidance_lacks_is_named():
         ("start: x\nx[capture]: /a/", "The rule option 'capture' cannot be used"),
         ("start: x\nx[foo=1]: /a/", "Unknown attribute: foo"),
         ("start: " + "(" * 101, "More than 100 groups"),
-        ('start: %json {"type": "integer", "multipleOf": "a"}', "llguidance does not take the Lark grammar"),
+        ('start: %json {"type": "integer", "multipleOf": "a"}', "llguidance rejects the Lark grammar"),
     ]:
         assert re.search(message, refusal(ConfigError, plan_lark, grammar)), grammar
 

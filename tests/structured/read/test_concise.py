@@ -67,7 +67,7 @@ def test_what_is_no_field_is_shown_with_a_caret():
         ("a: x, [b]", 7, "objects within objects"),
         ("tags int[]", 6, "a list is written tags[] int"),
         ("tags []", 6, "a list is written tags[]"),
-        ("a int, a", 8, "second time"),
+        ("a int, a", 8, "defined twice"),
         ("a | b", 3, "'|' cannot stand here"),
         ("a int, b=int", 9, "'=' cannot stand here"),
     ]:

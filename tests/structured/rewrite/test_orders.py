@@ -118,7 +118,7 @@ def test_below_what_only_the_back_end_can_write_the_order_is_that_of_the_schema_
     schema = {**O, "properties": {"n": {"$ref": "#/$defs/node"}, "i": I}, "additionalProperties": False}
     found = candidate({**schema, "$defs": {"node": node, "odd": odd}}, "llguidance", any_order=True)
     reasons = {one.pointer: one.reason for one in found.variant.audit.findings}
-    assert reasons["/$defs/node/properties"] == "in the schema's order, for so is what it stands in"
+    assert reasons["/$defs/node/properties"] == "in the schema's order, because the part around it is"
     check = acceptor("llguidance", json.loads(found.variant.constraint.text))
     assert check('{"i": 1, "n": {"x": 1, "y": null}}')
     assert not check('{"i": 1, "n": {"y": null, "x": 1}}')

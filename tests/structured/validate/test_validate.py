@@ -30,7 +30,7 @@ def test_a_fault_has_its_place_and_its_reason():
         ({"name": "Ada", "age": 1.5}, ['/age: 1.5 is not of type "integer"']),
         ({"name": "Ada", "age": True}, ['/age: true is not of type "integer"']),
         ({"name": "Ada", "age": 1, "a/b": True}, ['/a~1b: true is none of [1,"x"]']),
-        ({"name": "Ada", "age": 1, "z": [1]}, ["/z: [1] stands where nothing is allowed"]),
+        ({"name": "Ada", "age": 1, "z": [1]}, ["/z: [1] is where nothing is allowed"]),
     ]:
         assert list(Validator(PERSON).faults(value)) == faults, value
 
@@ -110,7 +110,7 @@ def test_old_drafts_keep_their_meaning():
     four = {"$schema": DRAFTS[-1].uri, "minimum": 1, "exclusiveMinimum": True}
     assert Validator(four).faults(1) == ("the root: 1 is not above 1",)
     seven = {"$schema": DRAFTS[2].uri, "items": [{"type": "null"}], "additionalItems": False}
-    assert Validator(seven).faults([None, 1]) == ("/1: 1 stands where nothing is allowed",)
+    assert Validator(seven).faults([None, 1]) == ("/1: 1 is where nothing is allowed",)
 
 
 def test_a_pattern_without_end_is_a_fault_in_time():

@@ -5,7 +5,7 @@ import torch
 from processors.grammar.closing import TokenKinds
 from processors.grammar.forced_tokens import CanonicalTokenizer
 from processors.grammar.grammar_backend import words
-from processors.grammar.grammar_state import GrammarState, Rules
+from processors.grammar.grammar_state import GrammarRules, GrammarState
 from processors.grammar.narrowing import Narrower
 from processors.request_values import Constraint, Marker
 from tests.processors.grammar.kit import backend_of, closer_of, env_of, ids_of
@@ -27,7 +27,9 @@ def state(backend, pattern="(ab|ac)d", after="", **rules):
     narrower = Narrower(closer_of(loaded, ENV), kinds, ENV.vocab_size)
     marker = Marker.of(after, ENV.vocabulary) if after else None
     canonical = CanonicalTokenizer(ENV.vocabulary)
-    return GrammarState.start(matcher, Rules(canonical, narrower, frozenset(ENV.eos_ids), marker, **rules))
+    return GrammarState.start(
+        matcher, GrammarRules(canonical, narrower, frozenset(ENV.eos_ids), marker, **rules)
+    )
 
 
 def documents(statuses):

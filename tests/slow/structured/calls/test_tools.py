@@ -1,6 +1,6 @@
 """`--tools`: calls in the model's own form, enforced by either back end, read back and checked."""
 
-from gencli.structured.tool_calls import Call
+from gencli.structured.tool_calls import ToolCall
 from tests.structured.backends import all_accept
 from tests.structured.calls.test_tools import ROME, TWO, WRITE, plan
 
@@ -28,4 +28,4 @@ def test_calls_are_enforced_alike_and_read_back():
             for text, is_right in expected.items():
                 assert [accept(text) for accept in backends] == [is_right, is_right], text
                 assert (not tools.plan.check.faults(text)) == is_right, text
-            assert tools.check.calls(write(ROME)) == (Call("weather", {"city": "Rome"}),), (name, choice)
+            assert tools.check.calls(write(ROME)) == (ToolCall("weather", {"city": "Rome"}),), (name, choice)
