@@ -58,7 +58,7 @@ class Closer:
         self._bits = torch.tensor(self._plain) % 32
         self._ordered = lru_cache(maxsize=_REMEMBERED)(self._rarest_first)
 
-    def find(self, position: DocumentPosition, limit: int, work: SearchBudget) -> tuple[int, ...] | None:
+    def find(self, position: Position, limit: int, work: SearchBudget) -> tuple[int, ...] | None:
         """Return a completion of at most `limit` tokens, or None; search if the greedy one is long."""
         quick = self.path(position, limit, work.half())
         if quick is not None and len(quick) <= _SHORT:
@@ -68,7 +68,7 @@ class Closer:
 
     def path(
         self,
-        position: DocumentPosition,
+        position: Position,
         limit: int,
         work: SearchBudget,
         *,
@@ -95,9 +95,7 @@ class Closer:
         finally:
             position.rollback(len(tokens))
 
-    def _tail(
-        self, position: DocumentPosition, hint: tuple[int, ...], limit: int, work: SearchBudget
-    ) -> list[int]:
+    def _tail(self, position: Position, hint: tuple[int, ...], limit: int, work: SearchBudget) -> list[int]:
         """Accept and return a suffix of the hint that completes the document, or []; short ones first."""
         shortest = max(len(hint) - min(limit, _LONGEST_TAIL), 0)
         starts = [
@@ -118,7 +116,7 @@ class Closer:
             position.rollback(len(done))
         return []
 
-    def _step(self, position: DocumentPosition, limit: int, work: SearchBudget, search: bool) -> list[int]:
+    def _step(self, position: Position, limit: int, work: SearchBudget, search: bool) -> list[int]:
         """Accept and return forced text, the rest of a string, or one byte; [] if nothing is accepted."""
         done: list[int] = []
         for token in work.each(self.canonical.tokenize_forced(position.text, position.matcher.forced())):
@@ -146,7 +144,7 @@ class Closer:
         position.note(first)
         return [first]
 
-    def _listed(self, position: DocumentPosition, end: bytes, work: SearchBudget) -> list[int]:
+    def _listed(self, position: Position, end: bytes, work: SearchBudget) -> list[int]:
         """Accept and return the next bytes of a text of the guide, up to forced text; [] if none fits.
 
         `end` follows it: a quote and, after a name, a colon.
@@ -168,7 +166,7 @@ class Closer:
                 return done
         return []
 
-    def _sampled(self, position: DocumentPosition, work: SearchBudget) -> list[int]:
+    def _sampled(self, position: Position, work: SearchBudget) -> list[int]:
         """Return the shortest suffix of a sample after which the string may end or the document is complete.
 
         `_search` fails where a match may restart at each byte, as in .*foo: all masks are equal there.
@@ -186,10 +184,10 @@ class Closer:
                     break
         return shortest
 
-    def _end(self, position: DocumentPosition) -> int | None:
+    def _end(self, position: Position) -> int | None:
         return self._byte_ids.get(QUOTE) if position.in_string else None
 
-    def _order(self, position: DocumentPosition) -> list[int]:
+    def _order(self, position: Position) -> list[int]:
         """Return the ids of single bytes in search order.
 
         Inside a string the rarest bytes come first: some patterns never end while one character repeats.
@@ -206,7 +204,7 @@ class Closer:
             weights[byte] += count << 8
         return [self._byte_ids[byte] for byte in sorted(self._byte_order, key=weights.__getitem__)]
 
-    def _search(self, position: DocumentPosition, limit: int, work: SearchBudget) -> list[int]:
+    def _search(self, position: Position, limit: int, work: SearchBudget) -> list[int]:
         """Return the fewest bytes after which the string may end or, outside JSON, the document is complete.
 
         States with equal masks are merged. That is wrong where a grammar counts, so [] does not prove that
@@ -267,7 +265,7 @@ def _key(mask: Tensor) -> bytes:
     return mask.numpy().tobytes()
 
 
-class DocumentPosition:
+class Position:
     """A position in a document: matcher, last bytes of the text and, in JSON, its context (else None).
 
     `samples` are texts that strings of the grammar may end with, `guide` lists whole ones. A position can

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from processors.base import GrammarStatus, Noise
-from processors.grammar.closing import DocumentPosition
+from processors.grammar.closing import Position
 from processors.grammar.forced_tokens import CanonicalTokenizer, SeparatorModel
 from processors.grammar.grammar_backend import Ask, Matcher, allow_only, allows, pack
 from processors.grammar.narrowing import SLACK, Narrower, Outlook
@@ -131,7 +131,7 @@ class GrammarState:
         return rules.narrower.start(rules.shortest, rules.budget - count, rules.slack)
 
     def _next_outlook(
-        self, before: Outlook | None, token: int, position: Callable[[], DocumentPosition], count: int
+        self, before: Outlook | None, token: int, position: Callable[[], Position], count: int
     ) -> Outlook | None:
         """Return the outlook after `token`, the `count`-th token of the output."""
         rules = self.rules
@@ -139,10 +139,10 @@ class GrammarState:
             return None
         return rules.narrower.after(before, token, position, count, rules.budget - count, rules.slack)
 
-    def _position(self) -> DocumentPosition:
+    def _position(self) -> Position:
         rules, separators = self.rules, self._updated_separators()
         signs = separators.signs if separators else None
-        return DocumentPosition(self.matcher, self.text, signs, rules.canonical, rules.samples, rules.guide)
+        return Position(self.matcher, self.text, signs, rules.canonical, rules.samples, rules.guide)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
         """Narrow masks [n, W] in place: to canonical tokens, to JSON that readers take, and to tokens that
@@ -167,7 +167,7 @@ class GrammarState:
         finally:
             position.rollback(accepted)
 
-    def _refine(self, mask: Tensor, position: DocumentPosition, outlook: Outlook | None, count: int) -> None:
+    def _refine(self, mask: Tensor, position: Position, outlook: Outlook | None, count: int) -> None:
         rules, matcher = self.rules, self.matcher
         if rules.is_canonical and not matcher.is_complete():
             run = rules.canonical.tokenize_forced(position.text, matcher.forced())
@@ -262,7 +262,7 @@ _MIN_PROBABILITY = 0.1  # lowest joint probability of the guesses
 
 
 def predict_next(
-    position: DocumentPosition, separators: SeparatorModel | None, noise: Noise | None = None
+    position: Position, separators: SeparatorModel | None, noise: Noise | None = None
 ) -> tuple[tuple[int, float], ...]:
     """Return pairs (token, probability) that come next: forced tokens and, in JSON, guessed separators.
 
@@ -288,7 +288,7 @@ def predict_next(
 
 
 def _guess(
-    position: DocumentPosition, separators: SeparatorModel | None, forced: bytes, noise: Noise | None
+    position: Position, separators: SeparatorModel | None, forced: bytes, noise: Noise | None
 ) -> float:
     """Accept the most probable token that starts with the forced bytes; return its probability, 0 if none."""
     if separators is None or position.signs is None or (position.signs.in_string and not forced):
@@ -323,14 +323,14 @@ class Readable:
         self._letter = next((token for token, data in self._token_bytes if data == b"Z"), None)
         self._starting = lru_cache(maxsize=256)(self._mask_of_starting)
 
-    def restrict(self, mask: Tensor, position: DocumentPosition, document: Document) -> None:
+    def restrict(self, mask: Tensor, position: Position, document: Document) -> None:
         """Forbid in mask [W], in place, the tokens that make the document around `spot` unreadable."""
         for pattern in self._patterns(mask, position, document):
             gone = self._starting(pattern, len(mask))
             if gone is not None and (kept := mask & ~gone).any():
                 mask.copy_(kept)
 
-    def _patterns(self, mask: Tensor, position: DocumentPosition, document: Document) -> Iterator[bytes]:
+    def _patterns(self, mask: Tensor, position: Position, document: Document) -> Iterator[bytes]:
         """Yield patterns of the beginnings of the tokens to forbid."""
         if document == "parts":
             if self._letter is None or allows(mask, self._letter):

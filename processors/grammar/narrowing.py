@@ -15,7 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from processors.grammar.closing import Closer, DocumentPosition, TokenKinds, Where
+from processors.grammar.closing import Closer, Position, TokenKinds, Where
 from processors.grammar.grammar_backend import Matcher, allowed_ids, allows, forbid
 from processors.grammar.short_texts import SearchBudget
 
@@ -58,11 +58,11 @@ class Narrower:
         self._triggering = TriggerTokens(closer.canonical.token_bytes[:width])
         self.has_given_up = False
 
-    def shortest(self, position: DocumentPosition, limit: int) -> tuple[int, ...] | None:
+    def shortest(self, position: Position, limit: int) -> tuple[int, ...] | None:
         """Search for a completion of at most `limit` tokens; None if none is found."""
         return self._recorded(self.closer.find(position, limit, work := SearchBudget(_SEARCH_CALLS)), work)
 
-    def first(self, position: DocumentPosition, limit: int) -> tuple[int, ...] | None:
+    def first(self, position: Position, limit: int) -> tuple[int, ...] | None:
         """Search for a document of at most `limit` tokens, at its start; None if none is found."""
         return self._recorded(self.closer.find(position, limit, work := SearchBudget(_START_CALLS)), work)
 
@@ -80,7 +80,7 @@ class Narrower:
         self,
         before: Outlook,
         token: int,
-        position: Callable[[], DocumentPosition],
+        position: Callable[[], Position],
         count: int,
         left: int,
         slack: int = SLACK,
@@ -102,7 +102,7 @@ class Narrower:
         return Outlook(reach if path is None else len(path), True, path)
 
     def _next(
-        self, before: tuple[int, ...], token: int, position: DocumentPosition, left: int
+        self, before: tuple[int, ...], token: int, position: Position, left: int
     ) -> tuple[int, ...] | None:
         """Return the completion after `token`; `before` is the one before it. None if none is found."""
         if before and before[0] == token:
@@ -120,7 +120,7 @@ class Narrower:
     def narrow(
         self,
         mask: Tensor,
-        position: DocumentPosition,
+        position: Position,
         path: tuple[int, ...] | None,
         left: int,
         triggers: Sequence[bytes] = (),
@@ -142,7 +142,7 @@ class Narrower:
             forbid(mask, self._openers(mask, ids, position, left, triggers))
 
     def _misfits(
-        self, ids: Tensor, where: Where, position: DocumentPosition, path: tuple[int, ...], left: int
+        self, ids: Tensor, where: Where, position: Position, path: tuple[int, ...], left: int
     ) -> Tensor:
         """Return the ids of kinds whose first token leaves no room for a completion, and of kinds untried."""
         is_last = where in ("pattern", "text") and left <= len(path) + _LAST
@@ -160,7 +160,7 @@ class Narrower:
         return ids[~fits[groups] & (ids != path[0])]
 
     def _openers(
-        self, mask: Tensor, ids: Tensor, position: DocumentPosition, left: int, triggers: Sequence[bytes]
+        self, mask: Tensor, ids: Tensor, position: Position, left: int, triggers: Sequence[bytes]
     ) -> Tensor:
         """Return the ids after which a text that may end here cannot be ended in time, each of them tried.
 
@@ -183,7 +183,7 @@ class Narrower:
         )
         return torch.tensor(sorted(late), dtype=ids.dtype)
 
-    def _is_late(self, position: DocumentPosition, token: int, left: int, work: SearchBudget) -> bool:
+    def _is_late(self, position: Position, token: int, left: int, work: SearchBudget) -> bool:
         """Whether no completion within `left` tokens was found after this token, with work left to look."""
         return not self._fits(position, token, left, (), work) and not work.is_spent
 
@@ -197,7 +197,7 @@ class Narrower:
         return groups, torch.full((count,), self._width).scatter_reduce(0, groups, ids, "amin")
 
     def _fits(
-        self, position: DocumentPosition, token: int, left: int, path: tuple[int, ...], work: SearchBudget
+        self, position: Position, token: int, left: int, path: tuple[int, ...], work: SearchBudget
     ) -> bool:
         if not work.spend():
             return False
@@ -209,7 +209,7 @@ class Narrower:
         finally:
             position.rollback(1)
 
-    def _where(self, mask: Tensor, position: DocumentPosition) -> Where:
+    def _where(self, mask: Tensor, position: Position) -> Where:
         if position.signs is None:
             return "text"
         if not position.in_string:

@@ -12,7 +12,7 @@ from torch import Tensor
 from processors.base import Admission, Env, GrammarStatus, Noise, Processor
 from processors.catalog import GrammarParams, Phase
 from processors.errors import GrammarError
-from processors.grammar.closing import Closer, DocumentPosition, TokenKinds
+from processors.grammar.closing import Closer, Position, TokenKinds
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext, SeparatorModel
 from processors.grammar.grammar_backend import (
     Ask,
@@ -127,7 +127,7 @@ class GrammarStage(Processor[GrammarParams]):
         """Return the tokens of a short complete document; None if none is found."""
         assert self._canonical is not None
         context = JsonContext() if is_json else None
-        position = DocumentPosition(grammar.matcher(), b"", context, self._canonical, samples, guide)
+        position = Position(grammar.matcher(), b"", context, self._canonical, samples, guide)
         return self._narrower(backend).first(position, _MAX_DOCUMENT)
 
     def _tell(self, notice: str) -> None:

@@ -9,7 +9,7 @@ import torch
 
 from gencli.text.detokenizer import byte_alphabet
 from processors.base import Env
-from processors.grammar.closing import Closer, DocumentPosition
+from processors.grammar.closing import Closer, Position
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
 from processors.grammar.grammar_backend import Ask, GrammarVocabulary, load_backend, mask_of, words
 from processors.request_values import Constraint
@@ -140,4 +140,4 @@ def closer_of(backend, env):
 def json_spot(closer, matcher, text=b""):
     """The place behind these bytes of JSON, which the matcher is given."""
     assert all(matcher.accept(closer.canonical.byte_ids[byte]) for byte in text)
-    return DocumentPosition(matcher, text, JsonContext().after(text), closer.canonical)
+    return Position(matcher, text, JsonContext().after(text), closer.canonical)

@@ -5,7 +5,7 @@ import json
 import torch
 
 from processors.base import Env
-from processors.grammar.closing import DocumentPosition, TokenKinds
+from processors.grammar.closing import Position, TokenKinds
 from processors.grammar.forced_tokens import JsonContext
 from processors.grammar.grammar_backend import allowed_ids, load_backend, mask_of, words
 from processors.grammar.narrowing import SLACK, Narrower, Outlook
@@ -67,7 +67,7 @@ class Open:
         self.matcher = Counted(matcher)
         context = JsonContext().after(begun)
         guide = guide_of(Constraint("json_schema", json.dumps(schema), name))
-        self.spot = DocumentPosition(self.matcher, begun, context, self.closer.canonical, (), guide)
+        self.spot = Position(self.matcher, begun, context, self.closer.canonical, (), guide)
         self.legal = allowed_ids(self.mask, len(vocabulary.token_bytes)).tolist()
         self.path = self.narrower.shortest(self.spot, 64)
 

@@ -6,7 +6,7 @@ from itertools import product
 import pytest
 
 from processors.base import Env
-from processors.grammar.closing import DocumentPosition
+from processors.grammar.closing import Position
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext, SeparatorModel
 from processors.grammar.grammar_backend import load_backend
 from processors.grammar.grammar_state import predict_next
@@ -30,7 +30,7 @@ def ahead(backend, begun, whitespace=8, noise=None):
     for token in TOY.encode(begun, special=False):
         assert matcher.accept(token)
         separators.add(token, TOY.token_bytes[token])
-    spot = DocumentPosition(matcher, begun.encode(), separators.signs, canonical)
+    spot = Position(matcher, begun.encode(), separators.signs, canonical)
     found = [token for token, _ in predict_next(spot, separators, noise)]
     assert all(map(matcher.accept, found))
     return b"".join(TOY.token_bytes[token] for token in found).decode()

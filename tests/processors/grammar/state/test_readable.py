@@ -5,7 +5,7 @@ import random
 
 from gencli.json_text import DOCUMENT, parse_json
 from processors.base import Env
-from processors.grammar.closing import DocumentPosition
+from processors.grammar.closing import Position
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
 from processors.grammar.grammar_backend import load_backend, mask_of, words
 from processors.grammar.grammar_state import Readable
@@ -22,7 +22,7 @@ READABLE = Readable(VOCABULARY.token_bytes, ENV.vocab_size)
 
 def spot_of(backend, constraint, document):
     matcher = BACKENDS[backend].compile(constraint).matcher()
-    return DocumentPosition(matcher, b"", JsonContext() if document == "json" else None, CANONICAL)
+    return Position(matcher, b"", JsonContext() if document == "json" else None, CANONICAL)
 
 
 def legal(backend, spot, document):

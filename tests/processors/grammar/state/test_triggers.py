@@ -3,7 +3,7 @@
 import json
 
 from processors.base import Env
-from processors.grammar.closing import DocumentPosition, TokenKinds
+from processors.grammar.closing import Position, TokenKinds
 from processors.grammar.grammar_backend import allowed_ids, load_backend, mask_of, words
 from processors.grammar.narrowing import Narrower, TriggerTokens, find_triggers
 from processors.request_values import Constraint
@@ -52,7 +52,7 @@ def test_near_the_limit_free_text_loses_what_opens_a_tag_too_late_and_nothing_el
     narrower = Narrower(closer, TokenKinds(vocabulary.token_bytes, env.vocab_size), env.vocab_size)
     triggers = find_triggers(text, matcher, closer.canonical.byte_ids)
     mask, _ = mask_of(backend, matcher, words(env.vocab_size))
-    spot = DocumentPosition(matcher, b"", None, closer.canonical)
+    spot = Position(matcher, b"", None, closer.canonical)
     whole = '{"<f=":"the cat"}</f>'
 
     def lost(left):
