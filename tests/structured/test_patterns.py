@@ -167,10 +167,7 @@ def test_nothing_is_left_where_they_exclude_each_other():
 
 
 def test_what_cannot_be_combined_or_grows_too_large_is_given_up():
-    for wanted, refused, error in [
-        ([r"(a)\1"], [], RegexError),
-        (["a.{40}"], ["b.{40}c"], GiveUp),
-    ]:
+    for wanted, refused, error in [([r"(a)\1"], [], RegexError), (["a.{40}"], ["b.{40}c"], GiveUp)]:
         assert refusal(error, single_pattern, wanted, refused), wanted
 
 

@@ -266,7 +266,7 @@ REACHED = """/id /items/*/name /items/7/sub/sub/name /pair/1/a /pair/*/a /u/x /b
 NOT = {
     "/nme": "the root", "/id/a": "/id", "/kind/a": "/kind", "/items/name": "/items",
     "/items/*/nme": "/items/*", "/pair/0/a": "/pair/0", "/pair/2": "/pair", "/u/y": "/u", "/both/b": "/both",
-    "/map/any/z": "/map/any", "/p/y": "/p", "/few/2": "/few",
+    "/map/any/z": "/map/any", "/p/y": "/p", "/few/2": "/few"
 }  # fmt: skip
 
 

@@ -111,12 +111,7 @@ def ids_of(mask):
 
 
 def state_of(name, matcher, vocabulary="toy"):
-    return (
-        legal(name, matcher, vocabulary),
-        matcher.is_complete(),
-        matcher.is_over(),
-        matcher.forced(),
-    )
+    return (legal(name, matcher, vocabulary), matcher.is_complete(), matcher.is_over(), matcher.forced())
 
 
 def replay(grammar, tokens):

@@ -79,7 +79,7 @@ def random_body(draw, depth=2):
 def planned(make, plan, draw):
     """The first few that are not refused."""
     found = []
-    while len(found) < 12:
+    while len(found) < 8:
         given = make(draw)
         try:
             found.append((given, plan(given)))
