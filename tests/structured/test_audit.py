@@ -39,17 +39,16 @@ def test_each_keyword_has_a_verdict_at_its_pointer():
         "/properties/tags/uniqueItems": "check",
     }
     assert audit(PERSON, "llguidance").open == (found["/properties/tags/uniqueItems"],)
+    tight = findings({"type": "string", "pattern": "b"}, "xgrammar")["/pattern"]
+    reason = "the mask also refuses some valid values (pattern:search)"
+    assert (tight.verdict, tight.reason) == ("mask", reason)
 
 
-def test_what_is_too_tight_is_said():
-    found = findings({"type": "string", "pattern": "b"}, "xgrammar")["/pattern"]
-    assert (found.verdict, found.reason) == (
-        "mask",
-        "the mask also refuses some valid values (pattern:search)",
-    )
-
-
-def test_what_json_schema_does_not_have_is_not_understood():
+def test_what_json_schema_does_not_have_or_no_probe_shows_is_not_understood_and_annotations_have_no_verdict():
+    notes = {"title": "a", "description": "b", "default": 1, "examples": [1], "x-order": 3, "$comment": "c"}
+    assert audit(notes, "xgrammar").findings == ()
+    unprobed = {"type": "object", "propertyNames": {"pattern": "^a", "maxLength": 3, "minLength": 2}}
+    assert findings(unprobed, "xgrammar")["/propertyNames"].verdict == "unknown"
     for schema, pointer in [
         ({"requierd": ["a"]}, "/requierd"),
         ({"type": "string", "format": "password"}, "/format"),
@@ -59,16 +58,6 @@ def test_what_json_schema_does_not_have_is_not_understood():
         assert candidate(schema, "xgrammar").is_exact, schema
         found = choose(schema).variants[0].audit
         assert [one.pointer for one in found.findings if one.verdict == "unknown"] == [pointer], schema
-
-
-def test_a_shape_without_a_probe_is_not_called_enforced():
-    schema = {"type": "object", "propertyNames": {"pattern": "^a", "maxLength": 3, "minLength": 2}}
-    assert findings(schema, "xgrammar")["/propertyNames"].verdict == "unknown"
-
-
-def test_annotations_have_no_verdict():
-    schema = {"title": "a", "description": "b", "default": 1, "examples": [1], "x-order": 3, "$comment": "c"}
-    assert audit(schema, "xgrammar").findings == ()
 
 
 def test_a_rewritten_schema_is_told_by_the_places_of_the_one_given():

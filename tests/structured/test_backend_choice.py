@@ -1,9 +1,6 @@
 """xgrammar where it is exact, else llguidance where that is, else the one that enforces more."""
 
 import json
-import re
-
-import pytest
 
 from gencli.structured.backend_choice import choose
 from gencli.structured.schema_errors import SchemaError
@@ -34,13 +31,7 @@ def test_the_choice_and_its_reason():
         assert set(order(plan)) == {"xgrammar", "llguidance"}, schema
         assert plan.reason.startswith(reason), schema
         assert plan.schema == schema, schema
-
-
-def test_a_back_end_that_was_asked_for_is_the_only_one():
     assert order(choose(EXACT_IN_LLGUIDANCE, "xgrammar")) == ["xgrammar"]
-
-
-def test_the_constraint_carries_the_cap_on_white_space():
     assert {variant.constraint.whitespace for variant in choose(EXACT_IN_BOTH, whitespace=2).variants} == {2}
 
 
@@ -59,12 +50,8 @@ def test_what_nothing_satisfies_is_refused():
         {"type": "object", "properties": {"a": False}, "required": ["a"]},
         {"enum": [1, 2], "minimum": 3},
     ]:
-        assert re.search("Nothing satisfies", refusal(SchemaError, choose, schema)), schema
-
-
-def test_a_reference_out_of_the_schema_is_refused():
-    with pytest.raises(SchemaError, match="nothing is fetched"):
-        choose({"$ref": "https://example.com/schema.json"})
+        assert "Nothing satisfies" in refusal(SchemaError, choose, schema), schema
+    assert "nothing is fetched" in refusal(SchemaError, choose, {"$ref": "https://example.com/schema.json"})
 
 
 def test_a_deep_schema_is_left_as_it_is():

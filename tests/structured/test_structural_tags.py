@@ -12,6 +12,7 @@ from tests.structured.backends import SCHEMAS, accepts
 NUMBER = {"type": "json_schema", "json_schema": {"type": "object", "properties": {"a": {"type": "integer"}}}}
 TAG = {"type": "tag", "begin": "<t>", "content": NUMBER, "end": "</t>"}
 A = {"type": "const_string", "value": "a"}
+WRONG = {"type": "json_schema", "json_schema": {"enum": []}}
 FREE = {"type": "triggered_tags", "triggers": ["<t"], "tags": [TAG]}
 
 
@@ -19,7 +20,7 @@ def plan(form):
     return plan_structural_tag(json.dumps({"type": "structural_tag", "format": form}), SCHEMAS)
 
 
-def test_a_tag_is_enforced():
+def test_a_tag_is_enforced_white_space_capped_and_findings_point_into_it():
     for form, right, wrong in [
         (A, "a", "b"),
         (TAG, '<t>{"a": 1}</t>', "<t>1</t>"),
@@ -39,15 +40,9 @@ def test_a_tag_is_enforced():
         accept = accepts(plan(form).variants[0].constraint)
         assert accept(right), form
         assert not accept(wrong), form
-
-
-def test_white_space_in_documents_is_capped_unless_said_otherwise():
     accept = accepts(plan(TAG).variants[0].constraint)
     assert accept('<t>{%s"a": 1}</t>' % (" " * 20))
     assert not accept('<t>{%s"a": 1}</t>' % (" " * 21))
-
-
-def test_findings_name_the_place_of_the_schema():
     inner = {"type": "json_schema", "json_schema": {"not": {"const": 1}}}
     (finding,) = plan({**TAG, "content": inner}).variants[0].audit.open
     assert finding.pointer == "/format/content/json_schema/not"
@@ -81,6 +76,7 @@ def test_a_wrong_part_is_named_by_its_pointer():
         ({"type": "repeat", "min": 2, "max": 1, "content": A}, "/format", "minimum is above the maximum"),
         ({**NUMBER, "max_whitespace_cnt": 0}, "/format/max_whitespace_cnt", "whole number from 1"),
         ({**NUMBER, "style": "glm_xml"}, "/format/style", '"json"'),
+        ({**TAG, "content": WRONG}, "/format/content/json_schema/enum", "the list is empty"),
     ]:
         with pytest.raises(SchemaError, match=message) as failure:
             plan(form)
@@ -102,9 +98,3 @@ def test_the_documents_in_a_finished_text_are_checked():
         ("<t>{", 2),
     ]:
         assert len(plan(FREE).check.faults(text)) == faults, text
-
-
-def test_a_schema_inside_has_to_be_right():
-    with pytest.raises(SchemaError) as failure:
-        plan({**TAG, "content": {"type": "json_schema", "json_schema": {"enum": []}}})
-    assert failure.value.pointer == "/format/content/json_schema/enum"

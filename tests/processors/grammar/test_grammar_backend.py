@@ -106,16 +106,6 @@ def test_the_warnings_of_xgrammar_belong_to_the_grammar_and_are_not_printed(capf
     assert capfd.readouterr().err == ""
 
 
-def test_white_space_is_capped():
-    for name, most in product(("xgrammar", "llguidance"), (0, 2)):
-        grammar = compiled(name, "json_schema", '{"type": "array", "items": {"type": "null"}}', most)
-        encode = env_of("toy").vocabulary.encode
-        for count in range(4):
-            matcher = grammar.matcher()
-            tokens = encode("[null," + " " * count + "null]", special=False)
-            assert all(map(matcher.accept, tokens)) is (count <= most), (name, most)
-
-
 def test_a_schema_without_conditions_takes_any_json():
     for case in product(("true", "{}"), ("xgrammar", "llguidance")):
         schema, name = case
