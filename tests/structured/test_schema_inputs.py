@@ -25,14 +25,12 @@ def here(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_a_text_in_braces_is_json():
+def test_a_text_in_braces_or_a_switch_is_json():
     for text in [TEXT, f"\n {TEXT}\n"]:
         assert read_schema(text) == SCHEMA, text
-
-
-def test_switches_are_schemas():
     for text, value in [("true", True), (" false\n", False)]:
         assert read_schema(text) is value, text
+    assert "stands twice" in refusal(SchemaError, read_schema, '{"type": "object", "type": "array"}')
 
 
 def test_a_name_with_an_ending_is_a_file(here):
@@ -46,11 +44,6 @@ def test_a_file_that_exists_needs_no_ending(here):
     (here / "person").write_text(TEXT)
     assert read_schema("person") == SCHEMA
     assert list(read_schema("persons")["properties"]) == ["persons"]
-
-
-def test_a_home_that_is_not_known_is_a_schema_that_cannot_be_read():
-    with pytest.raises(SchemaError, match="cannot be read"):
-        read_schema("~no-such-user/a.json")
 
 
 def test_anything_else_is_the_concise_form(here):
@@ -80,76 +73,51 @@ def test_a_file_that_is_no_schema_is_refused(here):
         with pytest.raises(SchemaError, match=part) as caught:
             read_schema(name)
         assert name in caught.value.message, name
+    (here / "a.json").write_bytes(b'{"\xff": 1}')
+    assert "not UTF-8" in refusal(SchemaError, read_schema, "a.json")
+    for name in ("large.json", "large.yaml"):
+        (here / name).write_bytes(b" " * (MAX_BYTES * 5))
+        size = f"has {MAX_BYTES * 5} bytes, but the limit is {MAX_BYTES}"
+        assert size in refusal(SchemaError, read_schema, name), name
 
 
 def test_a_file_that_is_missing_is_named(here):
     for name in ("missing.json", "some/where", "./none", "../none", "/my schemas/a, b", "~/none: old"):
         with pytest.raises(SchemaError, match="cannot be read: No such file"):
             read_schema(name)
+    assert "cannot be read" in refusal(SchemaError, read_schema, "~no-such-user/a.json")
     assert list(read_schema("speed_km/h float, age int")["properties"]) == ["speed_km/h", "age"]
-
-
-def test_a_file_that_is_no_text_is_named(here):
-    (here / "a.json").write_bytes(b'{"\xff": 1}')
-    with pytest.raises(SchemaError, match="not UTF-8"):
-        read_schema("a.json")
-
-
-def test_a_large_file_is_refused_by_its_size(here):
-    for ending in ["json", "yaml"]:
-        name = f"a.{ending}"
-        (here / name).write_bytes(b" " * (MAX_BYTES * 5))
-        assert re.search(
-            f"has {MAX_BYTES * 5} bytes, but the limit is {MAX_BYTES}",
-            refusal(SchemaError, read_schema, name),
-        ), ending
-
-
-def test_json_on_the_command_line_is_read_strictly():
-    with pytest.raises(SchemaError, match="stands twice"):
-        read_schema('{"type": "object", "type": "array"}')
 
 
 def properties(text):
     return parse_concise(text)["properties"]
 
 
-def test_fields_are_required_and_closed():
+def test_fields_are_required_and_closed_with_short_types_and_free_names():
     assert parse_concise("name, age int") == {
         "type": "object",
         "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
         "required": ["name", "age"],
         "additionalProperties": False,
     }
-
-
-def test_types_have_short_names():
     for short, name in TYPES.items():
-        assert properties(f"a {short}, b[] {short}") == {
-            "a": {"type": name},
-            "b": {"type": "array", "items": {"type": name}},
-        }, short
+        expected = {"a": {"type": name}, "b": {"type": "array", "items": {"type": name}}}
+        assert properties(f"a {short}, b[] {short}") == expected, short
+    for name in ["first-name", "größe", "$id", "a.b", "int", "1"]:
+        assert list(properties(f"{name}, other")) == [name, "other"], name
 
 
-def test_a_description_follows_a_colon():
+def test_a_description_follows_a_colon_and_with_one_field_a_line_has_commas():
     assert properties("name: the person's name, age int: in years: full ones, tags[]: words") == {
         "name": {"type": "string", "description": "the person's name"},
         "age": {"type": "integer", "description": "in years: full ones"},
         "tags": {"type": "array", "items": {"type": "string"}, "description": "words"},
     }
-
-
-def test_with_one_field_a_line_descriptions_have_commas():
     assert properties("\n  name\n\n  bio: short, no more than {three} words\r\n  age int\n") == {
         "name": {"type": "string"},
         "bio": {"type": "string", "description": "short, no more than {three} words"},
         "age": {"type": "integer"},
     }
-
-
-def test_names_are_free():
-    for name in ["first-name", "größe", "$id", "a.b", "int", "1"]:
-        assert list(properties(f"{name}, other")) == [name, "other"], name
 
 
 def test_what_is_no_field_is_shown_with_a_caret():
@@ -176,16 +144,9 @@ def test_what_is_no_field_is_shown_with_a_caret():
         assert caret == "  " + " " * (column - 1) + "^", text
         assert f"column {column}" in caught.value.message, text
         assert part in caught.value.message, text
-
-
-def test_a_fault_among_lines_names_the_line():
-    with pytest.raises(SchemaError, match="line 2, column 5: 'xnt'"):
-        parse_concise("name\nage xnt\n")
-
-
-def test_no_field_is_no_schema():
+    assert "line 2, column 5: 'xnt'" in refusal(SchemaError, parse_concise, "name\nage xnt\n")
     for text in ["", "  \n "]:
-        assert re.search("empty", refusal(SchemaError, parse_concise, text)), text
+        assert "empty" in refusal(SchemaError, parse_concise, text), text
 
 
 @given(st.text(alphabet="ab :,[]{}?\nintsr", max_size=20))
@@ -257,14 +218,12 @@ def models(tmp_path, monkeypatch):
 
 
 def test_a_model_gives_a_schema_that_can_be_used(models):
-    for name in ["Person", "Shop.Person", "Point", "Row", "People"]:
+    before = list(sys.path)
+    for name in ["Person", "Shop.Person", "Point", "Row", "People", "Either"]:
         schema = load_model(f"our_models:{name}").schema()
         check_schema(schema)
         assert schema, name
-
-
-def test_a_union_of_models_is_one(models):
-    check_schema(load_model("our_models:Either").schema())
+    assert sys.path == before
 
 
 def test_a_model_judges_by_its_own_validators(models):
@@ -278,10 +237,7 @@ def test_a_model_judges_by_its_own_validators(models):
     )
     assert first.startswith("/born: ")
     assert second.startswith("/friends/1: ")
-
-
-def test_a_validator_that_breaks_is_a_fault(models):
-    (fault,) = load_model("our_models:Person").faults('{"name": "boom", "born": "1815-12-10"}')
+    (fault,) = model.faults('{"name": "boom", "born": "1815-12-10"}')
     assert "raised RuntimeError: broken" in fault
 
 
@@ -300,11 +256,7 @@ def test_what_is_no_model_is_refused(models):
         ("our_models:Shop.number", "no 'number'"),
     ]:
         assert re.search(part, refusal(ConfigError, load_model, name)), name
-
-
-def test_a_model_without_a_schema_is_refused(models):
-    with pytest.raises(ConfigError, match="has no JSON schema"):
-        load_model("our_models:NoSchema").schema()
+    assert "has no JSON schema" in refusal(ConfigError, load_model("our_models:NoSchema").schema)
 
 
 def test_without_pydantic_one_is_told_what_to_install(models, monkeypatch):
@@ -312,9 +264,3 @@ def test_without_pydantic_one_is_told_what_to_install(models, monkeypatch):
     with pytest.raises(ConfigError, match="needs pydantic") as caught:
         load_model("our_models:Person")
     assert "pip install" in caught.value.hint
-
-
-def test_the_search_path_is_left_as_it_was(models):
-    before = list(sys.path)
-    load_model("our_models:Person")
-    assert sys.path == before

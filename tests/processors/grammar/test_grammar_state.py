@@ -42,17 +42,15 @@ def documents(statuses):
     return [status.document for status in statuses]
 
 
-def test_a_preview_tells_each_token_and_changes_nothing():
+def test_a_preview_tells_each_token_and_its_end_and_changes_nothing():
     for backend in BACKENDS:
         one = state(backend)
         for _ in range(2):
             assert documents(one.preview(ids("a"))) == ["open"], backend
             assert documents(one.preview((*ids("a"), *ids("b"), *ids("d"))))[-1] == "over", backend
             assert documents(one.preview((*ids("a"), *ids("d"), *ids("d")))) == ["open", "broken"], backend
-
-
-def test_the_end_of_a_text_is_legal_where_the_document_is_complete():
-    for backend in BACKENDS:
+        ask = one.ask((*ids("a"), END, *ids("b")), 5)
+        assert (ask.drafts, ask.row) == (ids("a"), 5), backend
         one = state(backend, "ab*")
         assert documents(one.preview((*ids("a"), END))) == ["complete", "over"], backend
         assert documents(one.preview((END,))) == ["broken"], backend
@@ -78,7 +76,7 @@ def test_a_fork_goes_its_own_way():
         assert documents(other.preview(ids("c"))) == ["broken"], backend
 
 
-def test_before_its_marker_every_token_is_free():
+def test_before_its_marker_which_may_cross_tokens_every_token_is_free():
     for backend in BACKENDS:
         one = state(backend, after="!\n")
         drafts = (*ids("d"), *ids("!"), *ids("\n"), *ids("a"))
@@ -86,22 +84,11 @@ def test_before_its_marker_every_token_is_free():
         assert documents(one.preview(drafts)) == ["free", "free", "open", "open"], backend
         one.commit(drafts[:3])
         assert one.free(ids("a")) == 0, backend
-
-
-def test_a_marker_is_found_across_tokens_and_once():
-    marker = Marker.of("aab", ENV.vocabulary)
-    tail = b""
+    marker, tail = Marker.of("aab", ENV.vocabulary), b""
     for token in (*ids("a"), *ids("a"), *ids("a")):
         tail = marker.step(tail, token)
     assert tail == b"aa"
     assert marker.step(tail, *ids("b")) is None
-
-
-def test_a_request_of_the_back_end_ends_before_an_end_of_the_text():
-    for backend in BACKENDS:
-        one = state(backend)
-        ask = one.ask((*ids("a"), END, *ids("b")), 5)
-        assert (ask.drafts, ask.row) == (ids("a"), 5), backend
 
 
 def test_a_mask_is_narrowed_to_the_token_of_the_forced_text():
@@ -182,19 +169,12 @@ NEXT = [
 ]
 
 
-def test_parts_follow_each_other_as_before_or_as_usual():
+def test_parts_follow_each_other_as_before_or_as_usual_and_strings_are_not_guessed():
     for backend, (begun, next_one) in product(("xgrammar", "llguidance"), NEXT):
         assert ahead(backend, begun).startswith(next_one), (backend, begun)
-
-
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
-def test_inside_a_string_nothing_is_guessed(backend):
-    assert not ahead(backend, '{"a": true, "b": true, "c": true, "d": "a')
-
-
-@pytest.mark.parametrize("backend", ["xgrammar", "llguidance"])
-def test_without_white_space_keys_are_forced(backend):
-    assert ahead(backend, '{"a":true,', whitespace=0).startswith('"b":')
+    for backend in BACKENDS:
+        assert not ahead(backend, '{"a": true, "b": true, "c": true, "d": "a'), backend
+        assert ahead(backend, '{"a":true,', whitespace=0).startswith('"b":'), backend
 
 
 @pytest.mark.parametrize("sign", [" ", "\n", "\t"])

@@ -76,10 +76,12 @@ class Open:
         return found is not None
 
 
-def test_far_from_the_end_nothing_goes_and_where_there_is_no_room_neither():
+def test_far_from_the_end_nothing_goes_nor_without_room_or_a_completion():
     on = Open(SCHEMA, "xgrammar", b'{"a":"')
     assert on.narrowed(200) == on.legal
     assert on.narrowed(len(on.path) - 1) == on.legal
+    on.path = None
+    assert on.narrowed(3) == on.legal
 
 
 def test_a_value_that_would_grow_beyond_the_limit_is_not_begun():
@@ -101,12 +103,6 @@ def test_a_completion_that_was_not_found_is_searched_again_now_and_then():
     assert lost == Outlook(100, True)
     assert on.narrower.after(lost, 97, lambda: on.spot, 9, 91) == lost
     assert on.narrower.after(lost, 97, lambda: on.spot, 16, 84).path == on.path
-
-
-def test_without_a_completion_nothing_goes():
-    on = Open(SCHEMA, "xgrammar", b'{"a":"')
-    on.path = None
-    assert on.narrowed(3) == on.legal
 
 
 def test_a_completion_is_followed_token_by_token():

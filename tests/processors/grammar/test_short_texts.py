@@ -74,13 +74,10 @@ PATTERNS = {
 }
 
 
-def test_a_sample_is_matched():
+def test_a_sample_is_matched_and_what_is_not_known_or_long_has_none():
     for pattern, text in PATTERNS.items():
         assert sample(pattern) == text, pattern
         assert re.search(pattern, text), pattern
-
-
-def test_what_is_not_known_or_long_has_none():
     for pattern in ("(", "(?!a)b", "a{65}", "(a{50}){50}", "[a{", r"(a)\1", "(" * 500 + ")" * 500):
         assert sample(pattern) is None, pattern
 
@@ -92,22 +89,13 @@ def test_a_schema_has_those_of_its_patterns_as_json_writes_them():
     assert samples_of(Constraint("choice", "[]", "trie")) == ()
 
 
-def test_each_call_is_counted_until_none_is_left():
+def test_calls_are_counted_until_none_is_left_and_half_can_be_taken():
     work = SearchBudget(3)
     assert list(work.each(range(10))) == [0, 1]
     assert work.is_spent
     assert not work.spend()
-
-
-def test_calls_may_cost_several():
     work = SearchBudget(20)
-    assert work.spend(8)
-    assert work.spend(8)
-    assert not work.spend(8)
-    assert work.is_spent
-
-
-def test_half_of_the_calls_can_be_taken_for_another_search():
+    assert (work.spend(8), work.spend(8), work.spend(8), work.is_spent) == (True, True, False, True)
     work = SearchBudget(9)
     assert len(list(work.half().each(range(10)))) == 3
     assert len(list(work.each(range(10)))) == 4
