@@ -10,6 +10,7 @@ from gencli.structured.backend_choice import choose
 from gencli.structured.json_schema import DRAFTS
 from gencli.structured.schema_check import MAX_BYTES, check_schema, likely_keywords, misspelled, unreached
 from gencli.structured.schema_errors import Deadline, OutOfTime, SchemaError
+from tests.helpers.refusal import refusal
 
 DRAFT = {draft.name: draft.uri for draft in DRAFTS}
 OBJECT = {"type": "object"}
