@@ -20,6 +20,7 @@ from gencli.structured.flat_schema import (
     joined_origins,
     key_of,
     origins,
+    origins_of,
     put,
     without,
 )
@@ -83,7 +84,7 @@ class _Spread:
             pointer
             for key in (keyword, "then", "else")
             if keyword in (key, "if")
-            for pointer in node[AT].get(key, ())
+            for pointer in origins_of(node, key)
         ]
         try:
             parts = self._spell(node, keyword)
@@ -168,7 +169,7 @@ class _Spread:
         if len(a) == 1 or len(b) == 1:
             return [b if len(a) == 1 else a]
         if "$ref" in a or "$ref" in b:
-            pointers = (pointer for flat in (a, b) for pointer in flat[AT].get("$ref", ()))
+            pointers = (pointer for flat in (a, b) for pointer in origins_of(flat, "$ref"))
             self.scope.note(pointers, "rewritten: merged with the keywords beside it")
             firsts = self.target(a["$ref"]) if "$ref" in a else [a]
             seconds = self.target(b["$ref"]) if "$ref" in b else [b]
@@ -223,7 +224,7 @@ class _Spread:
 
     def dependent(self, name: str, wanted: dict[str, Any], node: Flat) -> list[Flat]:
         """Return two cases: the property is absent, or its dependent schema holds."""
-        pointers = frozenset(pointer for key in _DEPENDENT for pointer in node[AT].get(key, ()))
+        pointers = origins_of(node, *_DEPENDENT)
         absent: Flat = {"properties": {name: False}, AT: {"properties": pointers}}
         return [absent, *self.below({AT: {}, **wanted})]
 
@@ -232,7 +233,7 @@ class _Spread:
         for keyword, plain in zip(_UNEVALUATED, ("additionalProperties", "items"), strict=True):
             if keyword not in node:
                 continue
-            pointers = node[AT].get(keyword, frozenset())
+            pointers = origins_of(node, keyword)
             if any(key in node for key in ("not", "if", "contains", "dependentSchemas", "$dynamicRef")):
                 if self.strict:
                     raise GiveUp(keyword)
@@ -440,7 +441,7 @@ def modernize(node: Flat, scope: Scope) -> Flat:
 
 
 def _drop(node: Flat, keyword: str, scope: Scope) -> Flat:
-    scope.note(node[AT].get(keyword, ()), "has no effect here")
+    scope.note(origins_of(node, keyword), "has no effect here")
     return without(node, keyword)
 
 
@@ -455,7 +456,7 @@ def _values(node: Flat) -> Flat:
 def _exclusive(node: Flat) -> Flat:
     for keyword, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(flag := node.get(keyword), bool):
-            pointers = node[AT].get(keyword, frozenset()) | node[AT].get(plain, frozenset())
+            pointers = origins_of(node, keyword) | origins_of(node, plain)
             if flag and plain in node:
                 node = without(put(node, keyword, node[plain], pointers), plain)
             else:
@@ -479,7 +480,7 @@ def _dependencies(node: Flat, scope: Scope) -> Flat:
 def _old_items(node: Flat, scope: Scope) -> Flat:
     if isinstance(node.get("items"), list):
         pointers, additional = node[AT]["items"], node.get("additionalItems")
-        more = node[AT].get("additionalItems", frozenset())
+        more = origins_of(node, "additionalItems")
         scope.note(pointers, "rewritten: prefixItems")
         node = put(without(node, "items", "additionalItems"), "prefixItems", node["items"], pointers)
         return node if additional is None else put(node, "items", additional, more)

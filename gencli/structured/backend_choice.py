@@ -39,6 +39,7 @@ from gencli.structured.flat_schema import (
     key_of,
     mark,
     origins,
+    origins_of,
     plain,
     put,
     without,
@@ -370,7 +371,7 @@ class _Rewriter:
         else:
             self.names[key] = f"{_name(schema)}{len(self.names) + 1}"
             self.pending.append((self.names[key], self.followed(schema), is_kept))
-        return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": schema[AT].get("$ref", frozenset())}}
+        return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": origins_of(schema, "$ref")}}
 
     def followed(self, schema: Flat) -> Schema:
         if schema.keys() != {"$ref", AT}:
@@ -388,9 +389,7 @@ class _Rewriter:
                 self.scope.narrow(objects, "in the schema's order, because this part is not rewritten")
             kept: Schema = self.unchanged(schema)
             return kept
-        branch_pointers = frozenset(
-            pointer for key in ("anyOf", "oneOf") for pointer in schema[AT].get(key, ())
-        )
+        branch_pointers = origins_of(schema, "anyOf", "oneOf")
         pointers = branch_pointers or frozenset(pointer for each in schema[AT].values() for pointer in each)
         branches = self.joined([branch for flat in flats for branch in self.finished(flat)])
         branches = [branch for flat in branches for branch in branch_orders(flat, self.scope, self.shared)]
@@ -410,7 +409,7 @@ class _Rewriter:
             for key, below in schema.items()
         }
         if AT in schema and "$ref" in schema:
-            alone = {"$ref": schema["$ref"], AT: {"$ref": schema[AT].get("$ref", frozenset())}}
+            alone = {"$ref": schema["$ref"], AT: {"$ref": origins_of(schema, "$ref")}}
             copy["$ref"] = self.named(alone, is_kept=True)["$ref"]
         return copy
 
@@ -421,7 +420,7 @@ class _Rewriter:
             kinds = flat.get("type", ())
             if FRACTION in kinds:
                 others = [kind for kind in kinds if kind != FRACTION]
-                pointers = flat[AT].get("type", frozenset())
+                pointers = origins_of(flat, "type")
                 if others or len(flats) > 1:
                     self.scope.narrow(pointers, "numbers with a fraction are not generated")
                     if not others:
@@ -440,7 +439,7 @@ class _Rewriter:
         if len(lists) < 2:
             return flats
         values = {key_of(value): value for flat in lists for value in flat["enum"]}
-        pointers = frozenset(pointer for flat in lists for pointer in flat[AT].get("enum", ()))
+        pointers = frozenset(pointer for flat in lists for pointer in origins_of(flat, "enum"))
         first = flats.index(lists[0])
         others = [flat for flat in flats[first:] if flat not in lists]
         return [*flats[:first], {"enum": list(values.values()), AT: {"enum": pointers}}, *others]
@@ -476,10 +475,7 @@ class _Rewriter:
             foreign = [
                 key for keywords in GROUPS.values() for key in keywords if key in flat and key not in keep
             ]
-            self.scope.note(
-                (pointer for key in foreign for pointer in flat[AT].get(key, ())),
-                "it applies to another type",
-            )
+            self.scope.note(origins_of(flat, *foreign), "it applies to another type")
             split.append(put(without(flat, *foreign, *([] if kind == "string" else [ALSO])), "type", [kind]))
         bare = [single for single in split if single.keys() == {"type", AT}]
         if len(bare) > 1:
@@ -518,7 +514,7 @@ class _Rewriter:
         if "prefixItems" in flat:
             rewritten["prefixItems"] = [self.schema(below) for below in flat["prefixItems"]]
         if "enum" in rewritten and "type" in rewritten:
-            return without(put(rewritten, "enum", rewritten["enum"], rewritten[AT].get("type", ())), "type")
+            return without(put(rewritten, "enum", rewritten["enum"], origins_of(rewritten, "type")), "type")
         return rewritten
 
     def shared(self, schema: Schema) -> Schema:
@@ -626,7 +622,7 @@ def filter_enum(flat: Flat, scope: Scope) -> Flat | None:
     """Keep the values of enum that satisfy the other keywords; None if no value is left."""
     others = without(flat, "enum")
     values = flat["enum"]
-    pointers = flat[AT].get("enum", frozenset())
+    pointers = origins_of(flat, "enum")
     if others.keys() != {AT}:
         scope.note(origins(others), "rewritten: the values that it rejects are left out")
         pointers |= origins(others)

@@ -159,6 +159,11 @@ def without(node: Flat, *keywords: str) -> Flat:
     return {**{key: value for key, value in node.items() if key not in keywords}, AT: at}
 
 
+def origins_of(flat: Flat, *keywords: str) -> frozenset[str]:
+    """Return the origins of these keywords."""
+    return frozenset[str]().union(*(flat[AT].get(keyword, ()) for keyword in keywords))
+
+
 def origins(value: Any) -> frozenset[str]:
     """Return the origins of a schema and of all schemas below it."""
     return frozenset(_origins(value))

@@ -26,6 +26,7 @@ from gencli.structured.flat_schema import (
     json_key,
     matches,
     origins,
+    origins_of,
     put,
     without,
 )
@@ -81,7 +82,7 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
             return None
     if len(properties) == len(flat.get("properties", {})):
         return flat
-    return put(flat, "properties", properties, flat[AT].get("required", ()))
+    return put(flat, "properties", properties, origins_of(flat, "required"))
 
 
 def _closed(flat: Flat, scope: Scope) -> Flat:
@@ -91,7 +92,7 @@ def _closed(flat: Flat, scope: Scope) -> Flat:
     is_silent = "additionalProperties" not in flat
     if is_silent and not scope.extra and declared and len(declared) >= flat.get("minProperties", 0):
         flat = {**flat, "additionalProperties": False}
-        scope.note(flat[AT].get("properties", ()), "rewritten: additional properties are not generated")
+        scope.note(origins_of(flat, "properties"), "rewritten: additional properties are not generated")
     return drop_dead_properties(flat) or flat
 
 
@@ -110,7 +111,7 @@ def drop_dead_properties(flat: Flat) -> Flat | None:
     if flat.get("additionalProperties") is not False:
         return flat
     if len(patterns) < len(flat.get("patternProperties", {})):
-        flat = put(flat, "additionalProperties", False, flat[AT].get("patternProperties", ()))
+        flat = put(flat, "additionalProperties", False, origins_of(flat, "patternProperties"))
         flat = put(flat, "patternProperties", patterns) if patterns else without(flat, "patternProperties")
     free = {name for name in dead if not any(matches(pattern, name) for pattern in patterns)}
     if not free:
@@ -126,7 +127,7 @@ def _counted(flat: Flat, scope: Scope) -> list[Flat]:
     is_closed = flat.get("additionalProperties") is False and not flat.get("patternProperties")
     if not keys or not is_closed:
         return [flat]
-    pointers = [pointer for key in keys for pointer in flat[AT].get(key, ())]
+    pointers = origins_of(flat, *keys)
     least, most = flat.get("minProperties", 0), flat.get("maxProperties", len(required) + len(optional))
     bare = without(flat, *keys)
     if least <= len(required) and most >= len(required) + len(optional):
@@ -176,7 +177,7 @@ def _listed(flat: Flat, scope: Scope) -> Flat:
     listed = finite_texts(pattern, _LISTED) if pattern is not None else None
     if not listed:
         return flat
-    pointers = flat[AT].get("propertyNames", frozenset()) | origins(names)
+    pointers = origins_of(flat, "propertyNames") | origins(names)
     declared, patterns = flat.get("properties", {}), flat.get("patternProperties", {})
     properties: dict[str, Schema] = {name: below for name, below in declared.items() if name in listed}
     for name in listed:
@@ -186,11 +187,9 @@ def _listed(flat: Flat, scope: Scope) -> Flat:
         for below in matching:
             properties[name] = intersect(properties.get(name, True), below)
     scope.note(pointers, "rewritten: optional properties with these names")
-    more = (
-        pointer for key in ("patternProperties", "additionalProperties") for pointer in flat[AT].get(key, ())
-    )
+    more = origins_of(flat, "additionalProperties")
     flat = without(flat, "propertyNames", "patternProperties")
-    flat = put(flat, "properties", properties, (*pointers, *flat[AT].get("properties", ()), *more))
+    flat = put(flat, "properties", properties, (*pointers, *origins_of(flat, "properties"), *more))
     return put(flat, "additionalProperties", False, pointers)
 
 
@@ -200,7 +199,7 @@ def _finite(flat: Flat, scope: Scope) -> Flat:
     listed = {key: names for key in patterns if (names := finite_texts(key, _LISTED)) is not None}
     if not listed:
         return flat
-    pointers = flat[AT].get("patternProperties", frozenset())
+    pointers = origins_of(flat, "patternProperties")
     properties = dict(flat.get("properties", {}))
     for key, names in listed.items():
         for name in names:
@@ -216,7 +215,7 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     names = flat.get("propertyNames")
     if names is None or "patternProperties" in flat:
         return flat
-    pointers = flat[AT].get("propertyNames", frozenset())
+    pointers = origins_of(flat, "propertyNames")
     if names is False:
         scope.note(pointers, "rewritten: no property at all")
         return put(without(flat, "propertyNames"), "maxProperties", 0, pointers)
@@ -235,7 +234,7 @@ def _named(flat: Flat, scope: Scope) -> Flat:
         name: below if matches(pattern, name) else False for name, below in flat.get("properties", {}).items()
     }
     flat = put(flat, "properties", properties, pointers) if properties else flat
-    more = (*inner, *flat[AT].get("additionalProperties", ()))
+    more = (*inner, *origins_of(flat, "additionalProperties"))
     if others is not False:
         flat = put(flat, "patternProperties", {pattern: others}, more)
     return put(flat, "additionalProperties", False, more)
@@ -269,7 +268,7 @@ def _patterned(flat: Flat, scope: Scope) -> Flat:
     patterns: dict[str, Schema] = flat.get("patternProperties", {})
     if not patterns or set(grades := _grades(flat, scope)) <= {"exact"}:
         return flat
-    pointers = flat[AT].get("patternProperties", frozenset())
+    pointers = origins_of(flat, "patternProperties")
     properties = dict(flat.get("properties", {}))
     rewritten: dict[str, Schema] = {}
     try:
@@ -325,7 +324,7 @@ def _bounded(flat: Flat) -> Flat:
     if not is_end or flat.get("maxItems", inf) <= kept:
         return flat
     keyword = "prefixItems" if kept < len(heads) else "items"
-    flat = put(flat, "maxItems", kept, flat[AT].get(keyword, ()))
+    flat = put(flat, "maxItems", kept, origins_of(flat, keyword))
     return put(flat, "prefixItems", heads[:kept]) if kept < len(heads) else flat
 
 
@@ -333,7 +332,7 @@ def rewrite_unique(flat: Flat, scope: Scope) -> Flat:
     """Rewrite uniqueItems if the items have listed values."""
     if not flat.get("uniqueItems"):
         return flat
-    pointers = flat[AT].get("uniqueItems", frozenset())
+    pointers = origins_of(flat, "uniqueItems")
     if flat.get("maxItems", 2) <= 1:
         scope.note(pointers, "rewritten: with at most one item there is nothing to compare")
         return without(flat, "uniqueItems")
@@ -371,22 +370,22 @@ def _contains(flat: Flat, scope: Scope) -> list[Flat]:
         return [counted]
     if flat.get("minContains", 1) > 1:
         return [flat]
-    pointers = flat[AT].get("contains", frozenset())
+    pointers = origins_of(flat, "contains")
     if flat.get("minContains") == 0:
-        scope.note((*pointers, *flat[AT].get("minContains", ())), "has no effect here")
+        scope.note((*pointers, *origins_of(flat, "minContains")), "has no effect here")
         return [without(flat, "contains", "minContains")]
     heads, tail, wanted = flat.get("prefixItems", []), flat.get("items", True), flat["contains"]
     limit = flat.get("maxItems")
     if limit is None or limit > _PLACES or flat.get("type") != ["array"]:
         return [flat]
-    scope.note((*pointers, *flat[AT].get("minContains", ())), "rewritten: one branch for each place")
+    scope.note((*pointers, *origins_of(flat, "minContains")), "rewritten: one branch for each place")
     bare = without(flat, "contains", "minContains", "prefixItems")
     branches = []
     for index in range(limit):
         here = [*heads[: index + 1], *[tail] * (index + 1 - len(heads))]
         here[index] = intersect(here[index], wanted)
         branch = put(
-            bare, "prefixItems", [*here, *heads[index + 1 :]], (*pointers, *flat[AT].get("prefixItems", ()))
+            bare, "prefixItems", [*here, *heads[index + 1 :]], (*pointers, *origins_of(flat, "prefixItems"))
         )
         branches.append(put(branch, "minItems", max(index + 1, flat.get("minItems", 0)), pointers))
     return branches
@@ -400,12 +399,9 @@ def _wanted(flat: Flat, scope: Scope) -> Flat | None:
         return None
     if not 1 <= count <= min(MAX_ONCE, flat.get("maxItems", inf)) or bound > MAX_COUNT:
         return None
-    scope.note(
-        (pointer for key in ("contains", "minContains") for pointer in flat[AT].get(key, ())),
-        "rewritten: a rule that keeps track of the items",
-    )
+    scope.note(origins_of(flat, "contains", "minContains"), "rewritten: a rule that keeps track of the items")
     wanted = intersect(flat.get("items", True), flat["contains"])
-    return {**put(flat, "contains", wanted, flat[AT].get("items", ())), MARK: "counted"}
+    return {**put(flat, "contains", wanted, origins_of(flat, "items")), MARK: "counted"}
 
 
 MAX_BRANCHED = 4  # properties, 24 branches; with 5, compiling takes 30 times as long as for one order
@@ -448,7 +444,7 @@ def branch_orders(flat: Flat, scope: Scope, shared: Callable[[Schema], Schema]) 
     if flat.get("additionalProperties") is not False or flat.get("patternProperties"):
         _tell(flat, scope, "properties with free names come after the others")
     note = "rewritten: one branch for each order of the properties"
-    scope.notes.update(dict.fromkeys(flat[AT].get("properties", ()), note))
+    scope.notes.update(dict.fromkeys(origins_of(flat, "properties"), note))
     scope.orders -= count
     scope.spend(count)
     below = {name: shared(branch) for name, branch in properties.items()}
@@ -495,7 +491,7 @@ def _declared_names(flat: Flat) -> Flat:
             properties |= {name: intersect(properties.get(name, True), below) for name in names}
     if len(patterns) == len(flat.get("patternProperties", {})):
         return flat
-    pointers = flat[AT].get("patternProperties", ())
+    pointers = origins_of(flat, "patternProperties")
     flat = put(flat, "patternProperties", patterns) if patterns else without(flat, "patternProperties")
     return put(flat, "properties", properties, pointers)
 
@@ -573,6 +569,6 @@ def _in_any_order(schema: Any) -> Iterator[str]:
     """Yield the origins of objects that lose the mark for any order."""
     if isinstance(schema, dict):
         if schema.get(MARK) == "any-order":
-            yield from (pointer for key in _MAPS for pointer in schema[AT].get(key, ()))
+            yield from origins_of(schema, *_MAPS)
         for below in subschemas(schema):
             yield from _in_any_order(below)

@@ -14,7 +14,7 @@ from itertools import combinations
 from math import ceil, floor
 
 from gencli.structured.ecma_regex import REST, approximate, parse_regex, whole, without_assertion
-from gencli.structured.flat_schema import ALSO, AT, SUPPORT, Flat, Scope, put, without
+from gencli.structured.flat_schema import ALSO, AT, SUPPORT, Flat, Scope, origins_of, put, without
 from gencli.structured.grammar_tree import (
     TOP,
     Anchor,
@@ -60,7 +60,7 @@ def _ending(flat: Flat, scope: Scope) -> Flat:
     limit = LENGTHS.get(flat.get("format", ""))
     if limit is None or flat.keys() & {"maxLength", "pattern", ALSO} or flat.get("minLength", 0) > limit:
         return flat
-    pointers = flat[AT].get("format", frozenset())
+    pointers = origins_of(flat, "format")
     if scope.backend == "xgrammar":  # xgrammar ignores a length next to a format
         scope.unbounded.update(pointers)
         return flat
@@ -78,7 +78,7 @@ def _format(flat: Flat, scope: Scope) -> Flat:
         return flat
     if name not in PATTERNS or (scope.backend == "xgrammar" and "pattern" in flat):
         return flat
-    pointers = flat[AT].get("format", frozenset())
+    pointers = origins_of(flat, "format")
     if name == "hostname":
         if scope.backend == "xgrammar":  # xgrammar ignores a length next to a pattern
             return flat
@@ -93,7 +93,7 @@ def _format(flat: Flat, scope: Scope) -> Flat:
 def _pattern(flat: Flat, scope: Scope) -> Flat:
     if "pattern" not in flat or is_exact(flat["pattern"], scope):
         return flat
-    pointers = flat[AT].get("pattern", frozenset())
+    pointers = origins_of(flat, "pattern")
     try:
         (first, *more), loose = _enforced(flat["pattern"], scope)
     except (RegexError, GiveUp) as error:
@@ -233,7 +233,7 @@ def _length(flat: Flat, scope: Scope) -> Flat:
     keys = [key for key in ("minLength", "maxLength") if key in flat]
     if not keys or "pattern" in flat or "format" in flat:
         return flat
-    pointers = frozenset(pointer for key in keys for pointer in flat[AT].get(key, ()))
+    pointers = origins_of(flat, *keys)
     limit = flat.get("maxLength", "")
     scope.narrow(pointers, "rewritten: a pattern, without valid characters that need a backslash")
     text = f"^{_PLAIN}{{{flat.get('minLength', 0)},{limit}}}$"
@@ -250,7 +250,7 @@ def rewrite_number(flat: Flat, scope: Scope) -> Flat:
     kinds = flat.get("type")
     step = flat.get("multipleOf")
     if kinds == ["number"] and step is not None and step == int(step):
-        scope.note(flat[AT].get("multipleOf", ()), "rewritten: whole numbers")
+        scope.note(origins_of(flat, "multipleOf"), "rewritten: whole numbers")
         flat = put(put(flat, "type", ["integer"]), "multipleOf", int(step))
     if flat.get("type") != ["integer"] or not any(key in flat for key in _BOUNDS):
         return flat
@@ -263,7 +263,7 @@ def _readable(flat: Flat, scope: Scope) -> Flat:
         bound = flat.get(keyword)
         if bound is None or _can_read(bound, scope.backend):
             continue
-        pointers = flat[AT].get(keyword, frozenset())
+        pointers = origins_of(flat, keyword)
         if bound * side > 0:
             scope.narrow(pointers, "rewritten: whole numbers of at most 18 digits")
             flat = put(flat, keyword, side * _MOST, pointers)
@@ -288,7 +288,7 @@ def _whole_bounds(flat: Flat) -> Flat:
         if plain in flat:
             bounds.append(ceil(flat[plain]) if side > 0 else floor(flat[plain]))
         if bounds:
-            pointers = flat[AT].get(keyword, frozenset())
+            pointers = origins_of(flat, keyword)
             flat = put(without(flat, keyword), plain, max(bounds) if side > 0 else min(bounds), pointers)
     return flat
 

@@ -14,13 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from processors.grammar.forced_tokens import (
-    BACKSLASH,
-    QUOTE,
-    STRING_SIGNS,
-    CanonicalTokenizer,
-    JsonContext,
-)
+from processors.grammar.forced_tokens import BACKSLASH, QUOTE, STRING_SIGNS, CanonicalTokenizer, JsonContext
 from processors.grammar.grammar_backend import Matcher
 from processors.grammar.short_texts import Guide, SearchBudget
 
