@@ -31,7 +31,7 @@ from gencli.structured.backend_choice import choose
 from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.errors import GrammarError
-from processors.grammar.closing import Closer, Spot
+from processors.grammar.closing import Closer, Position
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
 from processors.grammar.grammar_backend import load_backend, mask_of, words
 from processors.grammar.short_texts import SearchBudget
@@ -77,9 +77,8 @@ class Measure:
         except GrammarError:
             return None
         closer = Closer(self.canonical, lambda matcher: mask_of(backend, matcher, self.size)[0])
-        path = closer.find(
-            Spot(grammar.matcher(), b"", JsonContext(), closer.canonical), 4096, SearchBudget(20_000)
-        )
+        position = Position(grammar.matcher(), b"", JsonContext(), closer.canonical)
+        path = closer.find(position, 4096, SearchBudget(20_000))
         return 4097 if path is None else len(path)
 
     def run(self, tokens: int, in_budget: bool) -> Counter[str]:

@@ -43,7 +43,7 @@ from gencli.structured.planning import PlanRequest, plan_output  # noqa: E402
 from gencli.structured.schema_errors import Deadline  # noqa: E402
 from processors.catalog import GrammarParams, TemperatureParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
-from processors.grammar.closing import Closer, Spot  # noqa: E402
+from processors.grammar.closing import Closer, Position  # noqa: E402
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext  # noqa: E402
 from processors.grammar.grammar_backend import mask_of, words  # noqa: E402
 from processors.grammar.grammar_compiler import GrammarCompiler  # noqa: E402
@@ -123,7 +123,7 @@ class Bench:
             CanonicalTokenizer(self.loaded.tokenizer), lambda matcher: mask_of(backend, matcher, size)[0]
         )
         matcher, samples = self.compiler.compile(constraint).matcher(), samples_of(constraint)
-        spot = Spot(matcher, b"", JsonContext(), closer.canonical, samples, guide_of(constraint))
+        spot = Position(matcher, b"", JsonContext(), closer.canonical, samples, guide_of(constraint))
         path = closer.find(spot, 100_000, SearchBudget(10_000_000))
         return None if path is None else len(path)
 

@@ -34,7 +34,7 @@ from gencli.server.access import (
 )
 from gencli.server.serve_options import OWN, served_names
 from gencli.server.wire_fields import ApiError
-from processors.grammar.compile_guards import Lane
+from processors.grammar.compile_guards import TaskQueue
 
 if TYPE_CHECKING:
     from gencli.server.serving import Serving
@@ -299,7 +299,7 @@ class DaemonPool(Executor):
     """
 
     def __init__(self, threads: int) -> None:
-        self._lane = Lane(threads)
+        self._lane = TaskQueue(threads)
 
     def submit(self, fn: Callable[P, PooledT], /, *args: P.args, **kwargs: P.kwargs) -> Future[PooledT]:
         """Run a function on a thread. Not thread-safe."""

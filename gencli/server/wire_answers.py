@@ -122,7 +122,7 @@ class _SampleAnswer:
         if self._thinking:
             self.num_thought += 0 if self._thinking.is_over else len(event.ids)
             pieces = self._thinking.feed(text)
-            reasoning, text = pieces.thinking.removesuffix(self._shape.marker), pieces.rest
+            reasoning, text = pieces.thinking.removesuffix(self._shape.marker), pieces.result
         return reasoning, self._calls.feed(text) if self._calls else FoundCalls(text)
 
     def end(self, event: Finish) -> AnswerDelta:

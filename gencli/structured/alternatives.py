@@ -20,6 +20,7 @@ from gencli.structured.flat_schema import (
     joined_origins,
     key_of,
     origins,
+    origins_of,
     put,
     without,
 )
@@ -83,7 +84,7 @@ class _Spread:
             pointer
             for key in (keyword, "then", "else")
             if keyword in (key, "if")
-            for pointer in node[AT].get(key, ())
+            for pointer in origins_of(node, key)
         ]
         try:
             parts = self._spell(node, keyword)
@@ -95,7 +96,7 @@ class _Spread:
             if keyword != "oneOf":  # the branches of oneOf are enforced like those of anyOf
                 both = ("if", "then", "else") if keyword == "if" else (keyword,)
                 pointers += [pointer for key in both for pointer in origins(_schemas(node.get(key)))]
-            self.scope.leave(pointers, f"{error} cannot be said in a mask")
+            self.scope.leave(pointers, f"a mask cannot express {error}")
             # The enforceable part of a keyword that is left to the final check.
             return [self._any_of(node["oneOf"])] if keyword == "oneOf" else []
         self.scope.note(pointers, _NOTES.get(keyword, "rewritten: spelled out"))
@@ -168,15 +169,17 @@ class _Spread:
         if len(a) == 1 or len(b) == 1:
             return [b if len(a) == 1 else a]
         if "$ref" in a or "$ref" in b:
-            places = (place for one in (a, b) for place in one[AT].get("$ref", ()))
-            self.scope.note(places, "rewritten: merged with what stands beside it")
+            pointers = (pointer for flat in (a, b) for pointer in origins_of(flat, "$ref"))
+            self.scope.note(pointers, "rewritten: merged with the keywords beside it")
             firsts = self.target(a["$ref"]) if "$ref" in a else [a]
             seconds = self.target(b["$ref"]) if "$ref" in b else [b]
             return [flat for first in firsts for second in seconds for flat in self.meets(first, second)]
         met = intersect_flat(a, b)
         if met is None or self._has_no_value(met):
-            for one in (a, b):
-                self.scope.unsatisfiable.update(place for places in one[AT].values() for place in places)
+            for flat in (a, b):
+                self.scope.unsatisfiable.update(
+                    pointer for pointers in flat[AT].values() for pointer in pointers
+                )
             return []
         return [met]
 
@@ -204,13 +207,13 @@ class _Spread:
         if len(branches) > _LIMIT:
             raise _TooMany("too many branches")
         exact = [self.below(branch, strict=True) for branch in branches]
-        found: list[Flat] = []
+        exclusive: list[Flat] = []
         for index, branch in enumerate(branches):
             flats = self.below(branch)
             rivals = [flat for other, there in enumerate(exact) if other != index for flat in there]
             rivals = [rival for rival in rivals if any(self.meets(flat, rival) for flat in flats)]
-            found.extend(self.product([flats, *(negate(rival) for rival in rivals)]))
-        return distinct(found)
+            exclusive.extend(self.product([flats, *(negate(rival) for rival in rivals)]))
+        return distinct(exclusive)
 
     def negation(self, schema: Schema) -> list[Flat]:
         return self.product([negate(flat) for flat in self.below(schema, strict=True)])
@@ -221,8 +224,8 @@ class _Spread:
 
     def dependent(self, name: str, wanted: dict[str, Any], node: Flat) -> list[Flat]:
         """Return two cases: the property is absent, or its dependent schema holds."""
-        places = frozenset(place for key in _DEPENDENT for place in node[AT].get(key, ()))
-        absent: Flat = {"properties": {name: False}, AT: {"properties": places}}
+        pointers = origins_of(node, *_DEPENDENT)
+        absent: Flat = {"properties": {name: False}, AT: {"properties": pointers}}
         return [absent, *self.below({AT: {}, **wanted})]
 
     def unevaluated(self, node: Flat, flats: list[Flat]) -> list[Flat]:
@@ -230,16 +233,16 @@ class _Spread:
         for keyword, plain in zip(_UNEVALUATED, ("additionalProperties", "items"), strict=True):
             if keyword not in node:
                 continue
-            places = node[AT].get(keyword, frozenset())
+            pointers = origins_of(node, keyword)
             if any(key in node for key in ("not", "if", "contains", "dependentSchemas", "$dynamicRef")):
                 if self.strict:
                     raise GiveUp(keyword)
                 below = origins(node[keyword])
-                self.scope.leave((*places, *below), "what was evaluated cannot be said in a mask")
+                self.scope.leave((*pointers, *below), "a mask cannot express which parts were evaluated")
                 continue
-            self.scope.note(places, f"rewritten: {plain}")
+            self.scope.note(pointers, f"rewritten: {plain}")
             flats = [
-                flat if plain in flat else {**flat, plain: node[keyword], AT: {**flat[AT], plain: places}}
+                flat if plain in flat else {**flat, plain: node[keyword], AT: {**flat[AT], plain: pointers}}
                 for ref in flats
                 for flat in (self.target(ref["$ref"]) if "$ref" in ref else [ref])
             ]
@@ -266,9 +269,9 @@ def distinct(flats: list[Flat]) -> list[Flat]:
 
 
 _NOTES = {
-    "$ref": "rewritten: merged with what stands beside it",
+    "$ref": "rewritten: merged with the keywords beside it",
     "allOf": "rewritten: merged",
-    "anyOf": "rewritten: spread over what stands beside it",
+    "anyOf": "rewritten: combined with the keywords beside it",
     "oneOf": "rewritten: anyOf of branches that exclude each other",
 }
 
@@ -286,9 +289,9 @@ def negate(flat: Flat) -> list[Flat]:
             continue
         if keyword not in _RULES:
             raise GiveUp(f"the complement of {keyword}")
-        places = flat.get(AT, {}).get(keyword, frozenset())
+        pointers = flat.get(AT, {}).get(keyword, frozenset())
         for other in _RULES[keyword](value, flat):
-            complements.append({**other, AT: {**dict.fromkeys(other, places), **other.get(AT, {})}})
+            complements.append({**other, AT: {**dict.fromkeys(other, pointers), **other.get(AT, {})}})
     return complements
 
 
@@ -438,7 +441,7 @@ def modernize(node: Flat, scope: Scope) -> Flat:
 
 
 def _drop(node: Flat, keyword: str, scope: Scope) -> Flat:
-    scope.note(node[AT].get(keyword, ()), "says nothing here")
+    scope.note(origins_of(node, keyword), "has no effect here")
     return without(node, keyword)
 
 
@@ -453,32 +456,32 @@ def _values(node: Flat) -> Flat:
 def _exclusive(node: Flat) -> Flat:
     for keyword, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(flag := node.get(keyword), bool):
-            places = node[AT].get(keyword, frozenset()) | node[AT].get(plain, frozenset())
+            pointers = origins_of(node, keyword) | origins_of(node, plain)
             if flag and plain in node:
-                node = without(put(node, keyword, node[plain], places), plain)
+                node = without(put(node, keyword, node[plain], pointers), plain)
             else:
                 node = without(node, keyword)
-                node = put(node, plain, node[plain], places) if plain in node else node
+                node = put(node, plain, node[plain], pointers) if plain in node else node
     return node
 
 
 def _dependencies(node: Flat, scope: Scope) -> Flat:
     if "dependencies" not in node:
         return node
-    places = node[AT]["dependencies"]
+    pointers = node[AT]["dependencies"]
     names = {name: below for name, below in node["dependencies"].items() if isinstance(below, list)}
     schemas = {name: below for name, below in node["dependencies"].items() if not isinstance(below, list)}
-    scope.note(places, "rewritten: dependentRequired and dependentSchemas")
+    scope.note(pointers, "rewritten: dependentRequired and dependentSchemas")
     node = without(node, "dependencies")
-    node = put(node, "dependentRequired", names, places) if names else node
-    return put(node, "dependentSchemas", schemas, places) if schemas else node
+    node = put(node, "dependentRequired", names, pointers) if names else node
+    return put(node, "dependentSchemas", schemas, pointers) if schemas else node
 
 
 def _old_items(node: Flat, scope: Scope) -> Flat:
     if isinstance(node.get("items"), list):
-        places, rest = node[AT]["items"], node.get("additionalItems")
-        more = node[AT].get("additionalItems", frozenset())
-        scope.note(places, "rewritten: prefixItems")
-        node = put(without(node, "items", "additionalItems"), "prefixItems", node["items"], places)
-        return node if rest is None else put(node, "items", rest, more)
+        pointers, additional = node[AT]["items"], node.get("additionalItems")
+        more = origins_of(node, "additionalItems")
+        scope.note(pointers, "rewritten: prefixItems")
+        node = put(without(node, "items", "additionalItems"), "prefixItems", node["items"], pointers)
+        return node if additional is None else put(node, "items", additional, more)
     return _drop(node, "additionalItems", scope) if "additionalItems" in node else node

@@ -62,14 +62,14 @@ def graded(schema: Any, backend: str, deadline: Deadline = NEVER) -> Iterator[Gr
 
 
 def audit(schema: Any, backend: str) -> Audit:
-    return Audit(backend, tuple(finding(one) for one in graded(schema, backend)))
+    return Audit(backend, tuple(finding(keyword) for keyword in graded(schema, backend)))
 
 
 def finding(keyword: Graded) -> Finding:
     """Return the finding for a graded keyword."""
     if keyword.shape.startswith("?"):
         what = "format" if keyword.keyword == "format" else "keyword"
-        near = ", though nearly ".join(["", *likely_keywords(keyword.keyword)[:1]])
+        near = "".join(f" (nearly {name})" for name in likely_keywords(keyword.keyword)[:1])
         reason = f"not a {what} of JSON Schema{near}: nothing checks it"
         return Finding(keyword.pointer, keyword.keyword, "unknown", reason)
     verdict, reason = _VERDICTS[keyword.grade]
@@ -105,7 +105,7 @@ def _is_free(schema: dict[str, Any]) -> bool:
 
 
 def duplicate_name_finding(pointer: str) -> Finding:
-    return Finding(pointer, UNIQUE_NAMES, "check", "the mask lets a name that is free come twice")
+    return Finding(pointer, UNIQUE_NAMES, "check", "the mask allows a free name twice")
 
 
 def without_formats(plan: Plan) -> Plan:
@@ -166,8 +166,8 @@ def _split_origins(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> A
         return [_split_origins(item, child(pointer, index), at) for index, item in enumerate(value)]
     if not isinstance(value, dict):
         return value
-    for keyword, places in value.get(AT, {}).items():
-        at[child(pointer, keyword)] = places
+    for keyword, pointers in value.get(AT, {}).items():
+        at[child(pointer, keyword)] = pointers
     kept = {key: below for key, below in value.items() if key not in (AT, ALSO)}
     plain = {key: _split_origins(below, child(pointer, key), at) for key, below in kept.items()}
     if value.get(ALSO):
@@ -201,9 +201,11 @@ def _refused(grades: list[Graded]) -> list[Graded]:
     first: dict[str, Graded] = {}
     for keyword in grades:
         if keyword.grade == "refused" or keyword.shape == "?format":
-            place = keyword.pointer.rpartition("/")[0]
-            first[place] = min(first.get(place, keyword), keyword, key=rank)
-    return [keyword for place, keyword in first.items() if not any(outer in first for outer in above(place))]
+            parent = keyword.pointer.rpartition("/")[0]
+            first[parent] = min(first.get(parent, keyword), keyword, key=rank)
+    return [
+        keyword for parent, keyword in first.items() if not any(outer in first for outer in above(parent))
+    ]
 
 
 def above(pointer: str) -> Iterator[str]:

@@ -39,6 +39,7 @@ from gencli.structured.flat_schema import (
     key_of,
     mark,
     origins,
+    origins_of,
     plain,
     put,
     without,
@@ -67,7 +68,7 @@ from processors.grammar.json_grammars import REFERENCE, unmarked
 from processors.request_values import MAX_EXPONENT, MAX_NUMBER, WHITESPACE, Constraint
 
 _BACKENDS = ("xgrammar", "llguidance")
-_ONCE = ", but for free names that come twice"
+_ONCE = ", except that free names may come twice"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +115,7 @@ def choose(
     make = partial(
         candidate, whitespace=whitespace, extra=extra, any_order=any_order, rewrite=rewrite, deadline=deadline
     )
-    candidates = [_known(make(schema, name), draft_of(schema)) for name in names]
+    candidates = [_judged_by_draft(make(schema, name), draft_of(schema)) for name in names]
     if backend != "auto":
         open_part = "" if candidates[0].is_exact else ", and does not enforce all of this schema"
         return Plan((candidates[0].variant,), f"{backend} was asked for{open_part}.", schema)
@@ -141,7 +142,7 @@ def _ordered(
     return first, second, f"{none}, xgrammar more of it: {_why(first)}."
 
 
-def _known(rated: BackendCandidate, draft: Draft) -> BackendCandidate:
+def _judged_by_draft(rated: BackendCandidate, draft: Draft) -> BackendCandidate:
     """Return the candidate; keywords that its draft lacks are not called enforced by the final check."""
     audit = rated.variant.audit
     findings = tuple(
@@ -198,34 +199,32 @@ def _rewritten(rewritten: Schema, scope: Scope, whitespace: int) -> BackendCandi
     spelled, grades, gone = relax(spelled, backend, deadline)
     removed = {keyword.pointer for keyword in gone}
     below = (key for key in at if any(pointer in removed for pointer in (key, *above(key))))
-    lost = {place for key in below for place in at[key]}
+    lost = {origin for key in below for origin in at[key]}
     left = {**scope.left, **dict.fromkeys(lost, "no grammar can be made of it")}
     carriers: dict[str, list[Graded]] = {}
     for keyword in grades:
-        for place in at.get(keyword.pointer, ()):
-            carriers.setdefault(place, []).append(keyword)
+        for origin in at.get(keyword.pointer, ()):
+            carriers.setdefault(origin, []).append(keyword)
     inside = [keyword for keyword in grades if keyword.grade != "exact"]
     homeless = [finding(replace(keyword, pointer="")) for keyword in inside if not at.get(keyword.pointer)]
-    told = _limited(
-        schema, _opened(schema, list(_told(graded(schema, backend, deadline), carriers, left, scope)))
+    of_keywords = _limited(
+        schema,
+        _opened(schema, list(_keyword_findings(graded(schema, backend, deadline), carriers, left, scope))),
     )
-    findings = (*told, *homeless)
+    findings = (*of_keywords, *homeless)
     loose = sum(entry.verdict != "mask" and not entry.reason.startswith("not a ") for entry in findings)
     loose = max(loose, len(left), len(gone) + sum(keyword.grade != "tight" for keyword in inside))
     tight = len(scope.tight) + sum(keyword.grade == "tight" for keyword in inside)
     constraint = Constraint("json_schema", json.dumps(spelled, ensure_ascii=False), backend, whitespace)
     free = {
-        place.rpartition("/")[0] for here in free_names(spelled) for place in at.get(child(*here)) or [""]
+        origin.rpartition("/")[0] for here in free_names(spelled) for origin in at.get(child(*here)) or [""]
     }
     findings = (*findings, *map(duplicate_name_finding, sorted(free)))
     variant = Variant(constraint, Audit(backend, findings))
     return BackendCandidate(variant, loose, tight, is_endless=bool(scope.unbounded))
 
 
-_LOST = "the rewriting lost it"
-
-
-def _told(
+def _keyword_findings(
     keywords: Iterable[Graded], carriers: dict[str, list[Graded]], left: dict[str, str], scope: Scope
 ) -> Iterable[Finding]:
     """Yield one finding for each reachable keyword of the given schema."""
@@ -245,10 +244,12 @@ def _told(
             yield Finding(keyword.pointer, keyword.keyword, "mask", note)
         elif keyword.pointer in scope.unsatisfiable:
             yield Finding(
-                keyword.pointer, keyword.keyword, "mask", "rewritten: left out, for nothing satisfies it"
+                keyword.pointer, keyword.keyword, "mask", "rewritten: left out, because nothing satisfies it"
             )
         elif keyword.pointer in scope.reachable:
-            yield Finding(keyword.pointer, keyword.keyword, "unknown", _LOST)
+            yield Finding(
+                keyword.pointer, keyword.keyword, "unknown", "the rewritten schema no longer has it"
+            )
 
 
 _NUMBERS = f"numbers have at most {MAX_NUMBER} characters and {MAX_EXPONENT} digits of an exponent"
@@ -280,7 +281,7 @@ def _opened(schema: Any, findings: list[Finding]) -> list[Finding]:
         for entry in findings
         if entry.verdict != "mask" and not entry.reason.startswith("not a ")
     ]
-    causes: dict[str, str] = {}  # dependent place -> pointer of the open keyword
+    causes: dict[str, str] = {}  # dependent pointer -> pointer of the open keyword
     for pointer, here in walk(schema) if left else ():
         for keyword in _CONDITIONS.keys() & here.keys() if isinstance(here, dict) else ():
             below = child(pointer, keyword) + "/"
@@ -288,11 +289,13 @@ def _opened(schema: Any, findings: list[Finding]) -> list[Finding]:
                 causes |= {f"{pointer}/{name}": cause for name in _CONDITIONS[keyword]}
 
     def opened(entry: Finding) -> Finding:
-        places = (entry.pointer, *(f"{place}/" for place in (entry.pointer, *above(entry.pointer))))
-        cause = next((causes[place] for place in places if place in causes), "")
+        keys = (entry.pointer, *(f"{outer}/" for outer in (entry.pointer, *above(entry.pointer))))
+        cause = next((causes[key] for key in keys if key in causes), "")
         if not cause or entry.verdict != "mask":
             return entry
-        return replace(entry, verdict="check", reason=f"it hangs on {cause}, which stays open")
+        return replace(
+            entry, verdict="check", reason=f"it depends on {cause}, which the mask does not enforce"
+        )
 
     return list(map(opened, findings))
 
@@ -368,7 +371,7 @@ class _Rewriter:
         else:
             self.names[key] = f"{_name(schema)}{len(self.names) + 1}"
             self.pending.append((self.names[key], self.followed(schema), is_kept))
-        return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": schema[AT].get("$ref", frozenset())}}
+        return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": origins_of(schema, "$ref")}}
 
     def followed(self, schema: Flat) -> Schema:
         if schema.keys() != {"$ref", AT}:
@@ -382,18 +385,18 @@ class _Rewriter:
             flats = self.whole_numbers(alternatives(schema, self.scope))
         except GiveUp:
             if self.scope.any_order:
-                objects = (place for place in origins(schema) if place.endswith("/properties"))
-                self.scope.narrow(objects, "in the schema's order, for it stands as it was given")
+                objects = (pointer for pointer in origins(schema) if pointer.endswith("/properties"))
+                self.scope.narrow(objects, "in the schema's order, because this part is not rewritten")
             kept: Schema = self.unchanged(schema)
             return kept
-        branch_pointers = frozenset(place for key in ("anyOf", "oneOf") for place in schema[AT].get(key, ()))
-        places = branch_pointers or frozenset(place for each in schema[AT].values() for place in each)
+        branch_pointers = origins_of(schema, "anyOf", "oneOf")
+        pointers = branch_pointers or frozenset(pointer for each in schema[AT].values() for pointer in each)
         branches = self.joined([branch for flat in flats for branch in self.finished(flat)])
         branches = [branch for flat in branches for branch in branch_orders(flat, self.scope, self.shared)]
         if len(branches) == 1:
             self.scope.note(branch_pointers, "rewritten: one branch is left")
             return branches[0]
-        return {"anyOf": branches, AT: {"anyOf": places}} if branches else False
+        return {"anyOf": branches, AT: {"anyOf": pointers}} if branches else False
 
     def unchanged(self, schema: Any) -> Any:
         """Return the schema unchanged, except for the names of references."""
@@ -406,7 +409,7 @@ class _Rewriter:
             for key, below in schema.items()
         }
         if AT in schema and "$ref" in schema:
-            alone = {"$ref": schema["$ref"], AT: {"$ref": schema[AT].get("$ref", frozenset())}}
+            alone = {"$ref": schema["$ref"], AT: {"$ref": origins_of(schema, "$ref")}}
             copy["$ref"] = self.named(alone, is_kept=True)["$ref"]
         return copy
 
@@ -417,13 +420,13 @@ class _Rewriter:
             kinds = flat.get("type", ())
             if FRACTION in kinds:
                 others = [kind for kind in kinds if kind != FRACTION]
-                places = flat[AT].get("type", frozenset())
+                pointers = origins_of(flat, "type")
                 if others or len(flats) > 1:
-                    self.scope.narrow(places, "numbers with a fraction are not generated")
+                    self.scope.narrow(pointers, "numbers with a fraction are not generated")
                     if not others:
                         continue
                 else:
-                    self.scope.leave(places, "whole numbers cannot be excluded by a mask")
+                    self.scope.leave(pointers, "whole numbers cannot be excluded by a mask")
                     others = ["number"]
                 flat = put(flat, "type", others)
             kept.append(flat)
@@ -436,10 +439,10 @@ class _Rewriter:
         if len(lists) < 2:
             return flats
         values = {key_of(value): value for flat in lists for value in flat["enum"]}
-        places = frozenset(place for flat in lists for place in flat[AT].get("enum", ()))
+        pointers = frozenset(pointer for flat in lists for pointer in origins_of(flat, "enum"))
         first = flats.index(lists[0])
         others = [flat for flat in flats[first:] if flat not in lists]
-        return [*flats[:first], {"enum": list(values.values()), AT: {"enum": places}}, *others]
+        return [*flats[:first], {"enum": list(values.values()), AT: {"enum": pointers}}, *others]
 
     def finished(self, flat: Flat) -> list[Flat]:
         """Rewrite a flat schema by its types, and then its subschemas."""
@@ -472,7 +475,7 @@ class _Rewriter:
             foreign = [
                 key for keywords in GROUPS.values() for key in keywords if key in flat and key not in keep
             ]
-            self.scope.note((place for key in foreign for place in flat[AT].get(key, ())), "of another type")
+            self.scope.note(origins_of(flat, *foreign), "it applies to another type")
             split.append(put(without(flat, *foreign, *([] if kind == "string" else [ALSO])), "type", [kind]))
         bare = [single for single in split if single.keys() == {"type", AT}]
         if len(bare) > 1:
@@ -511,7 +514,7 @@ class _Rewriter:
         if "prefixItems" in flat:
             rewritten["prefixItems"] = [self.schema(below) for below in flat["prefixItems"]]
         if "enum" in rewritten and "type" in rewritten:
-            return without(put(rewritten, "enum", rewritten["enum"], rewritten[AT].get("type", ())), "type")
+            return without(put(rewritten, "enum", rewritten["enum"], origins_of(rewritten, "type")), "type")
         return rewritten
 
     def shared(self, schema: Schema) -> Schema:
@@ -619,17 +622,17 @@ def filter_enum(flat: Flat, scope: Scope) -> Flat | None:
     """Keep the values of enum that satisfy the other keywords; None if no value is left."""
     others = without(flat, "enum")
     values = flat["enum"]
-    places = flat[AT].get("enum", frozenset())
+    pointers = origins_of(flat, "enum")
     if others.keys() != {AT}:
-        scope.note(origins(others), "rewritten: the values that it refuses are left out")
-        places |= origins(others)
+        scope.note(origins(others), "rewritten: the values that it rejects are left out")
+        pointers |= origins(others)
         types = frozenset(others.get("type", ()))
         values = [value for value in values if not types or is_of(value, types)]
     if others.keys() - {AT, "type"}:
         registry = Registry().with_resource(_ROOT, DRAFT202012.create_resource(scope.root))
         validator = Draft202012Validator(_absolute(plain(others)), registry=registry)
         values = [value for value in values if validator.is_valid(value)]
-    return {"enum": values, AT: {"enum": places}} if values else None
+    return {"enum": values, AT: {"enum": pointers}} if values else None
 
 
 def _absolute(value: Any) -> Any:

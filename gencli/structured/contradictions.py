@@ -32,15 +32,15 @@ class Contradictions:
     optional: tuple[_Fault, ...]
 
 
-def find_contradictions(root: Any, most: int, deadline: Deadline = NEVER) -> Contradictions:
+def find_contradictions(root: Any, limit: int, deadline: Deadline = NEVER) -> Contradictions:
     """Find at most `most` fatal contradictions; at most `most` optional ones if there are no fatal ones.
 
     The references of the schema have to be valid. Subschemas of `not` and of conditions are not searched, nor
     are alternatives while another one is possible.
     """
     search = _ContradictionSearch(root, deadline)
-    fatal = tuple(islice(search.fatal(), most))
-    return Contradictions(fatal, () if fatal else tuple(islice(search.optional(), most)))
+    fatal = tuple(islice(search.fatal(), limit))
+    return Contradictions(fatal, () if fatal else tuple(islice(search.optional(), limit)))
 
 
 class _ContradictionSearch:

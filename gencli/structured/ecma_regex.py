@@ -20,7 +20,7 @@ from gencli.structured.grammar_tree import (
     Alt,
     Anchor,
     Chars,
-    Look,
+    Lookaround,
     Node,
     Ranges,
     RegexError,
@@ -398,7 +398,7 @@ class _EcmaReader:
         if is_negative and len(self.open) > num_open:
             self.open[num_open:] = [text]  # more texts in it would be fewer outside
             return EMPTY
-        return Look(token[0][1:], body, text)
+        return Lookaround(token[0][1:], body, text)
 
     def _escape(self, token: re.Match[str]) -> Node:
         escape = token["escape"]
@@ -457,7 +457,7 @@ def _named_ranges(name: str, flags: str, *, is_wide: bool) -> Ranges:
 
 def bare(node: Node) -> Node:
     """Return the tree without anchors, word boundaries and lookarounds; it matches all that the tree does."""
-    if isinstance(node, Anchor | Look):
+    if isinstance(node, Anchor | Lookaround):
         return EMPTY
     if isinstance(node, Seq | Alt):
         return type(node)(tuple(map(bare, node.items)))
@@ -470,7 +470,7 @@ def without_assertion(node: Node) -> tuple[Node, str]:
     Lookarounds go first, the longest of them before others; then word boundaries; then all anchors.
     """
     outer = list(_outer(node))
-    if looks := [each for each in outer if isinstance(each, Look)]:
+    if looks := [each for each in outer if isinstance(each, Lookaround)]:
         look = max(looks, key=lambda each: len(each.text))
         return _replaced(node, look), look.text
     anchors = [each for each in outer if isinstance(each, Anchor)]
@@ -483,7 +483,7 @@ def without_assertion(node: Node) -> tuple[Node, str]:
 def _outer(node: Node) -> Iterator[Node]:
     """Yield the nodes that are in no lookaround."""
     yield node
-    if not isinstance(node, Look):
+    if not isinstance(node, Lookaround):
         for part in parts(node):
             yield from _outer(part)
 
@@ -540,7 +540,7 @@ def _spread(node: Node) -> list[tuple[Node, ...]]:
 
 
 def _has_asserts(node: Node) -> bool:
-    return any(isinstance(each, Anchor | Look) for each in walk(node))
+    return any(isinstance(each, Anchor | Lookaround) for each in walk(node))
 
 
 def _ends(branch: tuple[Node, ...]) -> list[Node]:
@@ -550,7 +550,7 @@ def _ends(branch: tuple[Node, ...]) -> list[Node]:
     while items and items[0] == Anchor("^"):
         del items[0]
     conditions = []
-    while items and isinstance(look := items[0], Look) and look.kind == "?=" and is_start:
+    while items and isinstance(look := items[0], Lookaround) and look.kind == "?=" and is_start:
         conditions.append(Seq((Anchor("^"), look.body)))
         del items[0]
     is_end = bool(items) and items[-1] == Anchor("$")

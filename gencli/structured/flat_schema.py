@@ -103,20 +103,22 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
     if "contains" in kept and "contains" not in draft_of(scope.root).judged():
         kept.remove("contains")
         scope.leave([child(pointer, "contains")], "not a keyword of this draft")
-    places = {key: dynamic if key == "$ref" and dynamic else key for key in kept}
-    node: Flat = {AT: {key: frozenset([child(pointer, place)]) for key, place in places.items()}}
-    scope.reachable.update(child(pointer, place) for place in places.values())
+    at = {key: child(pointer, dynamic if key == "$ref" and dynamic else key) for key in kept}
+    node: Flat = {AT: {key: frozenset([origin]) for key, origin in at.items()}}
+    scope.reachable.update(at.values())
     for keyword in kept:
-        value, place = schema[keyword], child(pointer, keyword)
+        value, below_it = schema[keyword], child(pointer, keyword)
         if keyword == "$ref":
             value = scope.references.resolve(value, pointer)[0]
         elif keyword in SINGLE and isinstance(value, dict | bool):
-            value = mark(value, place, scope, depth + 1)
+            value = mark(value, below_it, scope, depth + 1)
         elif keyword in LISTED and isinstance(value, list):
-            value = [mark(item, child(place, index), scope, depth + 1) for index, item in enumerate(value)]
+            value = [mark(item, child(below_it, index), scope, depth + 1) for index, item in enumerate(value)]
         elif keyword in MAPPED:
             value = {
-                name: below if isinstance(below, list) else mark(below, child(place, name), scope, depth + 1)
+                name: below
+                if isinstance(below, list)
+                else mark(below, child(below_it, name), scope, depth + 1)
                 for name, below in value.items()
             }
         node[keyword] = value
@@ -147,14 +149,19 @@ def _anchors(value: Any, name: str) -> Iterator[int]:
             yield from _anchors(below, name)
 
 
-def put(node: Flat, keyword: str, value: Any, places: Iterable[str] = ()) -> Flat:
+def put(node: Flat, keyword: str, value: Any, pointers: Iterable[str] = ()) -> Flat:
     at = node.get(AT, {})
-    return {**node, keyword: value, AT: {**at, keyword: at.get(keyword, frozenset()) | frozenset(places)}}
+    return {**node, keyword: value, AT: {**at, keyword: at.get(keyword, frozenset()) | frozenset(pointers)}}
 
 
 def without(node: Flat, *keywords: str) -> Flat:
-    at = {key: places for key, places in node.get(AT, {}).items() if key not in keywords}
+    at = {key: pointers for key, pointers in node.get(AT, {}).items() if key not in keywords}
     return {**{key: value for key, value in node.items() if key not in keywords}, AT: at}
+
+
+def origins_of(flat: Flat, *keywords: str) -> frozenset[str]:
+    """Return the origins of these keywords."""
+    return frozenset[str]().union(*(flat[AT].get(keyword, ()) for keyword in keywords))
 
 
 def origins(value: Any) -> frozenset[str]:
@@ -166,8 +173,8 @@ def _origins(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
         for key, below in value.items():
             if key == AT:
-                for places in below.values():
-                    yield from places
+                for pointers in below.values():
+                    yield from pointers
             else:
                 yield from _origins(below)
     elif isinstance(value, list):
@@ -178,8 +185,8 @@ def _origins(value: Any) -> Iterator[str]:
 def plain(value: Any) -> Any:
     """Return the schema without its origins."""
     if isinstance(value, dict):
-        found = {key: plain(below) for key, below in value.items() if key not in (AT, ALSO)}
-        return {**found, "allOf": plain(value[ALSO])} if value.get(ALSO) else found
+        copy = {key: plain(below) for key, below in value.items() if key not in (AT, ALSO)}
+        return {**copy, "allOf": plain(value[ALSO])} if value.get(ALSO) else copy
     return [plain(item) for item in value] if isinstance(value, list) else value
 
 
@@ -242,7 +249,7 @@ def _lost(keyword: str, a: Flat, b: Flat, met: Flat) -> frozenset[str]:
     names = merged.items() if isinstance(merged, dict) and AT not in merged else ()
     void = [name for name, below in names if below is False]
     return frozenset(
-        place for flat in (a, b) for name in void for place in origins(flat.get(keyword, {}).get(name))
+        pointer for flat in (a, b) for name in void for pointer in origins(flat.get(keyword, {}).get(name))
     )
 
 
@@ -327,7 +334,7 @@ def matches(pattern: str, name: str) -> bool:
     try:
         return searches(pattern, name, MAX_SECONDS)
     except (TimeoutError, ValueError):
-        raise GiveUp(f"the pattern {pattern[:60]!r} cannot be tried on a name") from None
+        raise GiveUp(f"the pattern {pattern[:60]!r} cannot be matched with a name") from None
 
 
 def check_names(flat: Flat, names: Sized) -> None:
@@ -372,12 +379,12 @@ def _patterns(a: Flat, b: Flat) -> dict[str, Schema]:
 
 def _arrays(a: Flat, b: Flat) -> Flat:
     heads = a.get("prefixItems", []), b.get("prefixItems", [])
-    rests = a.get("items", True), b.get("items", True)
+    tails = a.get("items", True), b.get("items", True)
     length = max(map(len, heads))
-    full = [[*head, *[rest] * (length - len(head))] for head, rest in zip(heads, rests, strict=True)]
+    full = [[*head, *[tail] * (length - len(head))] for head, tail in zip(heads, tails, strict=True)]
     merged: Flat = {"prefixItems": [intersect(*pair) for pair in zip(*full, strict=True)]} if length else {}
     if "items" in a or "items" in b:
-        merged["items"] = intersect(*rests)
+        merged["items"] = intersect(*tails)
     return merged
 
 
@@ -405,7 +412,7 @@ def _common(a: list[Any], b: list[Any]) -> list[Any]:
 def _same(a: Any, b: Any) -> Any:
     if json.dumps(a, sort_keys=True, default=list) == json.dumps(b, sort_keys=True, default=list):
         return a
-    raise GiveUp("one keyword twice, with values that one cannot say")
+    raise GiveUp("two values of one keyword that no single value expresses")
 
 
 def _text(a: str, b: str) -> Any:

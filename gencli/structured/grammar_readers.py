@@ -29,8 +29,8 @@ from gencli.structured.grammar_tree import (
     drop_surrogates,
     invert_ranges,
     join_ranges,
+    line_and_column,
     literal,
-    place,
     seq,
 )
 
@@ -102,8 +102,8 @@ class _EbnfReader:
         if len(self.seen) == 2:
             (gbnf, first), (xgrammar, second) = self.seen["gbnf"], self.seen["xgrammar"]
             raise ConfigError(
-                f"The grammar mixes two notations: {gbnf} at {place(self.text, first)} is of GBNF alone, "
-                f"{xgrammar} at {place(self.text, second)} of xgrammar's EBNF alone."
+                f"The grammar mixes two notations: {gbnf} at {line_and_column(self.text, first)} is of GBNF "
+                f"alone, {xgrammar} at {line_and_column(self.text, second)} of xgrammar's EBNF alone."
             )
         return next(iter(self.seen), "gbnf")
 
@@ -118,7 +118,7 @@ class _EbnfReader:
                 raise self.fail("A rule is expected here (name ::= ...)")
             name = head["name"]
             if name in rules:
-                raise self.fail(f"Rule {name!r} is there a second time")
+                raise self.fail(f"Rule {name!r} is defined twice")
             self._note_name(name, start)
             options = self._options(head["options"], head.start("options"))
             self.at = head.end()
@@ -127,7 +127,7 @@ class _EbnfReader:
         return rules
 
     def fail(self, what: str, offset: int | None = None, hint: str = "") -> ConfigError:
-        where = place(self.text, self.at if offset is None else offset)
+        where = line_and_column(self.text, self.at if offset is None else offset)
         return ConfigError(f"{what}, at {where} of the grammar.", hint=hint)
 
     def note(self, dialect: Dialect, what: str, offset: int) -> None:
@@ -207,7 +207,7 @@ class _EbnfReader:
     def _group(self) -> Node:
         start = self.at
         if self.text.startswith("(=", start):
-            raise self.fail("A lookahead cannot be used", hint="It says nothing that the rules do not say.")
+            raise self.fail("A lookahead cannot be used", hint="Leave it out: the rules say what follows.")
         self.at += 1
         item = self._choice()
         if not self.text.startswith(")", self.at):
@@ -408,7 +408,7 @@ def read_lark(text: str) -> dict[str, Rule]:
 
 
 def _fail(text: str, what: str, offset: int, hint: str = "") -> ConfigError:
-    return ConfigError(f"{what}, at {place(text, offset)} of the Lark grammar.", hint=hint)
+    return ConfigError(f"{what}, at {line_and_column(text, offset)} of the Lark grammar.", hint=hint)
 
 
 def _tokens(text: str) -> list[_LarkToken]:
@@ -463,7 +463,7 @@ class _LarkReader:
     def _define(self, rules: dict[str, Rule], name: _LarkToken, node: Node) -> None:
         plain = name.text.lstrip("?!")
         if plain in rules:
-            raise self._fail(f"{plain!r} is there a second time", name)
+            raise self._fail(f"{plain!r} is defined twice", name)
         rules[plain] = Rule(node, name.offset)
 
     def _fail(self, what: str, token: _LarkToken | None = None, hint: str = "") -> ConfigError:
@@ -566,7 +566,7 @@ class _LarkReader:
         elif token.kind == "string" and self._accept(".."):
             self._take()
         elif token.kind == "token":
-            what = f"{token.text} names a token, which an output of text has not"
+            what = f"{token.text} names a token, but the output is text"
             raise self._fail(what, token, "Write the text of the token.")
         elif token.kind == "grammar":
             raise self._fail(f"There is no grammar {token.text} beside this one", token, "Write it inside.")

@@ -65,7 +65,7 @@ class Anchor:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Lookaround:
     """A lookaround; `kind` is the text that opens it, such as ?=; `text` is all of it as written."""
 
     kind: str
@@ -88,7 +88,7 @@ class Verbatim:
     text: str
 
 
-Node = Chars | Seq | Alt | Repeat | Anchor | Look | Ref | Verbatim
+Node = Chars | Seq | Alt | Repeat | Anchor | Lookaround | Ref | Verbatim
 EMPTY = Seq(())
 
 
@@ -111,13 +111,17 @@ def chars(ranges: Iterable[tuple[int, int]]) -> Chars:
 def within(node: Node, ranges: Ranges) -> Node:
     """Return the tree for texts that have only characters of `ranges`."""
     if isinstance(node, Chars):
-        own, gone = node.ranges, invert_ranges(ranges)
-        return chars(invert_ranges(join_ranges([*(own if node.negated else invert_ranges(own)), *gone])))
+        allowed, excluded = node.ranges, invert_ranges(ranges)
+        return chars(
+            invert_ranges(join_ranges([*(allowed if node.negated else invert_ranges(allowed)), *excluded]))
+        )
     if isinstance(node, Seq | Alt):
         return type(node)(tuple(within(item, ranges) for item in node.items))
     if isinstance(node, Repeat):
         return Repeat(within(node.body, ranges), node.least, node.most)
-    return Look(node.kind, within(node.body, ranges), node.text) if isinstance(node, Look) else node
+    return (
+        Lookaround(node.kind, within(node.body, ranges), node.text) if isinstance(node, Lookaround) else node
+    )
 
 
 def literal(text: str) -> Seq:
@@ -142,7 +146,7 @@ def bounds_fault(count: str, least: int, most: int | None) -> str:
 def parts(node: Node) -> tuple[Node, ...]:
     if isinstance(node, Seq | Alt):
         return node.items
-    return (node.body,) if isinstance(node, Repeat | Look) else ()
+    return (node.body,) if isinstance(node, Repeat | Lookaround) else ()
 
 
 def walk(node: Node) -> Iterator[Node]:
@@ -153,13 +157,13 @@ def walk(node: Node) -> Iterator[Node]:
         stack.extend(reversed(parts(here)))
 
 
-def has_letters(node: Node, known: Callable[[str], bool] = lambda name: False) -> bool:
-    """Whether a node matches a non-empty text; `known` returns this for a rule by name."""
+def has_letters(node: Node, rule_test: Callable[[str], bool] = lambda name: False) -> bool:
+    """Whether a node matches a non-empty text; `rule_test` returns this for a rule by name."""
     if isinstance(node, Ref):
-        return known(node.name)
+        return rule_test(node.name)
     if isinstance(node, Repeat) and node.most == 0:
         return False
-    return isinstance(node, Chars | Verbatim) or any(has_letters(part, known) for part in parts(node))
+    return isinstance(node, Chars | Verbatim) or any(has_letters(part, rule_test) for part in parts(node))
 
 
 def join_ranges(ranges: Iterable[tuple[int, int]]) -> Ranges:
@@ -265,7 +269,7 @@ def _readable(code: int) -> str:
 PLAIN = Style(_readable, has_exact_counts=True)
 ESCAPED = Style(code_point, has_exact_counts=False)
 
-_Known = Callable[[str], bool]
+_RuleTest = Callable[[str], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,7 +281,7 @@ class Rule:
     options: str = ""
 
 
-def place(text: str, offset: int) -> str:
+def line_and_column(text: str, offset: int) -> str:
     """Return the line and column of an offset, counted from 1."""
     line = text.count("\n", 0, offset) + 1
     return f"line {line}, column {offset - text.rfind(chr(10), 0, offset)}"
@@ -292,7 +296,7 @@ def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
     for rule in rules.values():
         for ref in _refs(rule.node):
             if ref.name not in rules:
-                where = place(text, ref.offset)
+                where = line_and_column(text, ref.offset)
                 hint = nearest(ref.name, rules)
                 raise ConfigError(
                     f"There is no rule {ref.name!r}, named at {where} of the grammar.", hint=hint
@@ -300,7 +304,7 @@ def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
     ending = _closure(rules, _ends)
     for name in _reachable(rules, root):
         if name not in ending:
-            where = place(text, rules[name].offset)
+            where = line_and_column(text, rules[name].offset)
             raise ConfigError(
                 f"Rule {name!r}, at {where} of the grammar, can never come to an end.",
                 hint="Give it an alternative that does not need the rule itself.",
@@ -319,8 +323,8 @@ def refuse_left_recursion(text: str, rules: dict[str, Rule]) -> None:
         names = list(reversed(error.args[1]))
         path = " -> ".join(names if len(names) <= 8 else [*names[:4], "...", *names[-3:]])
         raise ConfigError(
-            f"Rule {names[0]!r}, at {place(text, rules[names[0]].offset)} of the grammar, is left-recursive "
-            f"({path}).",
+            f"Rule {names[0]!r}, at {line_and_column(text, rules[names[0]].offset)} of the grammar, is "
+            f"left-recursive ({path}).",
             hint='Write a repetition: instead of  a ::= a "x" | "y"  write  a ::= "y" "x"*',
         ) from None
 
@@ -338,7 +342,7 @@ def _refs(node: Node) -> Iterator[Ref]:
     return (below for below in walk(node) if isinstance(below, Ref))
 
 
-def _closure(rules: dict[str, Rule], holds: Callable[[Node, _Known], bool]) -> set[str]:
+def _closure(rules: dict[str, Rule], holds: Callable[[Node, _RuleTest], bool]) -> set[str]:
     """Return the names of the rules for which `holds` is true; the smallest fixed point."""
     users: dict[str, set[str]] = {name: set() for name in rules}
     for name, rule in rules.items():
@@ -354,28 +358,28 @@ def _closure(rules: dict[str, Rule], holds: Callable[[Node, _Known], bool]) -> s
     return names
 
 
-def _ends(node: Node, known: _Known) -> bool:
+def _ends(node: Node, rule_test: _RuleTest) -> bool:
     """Whether some finite text matches."""
-    return _matches(node, known, with_letters=True)
+    return _matches(node, rule_test, with_letters=True)
 
 
-def _can_be_empty(node: Node, known: _Known) -> bool:
-    return _matches(node, known, with_letters=False)
+def _can_be_empty(node: Node, rule_test: _RuleTest) -> bool:
+    return _matches(node, rule_test, with_letters=False)
 
 
-def _matches(node: Node, known: _Known, *, with_letters: bool) -> bool:
+def _matches(node: Node, rule_test: _RuleTest, *, with_letters: bool) -> bool:
     """Whether some finite text matches; without `with_letters` whether the empty text matches."""
     if isinstance(node, Ref):
-        return known(node.name)
+        return rule_test(node.name)
     if isinstance(node, Chars | Verbatim):
         return with_letters
-    below_it = (_matches(item, known, with_letters=with_letters) for item in parts(node))
+    below_it = (_matches(item, rule_test, with_letters=with_letters) for item in parts(node))
     if isinstance(node, Alt):
         return any(below_it)
     return (isinstance(node, Repeat) and node.least == 0) or all(below_it)
 
 
-def _first_refs(node: Node, empty: _Known) -> Iterator[str]:
+def _first_refs(node: Node, empty: _RuleTest) -> Iterator[str]:
     """Yield the rules with which a text of the node may begin."""
     if isinstance(node, Ref):
         yield node.name

@@ -56,7 +56,7 @@ def draft_of(schema: Any) -> Draft:
         if isinstance(uri, str) and _plain(uri) == _plain(draft.uri):
             return draft
     raise SchemaError(
-        f"/$schema: {uri!r} is no draft that is known here.",
+        f"/$schema: {uri!r} is not a known draft.",
         pointer="/$schema",
         hint="Known are " + ", ".join(draft.uri for draft in DRAFTS) + ".",
     )
@@ -392,7 +392,7 @@ def with_published(schema: Any) -> Any:
             uri = waiting.pop()
             name = _name(uri, entry, top)
             if name not in copies:
-                copies[name], others = _Copy(uri, entry, top, draft).made()
+                copies[name], others = _MetaSchemaCopy(uri, entry, top, draft).copy_and_references()
                 waiting += others
     return {**schema, keyword: {**named, **copies}}
 
@@ -445,14 +445,14 @@ def _name(uri: str, entry: str, top: str | None) -> str:
     return uri if uri == entry or top != "" else f"{uri}?from={entry.rpartition('/')[2]}"
 
 
-class _Copy:
+class _MetaSchemaCopy:
     """A copy of the meta-schema at `uri`, reached through the one at `entry`, in the keywords of a draft."""
 
     def __init__(self, uri: str, entry: str, top: str | None, draft: Draft) -> None:
         self._uri, self._entry, self._top, self._draft = uri, entry, top, draft
         self._others: list[str] = []
 
-    def made(self) -> tuple[dict[str, Any], list[str]]:
+    def copy_and_references(self) -> tuple[dict[str, Any], list[str]]:
         """Return the copy, and the URIs of the meta-schemas that it refers to."""
         published = _published(self._uri)
         assert published is not None

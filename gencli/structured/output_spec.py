@@ -152,7 +152,7 @@ class Compiled:
         if not self.passed_over:
             return ()
         less = plan_notices(Plan((self.variant,), f"{backend} does not enforce all of this schema."))
-        return (*(f"{reason} {backend} takes its place." for reason in self.passed_over), *less)
+        return (*(f"{reason} {backend} is used instead." for reason in self.passed_over), *less)
 
 
 def plan_notices(plan: Plan) -> Iterator[str]:
@@ -179,15 +179,15 @@ def refuse_open(plan: Plan, *, name: str) -> None:
         raise ConfigError(
             f"{name}: {plan.variants[0].constraint.backend} does not enforce all of the schema:\n{lines}",
             hint=f"Take these out of the schema (a remark may be called x-NAME), {_NAMED * names}"
-            f"or leave {name} out: the check at the end stands anyway.",
+            f"or leave {name} out: the final check runs anyway.",
         )
 
 
 def line(finding: Finding) -> str:
     """Return a finding as one line."""
-    place = finding.pointer or "/"
+    pointer = finding.pointer or "/"
     reason = f" ({finding.reason})" if finding.reason else ""
-    return f"{finding.keyword} at {place}: {meaning(finding.verdict)}{reason}"
+    return f"{finding.keyword} at {pointer}: {meaning(finding.verdict)}{reason}"
 
 
 def meaning(verdict: Enforcement) -> str:
@@ -210,7 +210,7 @@ class OutputValidator:
         if finish.document is None and self._spec is None:
             return finish
         pieces = split_thinking(finish.text, marker) if marker else None
-        text = pieces.rest if pieces else finish.text
+        text = pieces.result if pieces else finish.text
         fault = _cut(finish, self._spec)
         verdict = ValidationResult((fault,), written=text) if fault else self.validate(text)
         verdict = replace(verdict, thinking=pieces.thinking if pieces else None)
@@ -247,29 +247,29 @@ def _cut(finish: Finish, spec: OutputSpec | None) -> str:
     """Return why the text ends before its grammar does; "" if it does not."""
     if finish.document not in (None, "open", "free"):
         return ""
-    place = "before it was complete"
+    moment = "before it was complete"
     if spec and spec.after and finish.document != "open":
-        place = f"before {spec.after!r}, behind which the result begins"
+        moment = f"before {spec.after!r}, after which the result begins"
     if finish.reason != "length":
-        return f"it ended {place} ({finish.reason})"
+        return f"it ended {moment} ({finish.reason})"
     if finish.matched in ("max_tokens", "max_time"):
-        return f"`{finish.matched}` cut it {place}; raise it"
-    return f"the context ended {place}; shorten the prompt"
+        return f"`{finish.matched}` cut it {moment}; raise it"
+    return f"the context ended {moment}; shorten the prompt"
 
 
 @dataclass(frozen=True, slots=True)
-class Pieces:
+class ThinkingSplit:
     """A text in two parts: thinking, with the marker, and the result."""
 
     thinking: str = ""
-    rest: str = ""
+    result: str = ""
 
 
-def split_thinking(text: str, marker: str) -> Pieces:
+def split_thinking(text: str, marker: str) -> ThinkingSplit:
     """Split a finished text at the marker. Without the marker all of it is reasoning."""
     _check(marker)
     before, separator, result = text.partition(marker)
-    return Pieces(before + separator, result)
+    return ThinkingSplit(before + separator, result)
 
 
 class ThinkingSplitter:
@@ -284,22 +284,22 @@ class ThinkingSplitter:
         """Whether the marker was found."""
         return self._is_over
 
-    def feed(self, text: str) -> Pieces:
+    def feed(self, text: str) -> ThinkingSplit:
         """Add a piece of text; return the text that it makes certain."""
         if self._is_over:
-            return Pieces(rest=text)
+            return ThinkingSplit(result=text)
         text = self._held + text
         if self._marker in text:
             self._held, self._is_over = "", True
             return split_thinking(text, self._marker)
         held = _overlap(text, self._marker)
         self._held = text[len(text) - held :]
-        return Pieces(thinking=text[: len(text) - held])
+        return ThinkingSplit(thinking=text[: len(text) - held])
 
-    def finish(self) -> Pieces:
+    def finish(self) -> ThinkingSplit:
         """Return the held text when the stream ends."""
         held, self._held = self._held, ""
-        return Pieces(thinking=held)
+        return ThinkingSplit(thinking=held)
 
 
 def _overlap(text: str, marker: str) -> int:

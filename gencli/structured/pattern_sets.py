@@ -19,7 +19,7 @@ from gencli.structured.grammar_tree import (
     Alt,
     Anchor,
     Chars,
-    Look,
+    Lookaround,
     Node,
     Ranges,
     RegexError,
@@ -79,7 +79,7 @@ def complement(text: str) -> str:
         return texts_not_beginning(Seq(tuple(items[1:])))
     if len(items) == 1 and isinstance(items[0], Chars):
         return f"^{show(Repeat(Chars(items[0].ranges, not items[0].negated), 0, None))}$"
-    raise GiveUp("the complement of such a pattern")
+    raise GiveUp("the complement of this pattern")
 
 
 def finite_texts(text: str, limit: int = _FEW) -> list[str] | None:
@@ -125,7 +125,7 @@ def _words(node: Node, limit: int = 200) -> list[str]:
     ):
         words = [chr(code) for low, high in node.ranges for code in range(low, high + 1)]
     else:
-        raise GiveUp("what is no list of words")
+        raise GiveUp("a pattern that is not a list of words")
     if len(words) > limit:
         raise GiveUp("more than a few words")
     return words
@@ -157,7 +157,7 @@ _FALSE: _State = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
-class _Spot:
+class _Position:
     """A position in the text: the kinds of its neighbours, and the lookbehinds that match before it."""
 
     before: str
@@ -166,7 +166,7 @@ class _Spot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Whole:
+class _AutomatonState:
     """A state of all patterns together, behind a character of the kind `before`."""
 
     before: str
@@ -189,12 +189,14 @@ def between(wanted: Sequence[Node], refused: Sequence[Node]) -> str | None:
     trees = tuple(_spelled(tree, firsts) for tree in (*wanted, *refused))
     looks = _lookbehinds(trees)
     kinds = [_LETTER if _has(_WORD, first) else _OTHER for first in firsts]
-    start = _Whole(_EDGE, tuple(map(_start, trees)), tuple(_start(Seq((REST, look))) for look in looks))
+    start = _AutomatonState(
+        _EDGE, tuple(map(_start, trees)), tuple(_start(Seq((REST, look))) for look in looks)
+    )
     numbers = {start: 0}
     ends: set[int] = set()
     steps: list[list[int | None]] = []  # for each state and letter the next state
     for state in (queue := [start]):
-        end = _spot(state, looks, _EDGE)
+        end = _position(state, looks, _EDGE)
         accepts = [_accepts(each, end) for each in state.trees]
         if all(accepts[: len(wanted)]) and not any(accepts[len(wanted) :]):
             ends.add(len(steps))
@@ -244,8 +246,10 @@ def _lookbehinds(trees: Iterable[Node]) -> list[Node]:
     bodies: dict[Node, None] = {}
     for tree in trees:
         for look in walk(tree):
-            if isinstance(look, Look) and look.kind.startswith("?<"):
-                if any(isinstance(each, Look) and each.kind in ("?=", "?!") for each in walk(look.body)):
+            if isinstance(look, Lookaround) and look.kind.startswith("?<"):
+                if any(
+                    isinstance(each, Lookaround) and each.kind in ("?=", "?!") for each in walk(look.body)
+                ):
                     raise GiveUp("a lookahead in a lookbehind")
                 bodies.setdefault(look.body)
     return list(reversed(bodies))
@@ -282,7 +286,7 @@ def _spelled(node: Node, firsts: Sequence[int]) -> Node:
         return type(node)(tuple(_spelled(item, firsts) for item in node.items))
     if isinstance(node, Repeat):
         return Repeat(_spelled(node.body, firsts), node.least, node.most)
-    return Look(node.kind, _spelled(node.body, firsts)) if isinstance(node, Look) else node
+    return Lookaround(node.kind, _spelled(node.body, firsts)) if isinstance(node, Lookaround) else node
 
 
 def _ranges(node: Chars) -> Ranges:
@@ -294,21 +298,21 @@ def _has(ranges: Ranges, code: int) -> bool:
     return at >= 0 and ranges[at][1] >= code
 
 
-def _spot(state: _Whole, looks: Sequence[Node], after: str) -> _Spot:
-    spot = _Spot(state.before, after, frozenset())
+def _position(state: _AutomatonState, looks: Sequence[Node], after: str) -> _Position:
+    position = _Position(state.before, after, frozenset())
     for look, run in zip(looks, state.behind, strict=True):
-        if _accepts(run, spot):
-            spot = _Spot(state.before, after, spot.behind | {look})
-    return spot
+        if _accepts(run, position):
+            position = _Position(state.before, after, position.behind | {look})
+    return position
 
 
-def _after(state: _Whole, looks: Sequence[Node], letter: int, kind: str) -> _Whole:
+def _after(state: _AutomatonState, looks: Sequence[Node], letter: int, kind: str) -> _AutomatonState:
     """Return the state behind one more letter, of a kind."""
-    spot = _spot(state, looks, kind)
-    trees = tuple(_derived(each, spot, letter) for each in state.trees)
-    behind = tuple(_derived(each, spot, letter) for each in state.behind)
+    position = _position(state, looks, kind)
+    trees = tuple(_derived(each, position, letter) for each in state.trees)
+    behind = tuple(_derived(each, position, letter) for each in state.behind)
     has_boundary = any(_anchors(each) & _BOUNDARIES for each in (*trees, *behind))
-    return _Whole(kind if has_boundary else _OTHER, trees, behind)
+    return _AutomatonState(kind if has_boundary else _OTHER, trees, behind)
 
 
 @lru_cache(maxsize=4096)
@@ -329,25 +333,25 @@ def _start(node: Node) -> _State:
 
 
 @lru_cache(maxsize=65_536)
-def _derived(state: _State, spot: _Spot, letter: int) -> _State:
+def _derived(state: _State, position: _Position, letter: int) -> _State:
     """Return the state behind one more letter."""
     items: set[_Item] = set()
     for item in state:
-        items |= _item(item, spot, letter)
+        items |= _item(item, position, letter)
         if len(items) > _ITEMS:
             raise GiveUp("a combination of patterns that is too large")
     return _TRUE if frozenset() in items else frozenset(items)
 
 
-def _item(item: _Item, spot: _Spot, letter: int) -> frozenset[_Item]:
+def _item(item: _Item, position: _Position, letter: int) -> frozenset[_Item]:
     """Return the items of which one must hold behind one more letter."""
     ways: set[_Item] = {frozenset()}
     for condition in item:
         if isinstance(condition, _Not):
-            state = _derived(condition.state, spot, letter)
+            state = _derived(condition.state, position, letter)
             more = _FALSE if state == _TRUE else _TRUE if not state else frozenset([frozenset([_Not(state)])])
         else:
-            firsts = _first(condition, spot, letter)
+            firsts = _first(condition, position, letter)
             more = frozenset(held if tail == REST else held | {tail} for tail, held in firsts)
         ways = {way | other for way in ways for other in more}
         if len(ways) > _ITEMS:
@@ -356,7 +360,7 @@ def _item(item: _Item, spot: _Spot, letter: int) -> frozenset[_Item]:
 
 
 @lru_cache(maxsize=65_536)
-def _first(node: Node, spot: _Spot, letter: int) -> frozenset[tuple[Node, _Item]]:
+def _first(node: Node, position: _Position, letter: int) -> frozenset[tuple[Node, _Item]]:
     """Return (remaining node, further conditions on the rest of the text) pairs behind one letter."""
     pairs: set[tuple[Node, _Item]] = set()
     if isinstance(node, Chars):
@@ -364,71 +368,73 @@ def _first(node: Node, spot: _Spot, letter: int) -> frozenset[tuple[Node, _Item]
             pairs.add((EMPTY, frozenset()))
     elif isinstance(node, Alt):
         for item in node.items:
-            pairs |= _first(item, spot, letter)
+            pairs |= _first(item, position, letter)
     elif isinstance(node, Repeat) and node.most != 0:
         limit = None if node.most is None else node.most - 1
-        pairs |= _followed(node.body, (Repeat(node.body, max(0, node.least - 1), limit),), spot, letter)
+        pairs |= _followed(node.body, (Repeat(node.body, max(0, node.least - 1), limit),), position, letter)
         if node.least > 1:
-            for held in _passed(node.body, spot, letter):  # repeats that match the empty text here
-                more = _followed(node.body, (Repeat(node.body, 0, limit),), spot, letter)
+            for held in _passed(node.body, position, letter):  # repeats that match the empty text here
+                more = _followed(node.body, (Repeat(node.body, 0, limit),), position, letter)
                 pairs |= {(tail, held | other) for tail, other in more}
     elif isinstance(node, Seq):
         ways: frozenset[_Item] = frozenset([frozenset()])
         for index, item in enumerate(node.items):
-            more = _followed(item, node.items[index + 1 :], spot, letter)
+            more = _followed(item, node.items[index + 1 :], position, letter)
             pairs |= {(tail, way | held) for way in ways for tail, held in more}
-            ways = frozenset(way | held for way in ways for held in _passed(item, spot, letter))
+            ways = frozenset(way | held for way in ways for held in _passed(item, position, letter))
             if not ways:
                 break
     return frozenset(pairs)
 
 
-def _followed(node: Node, after: tuple[Node, ...], spot: _Spot, letter: int) -> set[tuple[Node, _Item]]:
-    return {(_join(tail, *after), held) for tail, held in _first(node, spot, letter)}
+def _followed(
+    node: Node, after: tuple[Node, ...], position: _Position, letter: int
+) -> set[tuple[Node, _Item]]:
+    return {(_join(tail, *after), held) for tail, held in _first(node, position, letter)}
 
 
-def _passed(node: Node, spot: _Spot, letter: int) -> set[_Item]:
+def _passed(node: Node, position: _Position, letter: int) -> set[_Item]:
     """Return the ways to match the empty text before a letter, as conditions on the text behind it."""
-    return {item for way in _empty(node, spot) for item in _item(way, spot, letter)}
+    return {item for way in _empty(node, position) for item in _item(way, position, letter)}
 
 
 @lru_cache(maxsize=65_536)
-def _empty(node: Node, spot: _Spot) -> frozenset[_Item]:
-    """Return the ways of a node to match the empty text at a spot, as conditions on the text from there."""
+def _empty(node: Node, position: _Position) -> frozenset[_Item]:
+    """Return how a node matches the empty text at a position, as conditions on the text behind it."""
     if isinstance(node, Seq):
         ways: frozenset[_Item] = _TRUE
         for item in node.items:
-            ways = frozenset(way | more for way in ways for more in _empty(item, spot))
+            ways = frozenset(way | more for way in ways for more in _empty(item, position))
         return ways
     if isinstance(node, Alt):
-        return frozenset(way for item in node.items for way in _empty(item, spot))
+        return frozenset(way for item in node.items for way in _empty(item, position))
     if isinstance(node, Repeat):
-        return _TRUE if node.least == 0 else _empty(node.body, spot)
+        return _TRUE if node.least == 0 else _empty(node.body, position)
     if isinstance(node, Anchor):
-        return _TRUE if _holds(node.kind, spot) else _FALSE
-    if isinstance(node, Look):
+        return _TRUE if _holds(node.kind, position) else _FALSE
+    if isinstance(node, Lookaround):
         if node.kind.startswith("?<"):
-            return _TRUE if (node.body in spot.behind) == (node.kind == "?<=") else _FALSE
-        rest = _join(node.body, REST)
-        return _start(rest) if node.kind == "?=" else frozenset([frozenset([_Not(_start(rest))])])
+            return _TRUE if (node.body in position.behind) == (node.kind == "?<=") else _FALSE
+        ahead = _join(node.body, REST)
+        return _start(ahead) if node.kind == "?=" else frozenset([frozenset([_Not(_start(ahead))])])
     return _FALSE
 
 
-def _holds(kind: str, spot: _Spot) -> bool:
+def _holds(kind: str, position: _Position) -> bool:
     if kind in "^$":
-        return (spot.before if kind == "^" else spot.after) == _EDGE
-    return ((spot.before == _LETTER) != (spot.after == _LETTER)) == (kind == r"\b")
+        return (position.before if kind == "^" else position.after) == _EDGE
+    return ((position.before == _LETTER) != (position.after == _LETTER)) == (kind == r"\b")
 
 
-def _accepts(state: _State, spot: _Spot) -> bool:
+def _accepts(state: _State, position: _Position) -> bool:
     """Whether the text may end here: at its end, or for a lookbehind anywhere."""
-    return any(all(_meets(condition, spot) for condition in item) for item in state)
+    return any(all(_meets(condition, position) for condition in item) for item in state)
 
 
-def _meets(condition: _Condition, spot: _Spot) -> bool:
+def _meets(condition: _Condition, position: _Position) -> bool:
     if isinstance(condition, _Not):
-        return not _accepts(condition.state, spot)
-    return _accepts(_empty(condition, spot), spot)
+        return not _accepts(condition.state, position)
+    return _accepts(_empty(condition, position), position)
 
 
 def _join(*nodes: Node) -> Node:
@@ -506,7 +512,7 @@ def pattern_forms(text: str) -> list[str]:
         return [":irregular"]
     if "(?i" in text:  # no part of ECMA-262
         return [":irregular"]
-    if _has_node(node, Look):
+    if _has_node(node, Lookaround):
         return [":lookaround"]
     try:
         trees = whole(node)

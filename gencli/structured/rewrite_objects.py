@@ -26,6 +26,7 @@ from gencli.structured.flat_schema import (
     json_key,
     matches,
     origins,
+    origins_of,
     put,
     without,
 )
@@ -81,7 +82,7 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
             return None
     if len(properties) == len(flat.get("properties", {})):
         return flat
-    return put(flat, "properties", properties, flat[AT].get("required", ()))
+    return put(flat, "properties", properties, origins_of(flat, "required"))
 
 
 def _closed(flat: Flat, scope: Scope) -> Flat:
@@ -91,7 +92,7 @@ def _closed(flat: Flat, scope: Scope) -> Flat:
     is_silent = "additionalProperties" not in flat
     if is_silent and not scope.extra and declared and len(declared) >= flat.get("minProperties", 0):
         flat = {**flat, "additionalProperties": False}
-        scope.note(flat[AT].get("properties", ()), "rewritten: additional properties are not generated")
+        scope.note(origins_of(flat, "properties"), "rewritten: additional properties are not generated")
     return drop_dead_properties(flat) or flat
 
 
@@ -110,7 +111,7 @@ def drop_dead_properties(flat: Flat) -> Flat | None:
     if flat.get("additionalProperties") is not False:
         return flat
     if len(patterns) < len(flat.get("patternProperties", {})):
-        flat = put(flat, "additionalProperties", False, flat[AT].get("patternProperties", ()))
+        flat = put(flat, "additionalProperties", False, origins_of(flat, "patternProperties"))
         flat = put(flat, "patternProperties", patterns) if patterns else without(flat, "patternProperties")
     free = {name for name in dead if not any(matches(pattern, name) for pattern in patterns)}
     if not free:
@@ -126,17 +127,17 @@ def _counted(flat: Flat, scope: Scope) -> list[Flat]:
     is_closed = flat.get("additionalProperties") is False and not flat.get("patternProperties")
     if not keys or not is_closed:
         return [flat]
-    places = [place for key in keys for place in flat[AT].get(key, ())]
+    pointers = origins_of(flat, *keys)
     least, most = flat.get("minProperties", 0), flat.get("maxProperties", len(required) + len(optional))
     bare = without(flat, *keys)
     if least <= len(required) and most >= len(required) + len(optional):
-        scope.note(places, "says nothing here")
+        scope.note(pointers, "has no effect here")
         return [bare]
     branches = _sets(optional, least - len(required), most - len(required))
     if branches is None:
         return [flat]
-    scope.note(places, "rewritten: one branch for each set of properties")
-    return [_only(bare, must, never, places) for must, never in branches]
+    scope.note(pointers, "rewritten: one branch for each set of properties")
+    return [_only(bare, must, never, pointers) for must, never in branches]
 
 
 def _sets(optional: list[str], least: int, most: int) -> list[tuple[list[str], list[str]]] | None:
@@ -157,11 +158,11 @@ def _sets(optional: list[str], least: int, most: int) -> list[tuple[list[str], l
     return branches if len(branches) <= _BRANCHES else None
 
 
-def _only(flat: Flat, must: list[str], never: list[str], places: Any) -> Flat:
+def _only(flat: Flat, must: list[str], never: list[str], pointers: Any) -> Flat:
     properties = {name: below for name, below in flat["properties"].items() if name not in never}
-    flat = put(flat, "properties", properties, places)
+    flat = put(flat, "properties", properties, pointers)
     required = [*flat.get("required", []), *must]
-    return put(flat, "required", required, places) if required else flat
+    return put(flat, "required", required, pointers) if required else flat
 
 
 def _listed(flat: Flat, scope: Scope) -> Flat:
@@ -176,7 +177,7 @@ def _listed(flat: Flat, scope: Scope) -> Flat:
     listed = finite_texts(pattern, _LISTED) if pattern is not None else None
     if not listed:
         return flat
-    places = flat[AT].get("propertyNames", frozenset()) | origins(names)
+    pointers = origins_of(flat, "propertyNames") | origins(names)
     declared, patterns = flat.get("properties", {}), flat.get("patternProperties", {})
     properties: dict[str, Schema] = {name: below for name, below in declared.items() if name in listed}
     for name in listed:
@@ -185,11 +186,11 @@ def _listed(flat: Flat, scope: Scope) -> Flat:
             properties[name] = flat.get("additionalProperties", True)
         for below in matching:
             properties[name] = intersect(properties.get(name, True), below)
-    scope.note(places, "rewritten: optional properties with these names")
-    more = (place for key in ("patternProperties", "additionalProperties") for place in flat[AT].get(key, ()))
+    scope.note(pointers, "rewritten: optional properties with these names")
+    more = origins_of(flat, "additionalProperties")
     flat = without(flat, "propertyNames", "patternProperties")
-    flat = put(flat, "properties", properties, (*places, *flat[AT].get("properties", ()), *more))
-    return put(flat, "additionalProperties", False, places)
+    flat = put(flat, "properties", properties, (*pointers, *origins_of(flat, "properties"), *more))
+    return put(flat, "additionalProperties", False, pointers)
 
 
 def _finite(flat: Flat, scope: Scope) -> Flat:
@@ -198,13 +199,13 @@ def _finite(flat: Flat, scope: Scope) -> Flat:
     listed = {key: names for key in patterns if (names := finite_texts(key, _LISTED)) is not None}
     if not listed:
         return flat
-    places = flat[AT].get("patternProperties", frozenset())
+    pointers = origins_of(flat, "patternProperties")
     properties = dict(flat.get("properties", {}))
     for key, names in listed.items():
         for name in names:
             properties[name] = intersect(properties.get(name, True), patterns[key])
-    scope.note(places, "rewritten: optional properties with the names that a pattern matches")
-    flat = put(flat, "properties", properties, places)
+    scope.note(pointers, "rewritten: optional properties with the names that a pattern matches")
+    flat = put(flat, "properties", properties, pointers)
     kept = {key: below for key, below in patterns.items() if key not in listed}
     return put(flat, "patternProperties", kept) if kept else without(flat, "patternProperties")
 
@@ -214,26 +215,26 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     names = flat.get("propertyNames")
     if names is None or "patternProperties" in flat:
         return flat
-    places = flat[AT].get("propertyNames", frozenset())
+    pointers = origins_of(flat, "propertyNames")
     if names is False:
-        scope.note(places, "rewritten: no property at all")
-        return put(without(flat, "propertyNames"), "maxProperties", 0, places)
+        scope.note(pointers, "rewritten: no property at all")
+        return put(without(flat, "propertyNames"), "maxProperties", 0, pointers)
     try:
         pattern = _name_pattern(names)
     except GiveUp as error:
-        scope.leave((*places, *origins(names)), f"{error} cannot be said in a mask")
+        scope.leave((*pointers, *origins(names)), f"a mask cannot express {error}")
         return without(flat, "propertyNames")
-    scope.note(places, "rewritten: patternProperties")
+    scope.note(pointers, "rewritten: patternProperties")
     flat = without(flat, "propertyNames")
     if pattern is None:
         return flat
-    inner = places | origins(names)
+    inner = pointers | origins(names)
     others = flat.get("additionalProperties", True)
     properties = {
         name: below if matches(pattern, name) else False for name, below in flat.get("properties", {}).items()
     }
-    flat = put(flat, "properties", properties, places) if properties else flat
-    more = (*inner, *flat[AT].get("additionalProperties", ()))
+    flat = put(flat, "properties", properties, pointers) if properties else flat
+    more = (*inner, *origins_of(flat, "additionalProperties"))
     if others is not False:
         flat = put(flat, "patternProperties", {pattern: others}, more)
     return put(flat, "additionalProperties", False, more)
@@ -256,7 +257,7 @@ def _name_pattern(names: Schema) -> str | None:
     refused = names["not"] if keys == {"not"} else None
     if isinstance(refused, dict) and refused.keys() <= {AT, "enum", "const", "type"}:
         return texts_without(refused.get("enum", [refused.get("const")]))
-    raise GiveUp("such propertyNames")
+    raise GiveUp("this form of propertyNames")
 
 
 def _patterned(flat: Flat, scope: Scope) -> Flat:
@@ -267,7 +268,7 @@ def _patterned(flat: Flat, scope: Scope) -> Flat:
     patterns: dict[str, Schema] = flat.get("patternProperties", {})
     if not patterns or set(grades := _grades(flat, scope)) <= {"exact"}:
         return flat
-    places = flat[AT].get("patternProperties", frozenset())
+    pointers = origins_of(flat, "patternProperties")
     properties = dict(flat.get("properties", {}))
     rewritten: dict[str, Schema] = {}
     try:
@@ -285,12 +286,12 @@ def _patterned(flat: Flat, scope: Scope) -> Flat:
                     rewritten[text] = reduce(intersect, (patterns[key] for key in chosen))
     except (GiveUp, RegexError) as error:
         if not set(grades) <= {"exact", "tight"}:
-            scope.leave(places, f"the names cannot be said in a mask: {error}")
+            scope.leave(pointers, f"a mask cannot express the names: {error}")
         return flat
     scope.note(
-        places, "rewritten: patterns that exclude each other, in the form that the back end reads right"
+        pointers, "rewritten: patterns that exclude each other, in a form that the back end reads correctly"
     )
-    flat = put(flat, "properties", properties, places) if properties else flat
+    flat = put(flat, "properties", properties, pointers) if properties else flat
     return put(flat, "patternProperties", rewritten) if rewritten else without(flat, "patternProperties")
 
 
@@ -323,7 +324,7 @@ def _bounded(flat: Flat) -> Flat:
     if not is_end or flat.get("maxItems", inf) <= kept:
         return flat
     keyword = "prefixItems" if kept < len(heads) else "items"
-    flat = put(flat, "maxItems", kept, flat[AT].get(keyword, ()))
+    flat = put(flat, "maxItems", kept, origins_of(flat, keyword))
     return put(flat, "prefixItems", heads[:kept]) if kept < len(heads) else flat
 
 
@@ -331,9 +332,9 @@ def rewrite_unique(flat: Flat, scope: Scope) -> Flat:
     """Rewrite uniqueItems if the items have listed values."""
     if not flat.get("uniqueItems"):
         return flat
-    places = flat[AT].get("uniqueItems", frozenset())
+    pointers = origins_of(flat, "uniqueItems")
     if flat.get("maxItems", 2) <= 1:
-        scope.note(places, "rewritten: with at most one item there is nothing to compare")
+        scope.note(pointers, "rewritten: with at most one item there is nothing to compare")
         return without(flat, "uniqueItems")
     items = flat.get("items")
     is_plain = flat.get("type") == "array" and not {"prefixItems", "contains"} & flat.keys()
@@ -344,14 +345,14 @@ def rewrite_unique(flat: Flat, scope: Scope) -> Flat:
     if not values or least > most:
         return flat
     if scope.backend == "llguidance" and len(values) <= MAX_ONCE:
-        scope.note(places, "rewritten: a rule for what came so far")
+        scope.note(pointers, "rewritten: a rule that keeps track of the items")
         return {**put(flat, "items", {"enum": values, AT: {"enum": origins(items)}}), MARK: "counted"}
     if sum(perm(len(values), count) for count in range(least, most + 1)) > _LISTED_ARRAYS:
         return flat
     listed = [list(order) for count in range(least, most + 1) for order in permutations(values, count)]
-    scope.note(places, "rewritten: all arrays that it allows, listed")
-    places |= origins(flat)
-    return put({AT: {}}, "enum", listed, places)
+    scope.note(pointers, "rewritten: all arrays that it allows, listed")
+    pointers |= origins(flat)
+    return put({AT: {}}, "enum", listed, pointers)
 
 
 def _values(items: Flat) -> list[Any]:
@@ -369,24 +370,24 @@ def _contains(flat: Flat, scope: Scope) -> list[Flat]:
         return [counted]
     if flat.get("minContains", 1) > 1:
         return [flat]
-    places = flat[AT].get("contains", frozenset())
+    pointers = origins_of(flat, "contains")
     if flat.get("minContains") == 0:
-        scope.note((*places, *flat[AT].get("minContains", ())), "says nothing here")
+        scope.note((*pointers, *origins_of(flat, "minContains")), "has no effect here")
         return [without(flat, "contains", "minContains")]
     heads, tail, wanted = flat.get("prefixItems", []), flat.get("items", True), flat["contains"]
     limit = flat.get("maxItems")
     if limit is None or limit > _PLACES or flat.get("type") != ["array"]:
         return [flat]
-    scope.note((*places, *flat[AT].get("minContains", ())), "rewritten: one branch for each place")
+    scope.note((*pointers, *origins_of(flat, "minContains")), "rewritten: one branch for each place")
     bare = without(flat, "contains", "minContains", "prefixItems")
     branches = []
     for index in range(limit):
         here = [*heads[: index + 1], *[tail] * (index + 1 - len(heads))]
         here[index] = intersect(here[index], wanted)
         branch = put(
-            bare, "prefixItems", [*here, *heads[index + 1 :]], (*places, *flat[AT].get("prefixItems", ()))
+            bare, "prefixItems", [*here, *heads[index + 1 :]], (*pointers, *origins_of(flat, "prefixItems"))
         )
-        branches.append(put(branch, "minItems", max(index + 1, flat.get("minItems", 0)), places))
+        branches.append(put(branch, "minItems", max(index + 1, flat.get("minItems", 0)), pointers))
     return branches
 
 
@@ -398,12 +399,9 @@ def _wanted(flat: Flat, scope: Scope) -> Flat | None:
         return None
     if not 1 <= count <= min(MAX_ONCE, flat.get("maxItems", inf)) or bound > MAX_COUNT:
         return None
-    scope.note(
-        (place for key in ("contains", "minContains") for place in flat[AT].get(key, ())),
-        "rewritten: a rule for what came so far",
-    )
+    scope.note(origins_of(flat, "contains", "minContains"), "rewritten: a rule that keeps track of the items")
     wanted = intersect(flat.get("items", True), flat["contains"])
-    return {**put(flat, "contains", wanted, flat[AT].get("items", ())), MARK: "counted"}
+    return {**put(flat, "contains", wanted, origins_of(flat, "items")), MARK: "counted"}
 
 
 MAX_BRANCHED = 4  # properties, 24 branches; with 5, compiling takes 30 times as long as for one order
@@ -444,9 +442,9 @@ def branch_orders(flat: Flat, scope: Scope, shared: Callable[[Schema], Schema]) 
         _tell(flat, scope, f"in the schema's order: {many}")
         return [flat]
     if flat.get("additionalProperties") is not False or flat.get("patternProperties"):
-        _tell(flat, scope, "properties whose names are free come behind the others")
+        _tell(flat, scope, "properties with free names come after the others")
     note = "rewritten: one branch for each order of the properties"
-    scope.notes.update(dict.fromkeys(flat[AT].get("properties", ()), note))
+    scope.notes.update(dict.fromkeys(origins_of(flat, "properties"), note))
     scope.orders -= count
     scope.spend(count)
     below = {name: shared(branch) for name, branch in properties.items()}
@@ -493,9 +491,9 @@ def _declared_names(flat: Flat) -> Flat:
             properties |= {name: intersect(properties.get(name, True), below) for name in names}
     if len(patterns) == len(flat.get("patternProperties", {})):
         return flat
-    places = flat[AT].get("patternProperties", ())
+    pointers = origins_of(flat, "patternProperties")
     flat = put(flat, "patternProperties", patterns) if patterns else without(flat, "patternProperties")
-    return put(flat, "properties", properties, places)
+    return put(flat, "properties", properties, pointers)
 
 
 def _names_apart(flat: Flat, scope: Scope) -> Flat:
@@ -527,7 +525,7 @@ def settle_marks(schema: Flat, scope: Scope) -> Flat:
     root = {key: value for key, value in schema.items() if key != "$defs"}
     lost: set[str] = set()  # definitions that llguidance reaches from a part in JSON Schema
     while True:
-        walk = _Settler(leading({name: below for name, below in defs.items() if name not in lost}), scope)
+        walk = _MarkSettler(leading({name: below for name, below in defs.items() if name not in lost}), scope)
         settled = {
             name: walk.dropped(below) if name in lost else walk.settle(below) for name, below in defs.items()
         }
@@ -537,7 +535,7 @@ def settle_marks(schema: Flat, scope: Scope) -> Flat:
         lost |= walk.lost
 
 
-class _Settler:
+class _MarkSettler:
     """One traversal of the schema, which may find more definitions that lose their marks."""
 
     def __init__(self, leading_: frozenset[str], scope: Scope) -> None:
@@ -563,7 +561,7 @@ class _Settler:
     def dropped(self, schema: Any) -> Any:
         """Return the schema without marks; definitions it refers to lose theirs in the next traversal."""
         self.lost.update(references(schema))
-        self.scope.narrow(_in_any_order(schema), "in the schema's order, for so is what it stands in")
+        self.scope.narrow(_in_any_order(schema), "in the schema's order, because the part around it is")
         return unmarked(schema)
 
 
@@ -571,6 +569,6 @@ def _in_any_order(schema: Any) -> Iterator[str]:
     """Yield the origins of objects that lose the mark for any order."""
     if isinstance(schema, dict):
         if schema.get(MARK) == "any-order":
-            yield from (place for key in _MAPS for place in schema[AT].get(key, ()))
+            yield from origins_of(schema, *_MAPS)
         for below in subschemas(schema):
             yield from _in_any_order(below)

@@ -14,11 +14,11 @@ from itertools import combinations
 from math import ceil, floor
 
 from gencli.structured.ecma_regex import REST, approximate, parse_regex, whole, without_assertion
-from gencli.structured.flat_schema import ALSO, AT, SUPPORT, Flat, Scope, put, without
+from gencli.structured.flat_schema import ALSO, AT, SUPPORT, Flat, Scope, origins_of, put, without
 from gencli.structured.grammar_tree import (
     TOP,
     Anchor,
-    Look,
+    Lookaround,
     Node,
     Ranges,
     RegexError,
@@ -60,12 +60,12 @@ def _ending(flat: Flat, scope: Scope) -> Flat:
     limit = LENGTHS.get(flat.get("format", ""))
     if limit is None or flat.keys() & {"maxLength", "pattern", ALSO} or flat.get("minLength", 0) > limit:
         return flat
-    places = flat[AT].get("format", frozenset())
+    pointers = origins_of(flat, "format")
     if scope.backend == "xgrammar":  # xgrammar ignores a length next to a format
-        scope.unbounded.update(places)
+        scope.unbounded.update(pointers)
         return flat
-    scope.note(places, f"rewritten: at most {limit:,} characters")
-    return put(flat, "maxLength", limit, places)
+    scope.note(pointers, f"rewritten: at most {limit:,} characters")
+    return put(flat, "maxLength", limit, pointers)
 
 
 def _grade(shape: str, scope: Scope) -> str:
@@ -78,36 +78,36 @@ def _format(flat: Flat, scope: Scope) -> Flat:
         return flat
     if name not in PATTERNS or (scope.backend == "xgrammar" and "pattern" in flat):
         return flat
-    places = flat[AT].get("format", frozenset())
+    pointers = origins_of(flat, "format")
     if name == "hostname":
         if scope.backend == "xgrammar":  # xgrammar ignores a length next to a pattern
             return flat
-        flat = put(flat, "maxLength", min(flat.get("maxLength", HOST_LENGTH), HOST_LENGTH), places)
-    scope.note(places, "rewritten: a pattern")
+        flat = put(flat, "maxLength", min(flat.get("maxLength", HOST_LENGTH), HOST_LENGTH), pointers)
+    scope.note(pointers, "rewritten: a pattern")
     flat = without(flat, "format")
     if "pattern" not in flat:
-        return put(flat, "pattern", PATTERNS[name], places)
-    return {**flat, ALSO: [*flat.get(ALSO, ()), {"pattern": PATTERNS[name], AT: {"pattern": places}}]}
+        return put(flat, "pattern", PATTERNS[name], pointers)
+    return {**flat, ALSO: [*flat.get(ALSO, ()), {"pattern": PATTERNS[name], AT: {"pattern": pointers}}]}
 
 
 def _pattern(flat: Flat, scope: Scope) -> Flat:
     if "pattern" not in flat or is_exact(flat["pattern"], scope):
         return flat
-    places = flat[AT].get("pattern", frozenset())
+    pointers = origins_of(flat, "pattern")
     try:
         (first, *more), loose = _enforced(flat["pattern"], scope)
     except (RegexError, GiveUp) as error:
-        scope.leave(places, f"the pattern cannot be said in a mask: {error}")
+        scope.leave(pointers, f"a mask cannot express the pattern: {error}")
         return without(flat, "pattern")
     if loose:
-        scope.leave(places, f"the mask enforces all of the pattern but {', '.join(loose)}")
+        scope.leave(pointers, f"the mask enforces all of the pattern except {', '.join(loose)}")
     if scope.backend == "xgrammar" and needs_escapes(flat["pattern"]):
-        scope.narrow(places, "rewritten: without valid characters that need a backslash")
-    scope.note(places, "rewritten: anchored, with the characters that all readings share")
+        scope.narrow(pointers, "rewritten: without valid characters that need a backslash")
+    scope.note(pointers, "rewritten: anchored, with the characters that all readings share")
     flat = put(flat, "pattern", first)
     if not more:
         return flat
-    also = [{"pattern": text, AT: {"pattern": places}} for text in more]
+    also = [{"pattern": text, AT: {"pattern": pointers}} for text in more]
     return {**flat, ALSO: [*flat.get(ALSO, ()), *also]}
 
 
@@ -150,13 +150,13 @@ def safe_patterns(text: str) -> list[str]:
 def _several(node: Node) -> list[str]:
     """Return the anchored patterns of a tree: one, and one more for each lookaround at its ends."""
     items = list(node.items) if isinstance(node, Seq) else [node]
-    looks: list[Look] = []
-    while items[:1] == [Anchor("^")] and len(items) > 1 and isinstance(look := items[1], Look):
+    looks: list[Lookaround] = []
+    while items[:1] == [Anchor("^")] and len(items) > 1 and isinstance(look := items[1], Lookaround):
         if look.kind.startswith("?<"):
             break
         looks.append(look)
         del items[1]
-    while items[-1:] == [Anchor("$")] and len(items) > 1 and isinstance(look := items[-2], Look):
+    while items[-1:] == [Anchor("$")] and len(items) > 1 and isinstance(look := items[-2], Lookaround):
         if not look.kind.startswith("?<"):
             break
         looks.append(look)
@@ -164,7 +164,7 @@ def _several(node: Node) -> list[str]:
     return [_single(seq(items)), *map(_at_end, looks)]
 
 
-def _at_end(look: Look) -> str:
+def _at_end(look: Lookaround) -> str:
     """Return an anchored pattern of the texts at whose start, or end, a lookaround holds."""
     is_ahead = not look.kind.startswith("?<")
     tree = Seq((Anchor("^"), look.body) if is_ahead else (look.body, Anchor("$")))
@@ -173,7 +173,7 @@ def _at_end(look: Look) -> str:
     if is_ahead:
         with suppress(GiveUp):
             return texts_not_beginning(look.body)
-    return _found(between([REST], [_tree(tree)]))
+    return _satisfiable(between([REST], [_tree(tree)]))
 
 
 def _single(node: Node, ranges: Ranges = ((0, TOP),)) -> str:
@@ -184,10 +184,10 @@ def _single(node: Node, ranges: Ranges = ((0, TOP),)) -> str:
     if len(trees) == 1:
         with suppress(RegexError):
             return f"^(?:{show(trees[0])})$"
-    return _found(between(trees, ()))
+    return _satisfiable(between(trees, ()))
 
 
-def _found(text: str | None) -> str:
+def _satisfiable(text: str | None) -> str:
     if text is None:
         raise GiveUp("no text matches it")
     return text
@@ -233,11 +233,11 @@ def _length(flat: Flat, scope: Scope) -> Flat:
     keys = [key for key in ("minLength", "maxLength") if key in flat]
     if not keys or "pattern" in flat or "format" in flat:
         return flat
-    places = frozenset(place for key in keys for place in flat[AT].get(key, ()))
+    pointers = origins_of(flat, *keys)
     limit = flat.get("maxLength", "")
-    scope.narrow(places, "rewritten: a pattern, without valid characters that need a backslash")
+    scope.narrow(pointers, "rewritten: a pattern, without valid characters that need a backslash")
     text = f"^{_PLAIN}{{{flat.get('minLength', 0)},{limit}}}$"
-    return put(without(flat, *keys), "pattern", text, places)
+    return put(without(flat, *keys), "pattern", text, pointers)
 
 
 _HALF_RANGE = 1 << 63
@@ -250,7 +250,7 @@ def rewrite_number(flat: Flat, scope: Scope) -> Flat:
     kinds = flat.get("type")
     step = flat.get("multipleOf")
     if kinds == ["number"] and step is not None and step == int(step):
-        scope.note(flat[AT].get("multipleOf", ()), "rewritten: whole numbers")
+        scope.note(origins_of(flat, "multipleOf"), "rewritten: whole numbers")
         flat = put(put(flat, "type", ["integer"]), "multipleOf", int(step))
     if flat.get("type") != ["integer"] or not any(key in flat for key in _BOUNDS):
         return flat
@@ -263,12 +263,12 @@ def _readable(flat: Flat, scope: Scope) -> Flat:
         bound = flat.get(keyword)
         if bound is None or _can_read(bound, scope.backend):
             continue
-        places = flat[AT].get(keyword, frozenset())
+        pointers = origins_of(flat, keyword)
         if bound * side > 0:
-            scope.narrow(places, "rewritten: whole numbers of at most 18 digits")
-            flat = put(flat, keyword, side * _MOST, places)
+            scope.narrow(pointers, "rewritten: whole numbers of at most 18 digits")
+            flat = put(flat, keyword, side * _MOST, pointers)
         else:
-            scope.leave(places, f"{scope.backend} reads no bounds beyond 64 bits")
+            scope.leave(pointers, f"{scope.backend} reads no bounds beyond 64 bits")
             flat = without(flat, keyword)
     return flat
 
@@ -288,8 +288,8 @@ def _whole_bounds(flat: Flat) -> Flat:
         if plain in flat:
             bounds.append(ceil(flat[plain]) if side > 0 else floor(flat[plain]))
         if bounds:
-            places = flat[AT].get(keyword, frozenset())
-            flat = put(without(flat, keyword), plain, max(bounds) if side > 0 else min(bounds), places)
+            pointers = origins_of(flat, keyword)
+            flat = put(without(flat, keyword), plain, max(bounds) if side > 0 else min(bounds), pointers)
     return flat
 
 

@@ -112,7 +112,7 @@ def _of_other_draft(schema: dict[str, Any], draft: Draft) -> str:
     try:
         inner = draft_of(schema)
     except SchemaError:
-        return "it is no draft that is known here"
+        return "it is not a known draft"
     is_newer = DRAFTS.index(inner) < DRAFTS.index(draft)
     return f"it is a newer draft than the whole schema, which is {draft.name}" if is_newer else ""
 
@@ -152,14 +152,14 @@ def _referring(root: Any, deadline: Deadline) -> Iterator[_Fault]:
     if not is_sound:
         return
     if (cycle := find_cycle(root, deadline)) is not None:
-        yield cycle, "its references come back to it before they say anything of the value"
+        yield cycle, "its references lead back to it for the same value"
         return
     depth, pointer = longest_chain(root, deadline)
     if depth > MAX_CHAIN:
         yield (
             pointer,
-            f"{depth} schemas look at one value here, each through the one before; the limit is {MAX_CHAIN}, "
-            "as no document could be checked",
+            f"{depth} schemas apply to one value here, each inside the one before; the limit is {MAX_CHAIN}, "
+            "because no document could be checked",
         )
 
 
@@ -171,20 +171,20 @@ def _inner_drafts(root: Any, draft: Draft) -> Iterator[_Fault]:
             again = " again" * (inner == draft)
             yield (
                 child(pointer, "$schema"),
-                f"draft {inner.name} is declared here{again}, which changes nothing",
+                f"draft {inner.name} is declared here{again}, which has no effect",
             )
 
 
 def _refuse(faults: tuple[_Fault, ...]) -> None:
     if faults:
-        raise SchemaError(_told("The schema cannot be used.", faults), pointer=faults[0][0])
+        raise SchemaError(_listing("The schema cannot be used.", faults), pointer=faults[0][0])
 
 
 def _remarks(what: str, faults: tuple[_Fault, ...]) -> list[str]:
-    return [_told(f"{what}.", faults)] if faults else []
+    return [_listing(f"{what}.", faults)] if faults else []
 
 
-def _told(what: str, faults: tuple[_Fault, ...]) -> str:
+def _listing(what: str, faults: tuple[_Fault, ...]) -> str:
     """Return a message with the first few faults, one a line."""
     lines = [what, *(f"{shown(pointer)}: {text}." for pointer, text in faults[:MAX_FAULTS])]
     return "\n  ".join(lines + ["There is more."] * (len(faults) > MAX_FAULTS))
@@ -205,7 +205,7 @@ def meta_faults(schema: dict[str, Any], draft: Draft) -> Iterator[tuple[str, str
     for bound in ("minimum", "maximum") if draft.name == "4" else ():
         exclusive = f"exclusive{bound.capitalize()}"
         if exclusive in schema and bound not in schema:
-            yield child("", exclusive), f"it stands without {bound}, which it says something of"
+            yield child("", exclusive), f"it needs {bound}, which it modifies"
 
 
 @lru_cache(maxsize=4096)
@@ -342,8 +342,8 @@ def _is_near(word: str, keyword: str) -> bool:
         return len(word) == len(keyword)
     if len(keyword) < _MIN_LENGTH:
         return False
-    rest, wanted = word[at:], keyword[at:]
-    return rest[1:] == wanted[1:] or rest[1:] == wanted or rest == wanted[1:]
+    tail, wanted = word[at:], keyword[at:]
+    return tail[1:] == wanted[1:] or tail[1:] == wanted or tail == wanted[1:]
 
 
 _MOST_PLACES = 256  # limit of alternatives followed; beyond it a path counts as reached

@@ -147,7 +147,7 @@ NOTHING: dict[str, Any] = {"not": {}}  # `false` as a schema, in a form for whic
 _NUM_SHOWN = 60  # characters of a value in a message
 
 
-def place(error: Any) -> str:
+def location(error: Any) -> str:
     """Return the JSON pointer of the invalid value."""
     return shown(child("", *error.absolute_path))
 
@@ -156,7 +156,7 @@ def message(error: Any) -> str:
     """Return the fault, shortened to a line or two."""
     value, instance = shortened(error.validator_value), shortened(error.instance)
     if error.schema == NOTHING:
-        return f"{instance} stands where nothing is allowed"
+        return f"{instance} is where nothing is allowed"
     if error.validator in ("anyOf", "oneOf") and error.context:
         count = len(error.validator_value)
         return f"{instance} fits none of the {count} alternatives of {error.validator}; {_nearest(error)}"
@@ -193,7 +193,7 @@ def _nearest(error: Any) -> str:
     from jsonschema.exceptions import best_match
 
     best = best_match(iter([error]))
-    return f"of the nearest, {place(best)}: {message(best)}" if best is not error else "none is near"
+    return f"of the nearest, {location(best)}: {message(best)}" if best is not error else "none is near"
 
 
 def shortened(value: Any) -> str:

@@ -40,7 +40,7 @@ def parse_concise(text: str) -> dict[str, Any]:
             raise field.fault(*_no_field(field.line[: field.end], field.start))
         name = match["name"]
         if name in properties:
-            raise field.fault(match.start("name"), f"the field {name!r} stands here a second time")
+            raise field.fault(match.start("name"), f"the field {name!r} is defined twice")
         item = {"type": _type(field, match)}
         schema: dict[str, Any] = {"type": "array", "items": item} if match["list"] else item
         if description := (match["text"] or "").strip():
@@ -64,8 +64,8 @@ class _Field:
     number: int = 0
 
     def fault(self, at: int, why: str) -> SchemaError:
-        place = f"line {self.number}, column {at + 1}" if self.number else f"column {at + 1}"
-        return SchemaError(f"The schema, {place}: {why}\n  {self.line}\n  {' ' * at}^", hint=_HINT)
+        where = f"line {self.number}, column {at + 1}" if self.number else f"column {at + 1}"
+        return SchemaError(f"The schema, {where}: {why}\n  {self.line}\n  {' ' * at}^", hint=_HINT)
 
 
 def _fields(text: str) -> Iterator[_Field]:
@@ -152,20 +152,20 @@ def load_model(name: str) -> Model:
     return model_of(_attribute(name, module_name, attribute), name)
 
 
-def model_of(found: Any, name: str = "") -> Model:
+def model_of(model_class: Any, name: str = "") -> Model:
     """Return a class, or a list or union of classes, as a Model. ConfigError if pydantic rejects it."""
-    name = name or getattr(found, "__name__", str(found))
+    name = name or getattr(model_class, "__name__", str(model_class))
     _require_pydantic(name)
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticUserError
 
-    if not _is_model(found):
+    if not _is_model(model_class):
         raise ConfigError(
-            f"{name} is a {type(found).__name__}, but has to be a pydantic model, a dataclass, a TypedDict, "
-            "or a list or union of them."
+            f"{name} is a {type(model_class).__name__}, but has to be a pydantic model, a dataclass, "
+            "a TypedDict, or a list or union of them."
         )
     try:
-        return Model(name, TypeAdapter(found))
+        return Model(name, TypeAdapter(model_class))
     except PydanticUserError as error:
         raise ConfigError(f"pydantic cannot use the model {name}: {error.message}") from None
 
@@ -208,11 +208,11 @@ def _working_directory_first() -> Iterator[None]:
         sys.path.remove(os.getcwd())
 
 
-def _is_model(found: Any) -> bool:
-    if get_origin(found) is not None:  # such as list[Order]
+def _is_model(model_class: Any) -> bool:
+    if get_origin(model_class) is not None:  # such as list[Order]
         return True
     marks = ("model_json_schema", "__dataclass_fields__", "__required_keys__")
-    return isinstance(found, type) and any(hasattr(found, mark) for mark in marks)
+    return isinstance(model_class, type) and any(hasattr(model_class, mark) for mark in marks)
 
 
 YAML = (".yaml", ".yml")

@@ -76,7 +76,7 @@ def _not_json(value: Any) -> str:
     if isinstance(value, list):
         return next(filter(None, map(_not_json, value)), "")
     is_finite = not isinstance(value, float) or abs(value) < float("inf")
-    return "" if is_finite else f"The number {value} is none that JSON has."
+    return "" if is_finite else f"JSON has no number {value}."
 
 
 def _schema(value: Any, what: str) -> dict[str, Any] | bool:

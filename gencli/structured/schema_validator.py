@@ -22,7 +22,7 @@ from typing import Any
 
 from gencli.structured.ecma_regex import check_pattern, searches
 from gencli.structured.json_schema import Draft, draft_of, walk, with_published
-from gencli.structured.schema_errors import NOTHING, descend, message, place, shown
+from gencli.structured.schema_errors import NOTHING, descend, location, message, shown
 from processors.request_values import keys_of
 
 MAX_SECONDS = 10.0  # seconds for one value
@@ -42,7 +42,7 @@ class Validator:
         draft = draft_of(schema)
         self._max_seconds = max_seconds
         self._validator = validator_class(draft)(
-            _own(schema), registry=Registry(), format_checker=_format_checker() if formats else None
+            _prepared(schema), registry=Registry(), format_checker=_format_checker() if formats else None
         )
 
     def faults(self, value: Any) -> tuple[str, ...]:
@@ -53,14 +53,14 @@ class Validator:
         try:
             with time_limit(self._max_seconds):
                 errors = list(islice(self._validator.iter_errors(value), MAX_FAULTS))
-                return tuple(f"{place(error)}: {message(error)}" for error in errors)
+                return tuple(f"{location(error)}: {message(error)}" for error in errors)
         except TimeoutError:
             return (f"{shown('')}: checking it against the schema took more than {self._max_seconds:g} s",)
         except RecursionError:
             return (f"{shown('')}: it is nested too deep to be checked against the schema",)
 
 
-def _own(schema: Any) -> Any:
+def _prepared(schema: Any) -> Any:
     """Return a copy for which jsonschema reports every place and uses only the given class."""
     root: Any = {"": json.loads(json.dumps(schema))}
     for pointer, here in list(walk(root[""])):
@@ -176,11 +176,11 @@ def _pattern_properties(validator: Any, patterns: Any, instance: Any, schema: An
                     yield from validator.descend(instance[key], below, path=key, schema_path=pattern)
 
 
-def _additional_properties(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[Any]:
+def _additional_properties(validator: Any, below: Any, instance: Any, schema: Any) -> Iterator[Any]:
     if isinstance(instance, dict):
         named = _named(instance, schema)
         for key in (key for key in instance if key not in named):
-            yield from validator.descend(instance[key], rest, path=key)
+            yield from validator.descend(instance[key], below, path=key)
 
 
 def _named(instance: Any, schema: Any) -> set[str]:
@@ -190,12 +190,12 @@ def _named(instance: Any, schema: Any) -> set[str]:
     return named | {key for key in instance if any(searches(pattern, key, _left()) for pattern in patterns)}
 
 
-def _unevaluated_properties(validator: Any, rest: Any, instance: Any, schema: Any) -> Iterator[Any]:
+def _unevaluated_properties(validator: Any, below: Any, instance: Any, schema: Any) -> Iterator[Any]:
     if isinstance(instance, dict):
         here = {keyword: value for keyword, value in schema.items() if keyword != "unevaluatedProperties"}
         evaluated = _evaluated(validator, instance, here)
         for key in (key for key in instance if key not in evaluated):
-            yield from validator.descend(instance[key], rest, path=key)
+            yield from validator.descend(instance[key], below, path=key)
 
 
 def _evaluated(validator: Any, instance: Any, schema: Any) -> set[str]:

@@ -55,7 +55,7 @@ def plan_structural_tag(text: str, schemas: Schemas) -> Plan:
         raise SchemaError("This is no structural tag.", hint=hint)
     for name in document.keys() - {"type", "format"}:
         raise SchemaError(f"A structural tag has no field {name!r}.", pointer=child("", name))
-    builder = _Builder(schemas)
+    builder = _TagBuilder(schemas)
     built = {"type": "structural_tag", "format": builder.format(document["format"], "/format")}
     constraint = Constraint("structural_tag", json.dumps(built, ensure_ascii=False), "xgrammar")
     variant = Variant(constraint, Audit("xgrammar", tuple(builder.findings)))
@@ -63,7 +63,7 @@ def plan_structural_tag(text: str, schemas: Schemas) -> Plan:
 
 
 @dataclass
-class _Builder:
+class _TagBuilder:
     """Writes a structural tag with rewritten parts; collects findings and tags."""
 
     schemas: Schemas
@@ -83,37 +83,45 @@ class _Builder:
         return built
 
     def _field(self, name: str, value: Any, fields: Mapping[str, Field], pointer: str) -> Any:
-        kind, place = fields[name].kind if name in fields else "text", child(pointer, name)
+        kind, field_pointer = fields[name].kind if name in fields else "text", child(pointer, name)
         if kind == "format":
-            return self.format(value, place)
+            return self.format(value, field_pointer)
         if kind == "tags":
             for number, tag in enumerate(value):
                 if not isinstance(tag, dict) or tag.get("type", "tag") != "tag":
-                    at = child(place, number)
+                    at = child(field_pointer, number)
                     raise SchemaError(f"A tag is expected at {at}.", pointer=at)
-            return [self.format({"type": "tag", **tag}, child(place, n)) for n, tag in enumerate(value)]
+            return [
+                self.format({"type": "tag", **tag}, child(field_pointer, n)) for n, tag in enumerate(value)
+            ]
         if kind == "formats":
-            return [self.format(item, child(place, number)) for number, item in enumerate(value)]
+            return [self.format(item, child(field_pointer, number)) for number, item in enumerate(value)]
         if kind == "rules":
-            return [[text, self.format(item, child(place, n, 1))] for n, (text, item) in enumerate(value)]
+            return [
+                [text, self.format(item, child(field_pointer, n, 1))] for n, (text, item) in enumerate(value)
+            ]
         return value
 
     def _schema(self, value: dict[str, Any], pointer: str) -> dict[str, Any]:
-        place = child(pointer, "json_schema")
-        check_inside(value["json_schema"], place, self.schemas.deadline)
-        embedded = embed(value["json_schema"], place, "xgrammar", self.schemas)
+        field_pointer = child(pointer, "json_schema")
+        check_inside(value["json_schema"], field_pointer, self.schemas.deadline)
+        embedded = embed(value["json_schema"], field_pointer, "xgrammar", self.schemas)
         if embedded is None:
-            raise SchemaError(f"xgrammar cannot enforce the schema at {place}.", pointer=place)
+            raise SchemaError(
+                f"xgrammar cannot enforce the schema at {field_pointer}.", pointer=field_pointer
+            )
         self.findings += embedded.findings
         return {"max_whitespace_cnt": embedded.whitespace, **value, "json_schema": embedded.schema}
 
     def _rewritten(self, value: dict[str, Any], pointer: str) -> dict[str, Any]:
         name, plan = ("pattern", plan_regex) if value["type"] == "regex" else ("grammar", plan_grammar)
-        place = child(pointer, name)
+        field_pointer = child(pointer, name)
         try:
             variant = plan(value[name]).variants[0]
         except ConfigError as error:
-            raise SchemaError(f"{error.message} It is at {place}.", pointer=place, hint=error.hint) from None
+            raise SchemaError(
+                f"{error.message} It is at {field_pointer}.", pointer=field_pointer, hint=error.hint
+            ) from None
         return {**value, name: variant.constraint.text}
 
     def _note_tag(self, tag: dict[str, Any]) -> None:
@@ -142,9 +150,9 @@ def _check_sense(value: dict[str, Any], pointer: str) -> None:
             continue
         triggers = [trigger for trigger in value["triggers"] if begin.startswith(trigger)]
         if len(triggers) != 1:
-            place = child(pointer, "tags", number, "begin")
-            what = f"{begin!r} at {place} begins with {len(triggers)} of the triggers"
-            raise SchemaError(f"{what}; it has to be one.", pointer=place)
+            field_pointer = child(pointer, "tags", number, "begin")
+            what = f"{begin!r} at {field_pointer} begins with {len(triggers)} of the triggers"
+            raise SchemaError(f"{what}; it has to begin with one.", pointer=field_pointer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,7 +219,7 @@ def check_format(value: Any, pointer: str) -> Mapping[str, Field]:
         raise SchemaError(f"{_WORDS['format'].capitalize()} is expected at {pointer}.", pointer=pointer)
     kind = value["type"]
     if kind in TOKEN_FORMATS:
-        what = f"The format {kind!r} at {pointer} names tokens, which an output of text has not"
+        what = f"The format {kind!r} at {pointer} names tokens, but the output is text"
         raise SchemaError(f"{what}.", pointer=pointer, hint="Write the text of the token.")
     if kind not in FORMATS:
         what = f"There is no format {kind!r}, at {child(pointer, 'type')}."
@@ -232,8 +240,10 @@ def _check_field(value: dict[str, Any], name: str, field: Field, pointer: str) -
         if field.is_required:
             raise SchemaError(f"The format at {pointer} lacks its field {name!r}.", pointer=pointer)
     elif not _fits(value[name], field.kind):
-        place = child(pointer, name)
-        raise SchemaError(f"{_WORDS[field.kind].capitalize()} is expected at {place}.", pointer=place)
+        field_pointer = child(pointer, name)
+        raise SchemaError(
+            f"{_WORDS[field.kind].capitalize()} is expected at {field_pointer}.", pointer=field_pointer
+        )
 
 
 def _fits(value: Any, kind: str) -> bool:

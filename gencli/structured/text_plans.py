@@ -81,7 +81,7 @@ def _refuse(choice: object, number: int, seen: set[str]) -> None:
     if not choice:
         raise ConfigError(f"Choice {number} is empty.", hint="An output has at least one character.")
     if choice in seen:
-        raise ConfigError(f"Choice {number} is {choice!r}, as an earlier one is.", hint="Give each once.")
+        raise ConfigError(f"Choice {number} is {choice!r}, like an earlier one.", hint="Give each once.")
     if not choice.isascii() and any("\ud800" <= letter <= "\udfff" for letter in choice):
         raise ConfigError(f"Choice {number} is {choice!r}, which is not valid UTF-8.")
 
@@ -156,7 +156,7 @@ def plan_lark(text: str) -> Plan:
     # llguidance recurses over rules on the stack; large grammars are tried later, in a child process.
     fault = _llguidance_fault(text) if len(rules) <= _MOST_RULES else ""
     if fault:
-        raise ConfigError(f"llguidance does not take the Lark grammar: {fault}.")
+        raise ConfigError(f"llguidance rejects the Lark grammar: {fault}.")
     variant = Variant(Constraint("lark", text, "llguidance"), Audit("llguidance"))
     return Plan((variant,), "The grammar is in llguidance's Lark.")
 

@@ -16,7 +16,7 @@ from gencli.structured.schema_errors import NEVER, Deadline, SchemaError
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ToolCall:
     """A tool call of an output."""
 
     name: str
@@ -109,7 +109,7 @@ def detect_format(template: str | None, special: frozenset[str] = frozenset()) -
     return GENERIC, "The chat template names no format of tool calls; calls are plain JSON."
 
 
-def parse_calls(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+def parse_calls(text: str, form: ToolFormat) -> tuple[tuple[ToolCall, ...], tuple[str, ...]]:
     """Return the calls of a finished output in order, and the faults of the output."""
     if form.opening:
         return _parse_list(text, form)
@@ -119,7 +119,7 @@ def parse_calls(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[st
     while start >= 0:
         at = json_end(text, start + form.json_at)
         call = _read(text[start + form.json_at : at], form)
-        calls += [call] if isinstance(call, Call) else []
+        calls += [call] if isinstance(call, ToolCall) else []
         faults += [call] if isinstance(call, str) else []
         if not text.startswith(form.end[1:], at):
             faults.append(f"After a call, {form.end[1:]!r} is missing.")
@@ -129,7 +129,7 @@ def parse_calls(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[st
     return tuple(calls), tuple(faults)
 
 
-def _parse_list(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[str, ...]]:
+def _parse_list(text: str, form: ToolFormat) -> tuple[tuple[ToolCall, ...], tuple[str, ...]]:
     _, opening, array = text.partition(form.trigger)
     if not opening:
         return (), ()
@@ -140,22 +140,22 @@ def _parse_list(text: str, form: ToolFormat) -> tuple[tuple[Call, ...], tuple[st
     calls_or_faults = (
         [_call(value, form) for value in values] if isinstance(values, list) else ["The calls are no list."]
     )
-    calls = tuple(item for item in calls_or_faults if isinstance(item, Call))
+    calls = tuple(item for item in calls_or_faults if isinstance(item, ToolCall))
     return calls, tuple(item for item in calls_or_faults if isinstance(item, str))
 
 
-def _read(text: str, form: ToolFormat) -> Call | str:
+def _read(text: str, form: ToolFormat) -> ToolCall | str:
     try:
         return _call(parse_json(text), form)
     except DocumentError as error:
         return f"A call is no JSON: {error.message}"
 
 
-def _call(value: Any, form: ToolFormat) -> Call | str:
+def _call(value: Any, form: ToolFormat) -> ToolCall | str:
     is_call = isinstance(value, dict) and value.keys() == {"name", form.key}
     if not is_call or not isinstance(value["name"], str):
         return f'A call is an object with "name" and "{form.key}", and nothing else.'
-    return Call(value["name"], value[form.key])
+    return ToolCall(value["name"], value[form.key])
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +222,11 @@ class CallStream:
         """Return the free text that a piece completes, without white space at its end, and the rest."""
         if self._free is None or self.count:
             return "", text
-        free, rest = self._search(text)
+        free, remainder = self._search(text)
         whole = self._space + free
         kept = whole.rstrip()
         self._space = whole[len(kept) :]
-        return kept, rest
+        return kept, remainder
 
     def _search(self, text: str) -> tuple[str, str]:
         """Search the trigger; return the text before it, and the text from it on."""
@@ -238,7 +238,7 @@ class CallStream:
         if not self.count:
             self._unnamed = "" if self._has_json_trigger else self._form.trigger
         head = self._form.trigger if self._has_json_trigger else ""
-        return pieces.thinking.removesuffix(self._form.trigger), head + pieces.rest
+        return pieces.thinking.removesuffix(self._form.trigger), head + pieces.result
 
     def _parts(self, text: str) -> Iterator[CallPart]:
         """Yield the call parts in a text after a trigger or a call."""
@@ -249,7 +249,7 @@ class CallStream:
                 text = self._to_call(text)
             else:
                 is_new = not self._call.name
-                arguments, rest = self._call.feed(text)
+                arguments, remainder = self._call.feed(text)
                 if is_new and self._call.name:
                     self.count += 1
                     yield CallPart(self.count - 1, self._call.name)
@@ -257,7 +257,7 @@ class CallStream:
                     yield CallPart(self.count - 1, arguments=arguments)
                 if self._call.is_over:
                     self._end_call()
-                text = rest
+                text = remainder
 
     def _to_call(self, text: str) -> str:
         """Begin the next call at its object; other text than separators before it ends the calls."""
@@ -335,8 +335,8 @@ class _StreamedCall:
         if char == ":" and self._key is None:
             self._key, self._word = str(_value(self._word)), ""
         elif char in ",}":
-            if self._key == "name" and isinstance(found := _value(self._word), str):
-                self.name = found
+            if self._key == "name" and isinstance(name := _value(self._word), str):
+                self.name = name
             self._key, self._word = None, ""
             self.is_over = char == "}"
         else:
@@ -369,7 +369,7 @@ class Schemas:
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class EmbeddedSchema:
     """A schema in the form for one back end, its white-space limit, and its findings."""
 
     schema: Any
@@ -389,7 +389,7 @@ def check_inside(schema: Any, pointer: str, deadline: Deadline = NEVER) -> None:
         raise SchemaError(what, pointer=pointer + error.pointer, hint=error.hint) from None
 
 
-def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> Embedded | None:
+def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> EmbeddedSchema | None:
     """Return the schema rewritten for a back end, or None if the back end does not support it.
 
     The findings are moved to `pointer`. Inside a tag xgrammar generates only properties and items that the
@@ -401,7 +401,7 @@ def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> Embedded
             moved = (
                 replace(finding, pointer=pointer + finding.pointer) for finding in variant.audit.findings
             )
-            return Embedded(json.loads(constraint.text), constraint.whitespace, tuple(moved))
+            return EmbeddedSchema(json.loads(constraint.text), constraint.whitespace, tuple(moved))
     return None
 
 

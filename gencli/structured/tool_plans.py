@@ -16,9 +16,9 @@ from gencli.structured.output_spec import Audit, Plan, TextCheck, Variant
 from gencli.structured.schema_errors import NEVER, Deadline, SchemaError, child, compact
 from gencli.structured.tool_calls import (
     GENERIC,
-    Call,
-    Embedded,
+    EmbeddedSchema,
     Schemas,
+    ToolCall,
     ToolFormat,
     ValueCheck,
     check_inside,
@@ -52,12 +52,12 @@ class ToolCheck(TextCheck):
         calls, faults = parse_calls(text, self.form)
         return (*faults, *self._faults(calls))
 
-    def calls(self, text: str) -> tuple[Call, ...]:
+    def calls(self, text: str) -> tuple[ToolCall, ...]:
         """Return the calls of an output; an answer, which may look like a call, names no tool."""
         calls, _ = parse_calls(text, self.form)
         return calls if self.answer is None or all(call.name in self.checks for call in calls) else ()
 
-    def _faults(self, calls: tuple[Call, ...]) -> Iterator[str]:
+    def _faults(self, calls: tuple[ToolCall, ...]) -> Iterator[str]:
         if self.is_required and not calls:
             yield "There is no tool call."
         if len(calls) > 1 and not self.form.is_parallel:
@@ -153,17 +153,19 @@ def _tool(value: Any, pointer: str, deadline: Deadline) -> Tool:
     name = inner.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         what = f"The name of the tool at {pointer} is {name!r}"
-        raise SchemaError(f"{what}; it has 1 to 64 of A-Z a-z 0-9 _ . -", pointer=child(pointer, "name"))
+        raise SchemaError(
+            f"{what}; it has to be 1 to 64 characters of A-Z a-z 0-9 _ . -", pointer=child(pointer, "name")
+        )
     return Tool(name, _parameters(inner, pointer, deadline), child(pointer, "parameters"))
 
 
 def _parameters(inner: dict[str, Any], pointer: str, deadline: Deadline) -> dict[str, Any]:
     empty = {"properties": {}, "additionalProperties": False}
     parameters = inner.get("parameters", empty)
+    pointer = child(pointer, "parameters")
     if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":
-        place = child(pointer, "parameters")
-        raise SchemaError(f"The parameters at {place} are the schema of an object.", pointer=place)
-    check_inside(parameters, child(pointer, "parameters"), deadline)
+        raise SchemaError(f"The parameters at {pointer} have to be the schema of an object.", pointer=pointer)
+    check_inside(parameters, pointer, deadline)
     return {"type": "object", **parameters}
 
 
@@ -225,7 +227,7 @@ class Tool:
     pointer: str
 
 
-_Parts = tuple[tuple[Tool, Embedded], ...]
+_Parts = tuple[tuple[Tool, EmbeddedSchema], ...]
 
 
 def tool_variants(
@@ -265,7 +267,7 @@ def _parts(tools: tuple[Tool, ...], backend: str, schemas: Schemas) -> _Parts | 
 
 
 def _structural(
-    form: ToolFormat, parts: _Parts, choice: str, answer: Embedded | None = None
+    form: ToolFormat, parts: _Parts, choice: str, answer: EmbeddedSchema | None = None
 ) -> dict[str, Any]:
     tags = [_tag(form.begin + tool.name + form.middle, _document(part), form.end) for tool, part in parts]
     calls = {
@@ -292,11 +294,11 @@ def _tag(begin: str, content: dict[str, Any], end: str) -> dict[str, Any]:
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
-def _document(part: Embedded) -> dict[str, Any]:
+def _document(part: EmbeddedSchema) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": part.schema, "max_whitespace_cnt": part.whitespace}
 
 
-def _lark(form: ToolFormat, parts: _Parts, choice: str, answer: Embedded | None = None) -> str:
+def _lark(form: ToolFormat, parts: _Parts, choice: str, answer: EmbeddedSchema | None = None) -> str:
     is_auto = choice == "auto" and answer is None
     # In free text the trigger is a lexeme of its own, so the calls begin after it.
     cut = len(form.trigger) if is_auto else 0
@@ -322,7 +324,7 @@ def _string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""
 
 
-def _arguments(part: Embedded) -> str:
+def _arguments(part: EmbeddedSchema) -> str:
     """Return a schema as part of a Lark grammar, with llguidance's options."""
     if (lark := as_lark(part.schema, part.whitespace)) is not None:
         return f"%lark {{\n{lark}}}"

@@ -14,13 +14,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from processors.grammar.forced_tokens import (
-    BACKSLASH,
-    QUOTE,
-    STRING_SIGNS,
-    CanonicalTokenizer,
-    JsonContext,
-)
+from processors.grammar.forced_tokens import BACKSLASH, QUOTE, STRING_SIGNS, CanonicalTokenizer, JsonContext
 from processors.grammar.grammar_backend import Matcher
 from processors.grammar.short_texts import Guide, SearchBudget
 
@@ -47,130 +41,136 @@ class Closer:
     def __init__(self, canonical: CanonicalTokenizer, mask_of: Callable[[Matcher], Tensor]) -> None:
         self.canonical, self._mask_of = canonical, mask_of
         self._byte_ids = canonical.byte_ids
-        self._known = known = [byte for byte in _ORDER if byte in canonical.byte_ids]
-        self._bytes = [canonical.byte_ids[byte] for byte in known]
+        self._byte_order = usable = [byte for byte in _ORDER if byte in canonical.byte_ids]
+        self._bytes = [canonical.byte_ids[byte] for byte in usable]
         self._inner = [canonical.byte_ids[byte] for byte in range(128, 192) if byte in canonical.byte_ids]
         # Among paths of equal length the search returns the first, so letters come before punctuation.
-        plain = sorted((byte for byte in known if byte not in STRING_SIGNS), key=_byte_class)
+        plain = sorted((byte for byte in usable if byte not in STRING_SIGNS), key=_byte_class)
         self._plain = [canonical.byte_ids[byte] for byte in plain]
         self._ascii = {canonical.byte_ids[byte] for byte in plain if _byte_class(byte) < 2}
         self._words = torch.tensor(self._plain) // 32
         self._bits = torch.tensor(self._plain) % 32
         self._ordered = lru_cache(maxsize=_REMEMBERED)(self._rarest_first)
 
-    def find(self, spot: Spot, most: int, work: SearchBudget) -> tuple[int, ...] | None:
-        """Return a completion of at most `most` tokens, searching if the greedy one is long; None if none."""
-        quick = self.path(spot, most, work.half())
+    def find(self, position: Position, limit: int, work: SearchBudget) -> tuple[int, ...] | None:
+        """Return a completion of at most `limit` tokens, or None; search if the greedy one is long."""
+        quick = self.path(position, limit, work.half())
         if quick is not None and len(quick) <= _SHORT:
             return quick
-        searched = self.path(spot, len(quick) if quick else most, work, search=True)
+        searched = self.path(position, len(quick) if quick else limit, work, search=True)
         return quick if searched is None else searched
 
     def path(
-        self, spot: Spot, most: int, work: SearchBudget, *, hint: tuple[int, ...] = (), search: bool = False
+        self,
+        position: Position,
+        limit: int,
+        work: SearchBudget,
+        *,
+        hint: tuple[int, ...] = (),
+        search: bool = False,
     ) -> tuple[int, ...] | None:
-        """Return a completion of at most `most` tokens, or None. The spot is left unchanged.
+        """Return a completion of at most `limit` tokens, or None. The position is left unchanged.
 
         `hint`: completion of a nearby position; its last tokens often complete this one too. Without `search`
         a string is continued by its rarest bytes until it may end.
         """
         tokens: list[int] = []
         try:
-            while not spot.matcher.is_complete():
-                room = most - len(tokens)
+            while not position.matcher.is_complete():
+                room = limit - len(tokens)
                 # Deep inside a string the end of the hint no longer fits.
-                is_promising = len(tokens) < _SOON or not spot.in_string
-                tail = self._tail(spot, hint, room, work) if is_promising else []
-                step = tail or self._step(spot, room, work, search)
+                is_promising = len(tokens) < _SOON or not position.in_string
+                tail = self._tail(position, hint, room, work) if is_promising else []
+                step = tail or self._step(position, room, work, search)
                 tokens += step
-                if not step or len(tokens) > most:
+                if not step or len(tokens) > limit:
                     return None
             return tuple(tokens)
         finally:
-            spot.rollback(len(tokens))
+            position.rollback(len(tokens))
 
-    def _tail(self, spot: Spot, hint: tuple[int, ...], most: int, work: SearchBudget) -> list[int]:
+    def _tail(self, position: Position, hint: tuple[int, ...], limit: int, work: SearchBudget) -> list[int]:
         """Accept and return a suffix of the hint that completes the document, or []; short ones first."""
-        shortest = max(len(hint) - min(most, _LONGEST_TAIL), 0)
+        shortest = max(len(hint) - min(limit, _LONGEST_TAIL), 0)
         starts = [
             *range(len(hint) - 1, shortest - 1, -1),
-            *range(max(len(hint) - most, 0), min(shortest, _LONGEST_HEAD)),
+            *range(max(len(hint) - limit, 0), min(shortest, _LONGEST_HEAD)),
         ]
         refused = set[int]()
         for start in starts:
             done: list[int] = []
             for token in work.each(hint[start:]) if hint[start] not in refused else ():
-                if not spot.accept(token):
+                if not position.accept(token):
                     break
                 done.append(token)
-                if spot.matcher.is_complete():
+                if position.matcher.is_complete():
                     return done
             if not done:
                 refused.add(hint[start])
-            spot.rollback(len(done))
+            position.rollback(len(done))
         return []
 
-    def _step(self, spot: Spot, most: int, work: SearchBudget, search: bool) -> list[int]:
+    def _step(self, position: Position, limit: int, work: SearchBudget, search: bool) -> list[int]:
         """Accept and return forced text, the rest of a string, or one byte; [] if nothing is accepted."""
         done: list[int] = []
-        for token in work.each(self.canonical.tokenize_forced(spot.text, spot.matcher.forced())):
-            if not spot.accept(token):
+        for token in work.each(self.canonical.tokenize_forced(position.text, position.matcher.forced())):
+            if not position.accept(token):
                 break
             done.append(token)
         if done:
             return done
-        if name := self._listed(spot, b'":', work):
+        if name := self._listed(position, b'":', work):
             return name
-        end = self._end(spot)
-        if end is not None and work.spend() and spot.accept(end):
+        end = self._end(position)
+        if end is not None and work.spend() and position.accept(end):
             return [end]
-        if value := self._listed(spot, b'"', work):
+        if value := self._listed(position, b'"', work):
             return value
-        if search and (spot.in_string or spot.signs is None):
-            rest = self._sampled(spot, work) or self._search(spot, most, work)
-            for token in rest:
-                spot.accept(token)
-            if rest:
-                return rest
-        first = spot.matcher.accept_first(work.each(self._order(spot)))
+        if search and (position.in_string or position.signs is None):
+            suffix = self._sampled(position, work) or self._search(position, limit, work)
+            for token in suffix:
+                position.accept(token)
+            if suffix:
+                return suffix
+        first = position.matcher.accept_first(work.each(self._order(position)))
         if first is None:
             return []
-        spot.note(first)
+        position.note(first)
         return [first]
 
-    def _listed(self, spot: Spot, end: bytes, work: SearchBudget) -> list[int]:
+    def _listed(self, position: Position, end: bytes, work: SearchBudget) -> list[int]:
         """Accept and return the next bytes of a text of the guide, up to forced text; [] if none fits.
 
         `end` follows it: a quote and, after a name, a colon.
         """
-        if not spot.in_string:
+        if not position.in_string:
             return []
-        matcher = spot.matcher
-        for rest in spot.guide.rests(spot.text, of_names=len(end) > 1):
-            tokens = [self._byte_ids.get(byte, -1) for byte in rest + end]
+        matcher = position.matcher
+        for suffix in position.guide.rests(position.text, of_names=len(end) > 1):
+            tokens = [self._byte_ids.get(byte, -1) for byte in suffix + end]
             accepted = sum(takewhile(bool, map(matcher.accept, work.each(tokens))))
             matcher.rollback(accepted)
             if accepted == len(tokens):
                 done = list[int]()
-                for token in tokens[: max(1, len(rest))]:
-                    spot.accept(token)
+                for token in tokens[: max(1, len(suffix))]:
+                    position.accept(token)
                     done.append(token)
                     if matcher.forced():
                         break
                 return done
         return []
 
-    def _sampled(self, spot: Spot, work: SearchBudget) -> list[int]:
+    def _sampled(self, position: Position, work: SearchBudget) -> list[int]:
         """Return the shortest suffix of a sample after which the string may end or the document is complete.
 
         `_search` fails where a match may restart at each byte, as in .*foo: all masks are equal there.
         """
-        matcher, shortest = spot.matcher, list[int]()
-        for text in spot.samples:
+        matcher, shortest = position.matcher, list[int]()
+        for text in position.samples:
             tokens = [self._byte_ids.get(byte, -1) for byte in text.encode()]
             for start in range(len(tokens) - 1, -1, -1):
                 accepted = sum(takewhile(bool, map(matcher.accept, work.each(tokens[start:]))))
-                is_end = accepted == len(tokens) - start and _may_end(matcher, self._end(spot))
+                is_end = accepted == len(tokens) - start and _may_end(matcher, self._end(position))
                 matcher.rollback(accepted)
                 if is_end and not 0 < len(shortest) <= accepted:
                     shortest = tokens[start:]
@@ -178,39 +178,39 @@ class Closer:
                     break
         return shortest
 
-    def _end(self, spot: Spot) -> int | None:
-        return self._byte_ids.get(QUOTE) if spot.in_string else None
+    def _end(self, position: Position) -> int | None:
+        return self._byte_ids.get(QUOTE) if position.in_string else None
 
-    def _order(self, spot: Spot) -> list[int]:
+    def _order(self, position: Position) -> list[int]:
         """Return the ids of single bytes in search order.
 
         Inside a string the rarest bytes come first: some patterns never end while one character repeats.
         """
-        if is_within_character(spot.text):
+        if is_within_character(position.text):
             return self._inner
-        if not spot.in_string:
+        if not position.in_string:
             return self._bytes
-        return self._ordered(spot.text[spot.text.rfind(b'"') + 1 :])
+        return self._ordered(position.text[position.text.rfind(b'"') + 1 :])
 
     def _rarest_first(self, inside: bytes) -> list[int]:
         weights = [*_WEIGHTS]
         for byte, count in Counter(inside).items():
             weights[byte] += count << 8
-        return [self._byte_ids[byte] for byte in sorted(self._known, key=weights.__getitem__)]
+        return [self._byte_ids[byte] for byte in sorted(self._byte_order, key=weights.__getitem__)]
 
-    def _search(self, spot: Spot, most: int, work: SearchBudget) -> list[int]:
+    def _search(self, position: Position, limit: int, work: SearchBudget) -> list[int]:
         """Return the fewest bytes after which the string may end or, outside JSON, the document is complete.
 
         States with equal masks are merged. That is wrong where a grammar counts, so [] does not prove that
         there is no completion.
         """
-        matcher, end = spot.matcher, self._end(spot)
+        matcher, end = position.matcher, self._end(position)
         mask = self._mask_of(matcher)
         seen = {_key(mask)}
         queue: deque[tuple[tuple[int, ...], Tensor]] = deque([((), mask)])
         while queue:
             path, mask = queue.popleft()
-            if len(path) >= most or not work.spend(len(path) + 1):
+            if len(path) >= limit or not work.spend(len(path) + 1):
                 return []
             accepted = sum(map(matcher.accept, path))
             try:
@@ -259,11 +259,11 @@ def _key(mask: Tensor) -> bytes:
     return mask.numpy().tobytes()
 
 
-class Spot:
+class Position:
     """A position in a document: matcher, last bytes of the text and, in JSON, its context (else None).
 
-    `samples` are texts that strings of the grammar may end with, `guide` lists whole ones. A spot can advance
-    by tokens and roll back; `tokens` are those since its start.
+    `samples` are texts that strings of the grammar may end with, `guide` lists whole ones. A position can
+    advance by tokens and roll back; `tokens` are those since its start.
     """
 
     def __init__(
@@ -335,15 +335,15 @@ class TokenKinds:
     def __init__(self, token_bytes: Sequence[bytes], width: int) -> None:
         missing = [b""] * (width - len(token_bytes))
         self._token_bytes = [*token_bytes[:width], *missing]
-        self._known: dict[Where, Kinds] = {}
+        self._by_context: dict[Where, Kinds] = {}
 
     def at(self, where: Where) -> Kinds:
         """Return the kinds in this context."""
-        if where not in self._known:
+        if where not in self._by_context:
             name, numbers = _NAMES[where], dict[tuple[bytes, int, int], int]()
             of = [numbers.setdefault(_kind(data, name), len(numbers)) for data in self._token_bytes]
-            self._known[where] = Kinds(torch.tensor(of), len(numbers))
-        return self._known[where]
+            self._by_context[where] = Kinds(torch.tensor(of), len(numbers))
+        return self._by_context[where]
 
 
 def _kind(data: bytes, name: Callable[[bytes], bytes]) -> tuple[bytes, int, int]:
@@ -367,8 +367,8 @@ def _missing(data: bytes) -> int:
 
 def _in_structure(data: bytes) -> bytes:
     """Return the text from the first structural character on; without one, the class of the first byte."""
-    if rest := _from_sign(data, _STRUCTURE):
-        return rest
+    if from_sign := _from_sign(data, _STRUCTURE):
+        return from_sign
     first = data[:1]
     if first.isdigit() or first.isspace():
         return b"0" if first.isdigit() else b" "
@@ -377,10 +377,10 @@ def _in_structure(data: bytes) -> bytes:
 
 def _in_pattern(data: bytes) -> bytes:
     """Return the character classes up to the first quote or backslash, then the rest unchanged."""
-    rest = _from_sign(data, STRING_SIGNS)
-    text = data[: len(data) - len(rest)]
+    from_sign = _from_sign(data, STRING_SIGNS)
+    text = data[: len(data) - len(from_sign)]
     sorts = bytes(sort for sort, _ in groupby(map(_sort, text)))
-    return data + b"\0" if len(data) == 1 else sorts + rest  # a single byte is a kind of its own
+    return data + b"\0" if len(data) == 1 else sorts + from_sign  # a single byte is a kind of its own
 
 
 def _sort(byte: int) -> int:

@@ -232,7 +232,7 @@ def start_thread(target: Callable[[], None], stack: int) -> threading.Thread:
     return thread
 
 
-class Lane:
+class TaskQueue:
     """A task queue served by `threads` daemon threads, which start with the first tasks.
 
     Unlike ThreadPoolExecutor it does not delay the exit of the program.

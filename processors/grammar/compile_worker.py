@@ -1,7 +1,7 @@
 """The child process of `CompileProcess`: compiles grammars and may be killed at any time.
 
-`python -m processors.grammar.compile_worker` reads pickles from standard input, first a Setup and then
-constraints, and answers each with a pickled Reply on standard output. It ends with its input.
+`python -m processors.grammar.compile_worker` reads pickles from standard input, first a CompileSetup and then
+constraints, and answers each with a pickled CompileReply on standard output. It ends with its input.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from processors.base import Env
 from processors.child import OUT_OF_MEMORY, limit_memory, serve
 from processors.grammar.grammar_backend import Backend, GrammarVocabulary, load_backend
-from processors.grammar.grammar_compiler import Portable, Reply, Setup, try_steps
+from processors.grammar.grammar_compiler import CompileReply, CompileSetup, Portable, try_steps
 from processors.request_values import Constraint
 
 _STACK = 8 << 20
@@ -24,7 +24,7 @@ _NO_MEMORY = ("MemoryError", "bad_alloc", os.strerror(errno.EAGAIN))  # EAGAIN: 
 
 
 @dataclass(frozen=True, slots=True)
-class _Vocabulary:
+class _ByteVocabulary:
     """A vocabulary without a tokenizer; it encodes byte by byte."""
 
     token_bytes: Sequence[bytes]
@@ -40,33 +40,35 @@ class _Vocabulary:
 
 
 def _answer(question: Callable[[], Any], reply: Callable[[Any], None]) -> None:
-    setup: Setup = question()
-    env = Env(setup.width, _Vocabulary(setup.token_bytes), setup.eos_ids)
+    setup: CompileSetup = question()
+    env = Env(setup.width, _ByteVocabulary(setup.token_bytes), setup.eos_ids)
     try:
         backend = load_backend(setup.backend, env)
     except Exception as error:
-        return reply(Reply(error=f"The back end {setup.backend} does not start: {error}"))
+        return reply(CompileReply(error=f"The back end {setup.backend} does not start: {error}"))
     vocabulary = GrammarVocabulary(env)
     limit_memory(setup.memory)
-    reply(Reply())
+    reply(CompileReply())
     while True:
         reply(_compile(backend, vocabulary, question(), setup.dump_after))
 
 
-def _compile(backend: Backend, vocabulary: GrammarVocabulary, constraint: Constraint, limit: float) -> Reply:
+def _compile(
+    backend: Backend, vocabulary: GrammarVocabulary, constraint: Constraint, limit: float
+) -> CompileReply:
     begin = time.perf_counter()
     try:
         grammar = backend.compile(constraint)
         seconds = time.perf_counter() - begin
         try_steps(backend, grammar, vocabulary)
         if seconds > limit and isinstance(backend, Portable):
-            return Reply(seconds=seconds, data=backend.dump(grammar))
+            return CompileReply(seconds=seconds, data=backend.dump(grammar))
     except Exception as error:
         reason = str(error) or type(error).__name__
         if any(words in reason for words in _NO_MEMORY):  # the back end may be in an inconsistent state
             os._exit(OUT_OF_MEMORY)
-        return Reply(error=reason)
-    return Reply(seconds=seconds)
+        return CompileReply(error=reason)
+    return CompileReply(seconds=seconds)
 
 
 if __name__ == "__main__":

@@ -24,7 +24,7 @@ import torch
 from processors.base import Env
 from processors.child import OUT_OF_MEMORY, Child, ChildDied, ChildLate
 from processors.errors import GrammarError, GrammarTimeout
-from processors.grammar.compile_guards import MAX_STEP_SECONDS, GrammarStore, Lane, check_size, is_small
+from processors.grammar.compile_guards import MAX_STEP_SECONDS, GrammarStore, TaskQueue, check_size, is_small
 from processors.grammar.grammar_backend import Ask, Backend, Grammar, GrammarVocabulary, load_backend
 from processors.request_values import Constraint
 
@@ -53,8 +53,8 @@ class GrammarCompiler:
         self._idle: dict[str, list[CompileProcess]] = {}
         self._vocabulary_digest = ""
         # Small grammars have their own threads, so that they never wait for large ones.
-        self._lanes = {small: Lane(threads=2) for small in (True, False)}
-        weakref.finalize(self, _close, self._idle, list(self._lanes.values()))
+        self._queues = {small: TaskQueue(threads=2) for small in (True, False)}
+        weakref.finalize(self, _close, self._idle, list(self._queues.values()))
 
     def backend(self, name: str) -> Backend:
         """Return the only instance of a back end for this vocabulary."""
@@ -76,7 +76,7 @@ class GrammarCompiler:
             future = self._futures.get(constraint)
             if future is None:
                 future = self._futures[constraint] = Future()
-                self._lanes[is_small(constraint)].put(partial(self._fulfil, future, constraint, seconds))
+                self._queues[is_small(constraint)].put(partial(self._fulfil, future, constraint, seconds))
             self._futures.move_to_end(constraint)
             while len(self._futures) > _REMEMBERED:
                 dropped, _ = self._futures.popitem(last=False)
@@ -86,7 +86,7 @@ class GrammarCompiler:
     def close(self) -> None:
         """End idle threads and processes; busy ones end after their task, or with the program."""
         with self._lock:
-            _close(self._idle, list(self._lanes.values()))
+            _close(self._idle, list(self._queues.values()))
 
     def _fulfil(self, future: Future[Grammar], constraint: Constraint, seconds: float) -> None:
         if not future.set_running_or_notify_cancel():
@@ -129,7 +129,7 @@ class GrammarCompiler:
             return backend.load(data)
         return backend.compile(constraint)
 
-    def _try(self, constraint: Constraint, limit: TimeLimit) -> Reply:
+    def _try(self, constraint: Constraint, limit: TimeLimit) -> CompileReply:
         process = self._take(constraint.backend)
         try:
             backend = self.backend(constraint.backend)  # loads the back end while the process starts
@@ -148,7 +148,9 @@ class GrammarCompiler:
         if process is None:
             tokens = GrammarVocabulary(self.env).token_bytes
             process = CompileProcess(
-                Setup(name, self.env.vocab_size, tokens, self.env.eos_ids, self.memory, _RECOMPILE_SECONDS)
+                CompileSetup(
+                    name, self.env.vocab_size, tokens, self.env.eos_ids, self.memory, _RECOMPILE_SECONDS
+                )
             )
         return process
 
@@ -162,9 +164,9 @@ class GrammarCompiler:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _close(idle: dict[str, list[CompileProcess]], lanes: list[Lane]) -> None:
-    for lane in lanes:
-        lane.close()
+def _close(idle: dict[str, list[CompileProcess]], queues: list[TaskQueue]) -> None:
+    for queue in queues:
+        queue.close()
     for process in chain.from_iterable(idle.values()):
         process.close()
     idle.clear()
@@ -186,18 +188,18 @@ class TimeLimit:
 
     def __str__(self) -> str:
         is_part = self.left < 0.95 * self.limit
-        return f"the time limit of {self.limit:g} s" + f", of which it had {self.left:.2g}" * is_part
+        return f"the time limit of {self.limit:g} s" + f", of which {self.left:.2g} s were left" * is_part
 
 
 class CompileProcess:
     """A process that compiles constraints one at a time, and ends at the first constraint over a limit."""
 
-    def __init__(self, setup: Setup) -> None:
+    def __init__(self, setup: CompileSetup) -> None:
         self._setup = setup
         self._is_ready = False
         self._child = Child("processors.grammar.compile_worker")
 
-    def compile(self, constraint: Constraint, limit: TimeLimit, *, twice: bool = False) -> Reply:
+    def compile(self, constraint: Constraint, limit: TimeLimit, *, twice: bool = False) -> CompileReply:
         """Compile a constraint. GrammarTimeout if out of time, GrammarError if the process dies; both end it.
 
         The limit counts from when the process has started. `twice`: the caller compiles the grammar again, so
@@ -217,9 +219,9 @@ class CompileProcess:
         """Kill the process."""
         self._child.close()
 
-    def _answer(self, question: Setup | Constraint, timeout: float, purpose: str) -> Reply:
+    def _answer(self, question: CompileSetup | Constraint, timeout: float, purpose: str) -> CompileReply:
         try:
-            reply: Reply = self._child.ask(question, timeout)
+            reply: CompileReply = self._child.ask(question, timeout)
         except ChildLate as error:
             raise GrammarTimeout(f"{self._setup.backend} did not {purpose}.") from error
         except ChildDied as error:
@@ -250,7 +252,7 @@ class Portable(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Setup:
+class CompileSetup:
     """First message to a child process. `memory` is its limit in bytes beyond the memory at its start.
 
     A grammar that took more than `dump_after` seconds is returned serialised, if the back end is Portable.
@@ -265,7 +267,7 @@ class Setup:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class CompileReply:
     """Answer of a child process: `error` is "" on success; `data` is the serialised grammar or b""."""
 
     error: str = ""

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from processors.base import GrammarStatus, Noise
-from processors.grammar.closing import Spot
+from processors.grammar.closing import Position
 from processors.grammar.forced_tokens import CanonicalTokenizer, SeparatorModel
 from processors.grammar.grammar_backend import Ask, Matcher, allow_only, allows, pack
 from processors.grammar.narrowing import SLACK, Narrower, Outlook
@@ -26,7 +26,7 @@ from processors.request_values import MAX_DEPTH, MAX_EXPONENT, MAX_NUMBER, Marke
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rules:
+class GrammarRules:
     """Constants of one request.
 
     `ends`: ids that end the text. `is_canonical`: forced text must have the tokens that the tokenizer would
@@ -65,7 +65,7 @@ class GrammarState:
     """
 
     matcher: Matcher
-    rules: Rules
+    rules: GrammarRules
     tail: bytes | None = None
     text: bytes = b""
     count: int = 0
@@ -75,7 +75,7 @@ class GrammarState:
     unread: list[int] = field(default_factory=list)
 
     @classmethod
-    def start(cls, matcher: Matcher, rules: Rules) -> GrammarState:
+    def start(cls, matcher: Matcher, rules: GrammarRules) -> GrammarState:
         """Return the state at the start of the output."""
         state = cls(matcher, rules, b"" if rules.marker else None)
         if state.tail is None:
@@ -121,7 +121,7 @@ class GrammarState:
             self.text = self.rules.canonical.join(self.text, token)
             if self.rules.is_json:
                 self.unread.append(token)
-            self.outlook = self._next_outlook(self.outlook, token, self._spot, self.count)
+            self.outlook = self._next_outlook(self.outlook, token, self._position, self.count)
 
     def _first_outlook(self, count: int) -> Outlook | None:
         """Return the outlook at the start of the document."""
@@ -131,18 +131,18 @@ class GrammarState:
         return rules.narrower.start(rules.shortest, rules.budget - count, rules.slack)
 
     def _next_outlook(
-        self, before: Outlook | None, token: int, spot: Callable[[], Spot], count: int
+        self, before: Outlook | None, token: int, position: Callable[[], Position], count: int
     ) -> Outlook | None:
         """Return the outlook after `token`, the `count`-th token of the output."""
         rules = self.rules
         if before is None or rules.budget is None:
             return None
-        return rules.narrower.after(before, token, spot, count, rules.budget - count, rules.slack)
+        return rules.narrower.after(before, token, position, count, rules.budget - count, rules.slack)
 
-    def _spot(self) -> Spot:
+    def _position(self) -> Position:
         rules, separators = self.rules, self._updated_separators()
         signs = separators.signs if separators else None
-        return Spot(self.matcher, self.text, signs, rules.canonical, rules.samples, rules.guide)
+        return Position(self.matcher, self.text, signs, rules.canonical, rules.samples, rules.guide)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
         """Narrow masks [n, W] in place: to canonical tokens, to JSON that readers take, and to tokens that
@@ -152,32 +152,32 @@ class GrammarState:
         """
         if not self.rules.is_canonical and self.outlook is None and self.rules.readable is None:
             return
-        spot, accepted = self._spot(), 0
+        position, accepted = self._position(), 0
         outlook = self._first_outlook(self.count + free) if free else self.outlook
         try:
             for mask in masks:
                 count = self.count + free + accepted
-                self._refine(mask, spot, outlook, count)
+                self._refine(mask, position, outlook, count)
                 if accepted == len(drafts):
                     break
-                if not allows(mask, token := drafts[accepted]) or not spot.accept(token):
+                if not allows(mask, token := drafts[accepted]) or not position.accept(token):
                     break
                 accepted += 1
-                outlook = self._next_outlook(outlook, token, lambda: spot, count + 1)
+                outlook = self._next_outlook(outlook, token, lambda: position, count + 1)
         finally:
-            spot.rollback(accepted)
+            position.rollback(accepted)
 
-    def _refine(self, mask: Tensor, spot: Spot, outlook: Outlook | None, count: int) -> None:
+    def _refine(self, mask: Tensor, position: Position, outlook: Outlook | None, count: int) -> None:
         rules, matcher = self.rules, self.matcher
         if rules.is_canonical and not matcher.is_complete():
-            run = rules.canonical.tokenize_forced(spot.text, matcher.forced())
+            run = rules.canonical.tokenize_forced(position.text, matcher.forced())
             if run and allows(mask, run[0]):
                 return allow_only(mask, run[0])
         if rules.readable is not None:
-            rules.readable.restrict(mask, spot, rules.document)
+            rules.readable.restrict(mask, position, rules.document)
         if rules.budget is not None and outlook is not None and outlook.is_near:
             left = rules.budget - count
-            rules.narrower.narrow(mask, spot, outlook.path, left, rules.triggers, rules.slack)
+            rules.narrower.narrow(mask, position, outlook.path, left, rules.triggers, rules.slack)
         return None
 
     def predicted(self, noise: Noise | None) -> tuple[tuple[int, float], ...]:
@@ -186,7 +186,7 @@ class GrammarState:
             return ()
         count = self.count
         ahead_noise: Noise | None = (lambda ahead, ids: noise(count + ahead, ids)) if noise else None
-        return predict_next(self._spot(), self._updated_separators(), ahead_noise)
+        return predict_next(self._position(), self._updated_separators(), ahead_noise)
 
     def _updated_separators(self) -> SeparatorModel | None:
         """Return the separator counts, brought up to date with the unread tokens; None outside JSON."""
@@ -198,13 +198,13 @@ class GrammarState:
         self.unread.clear()
         return self.separators
 
-    def completion(self, tokens: tuple[int, ...], most: int) -> tuple[int, ...]:
-        """Return at most `most` tokens that complete the document after `tokens`; () if none are found."""
+    def completion(self, tokens: tuple[int, ...], limit: int) -> tuple[int, ...]:
+        """Return at most `limit` tokens that complete the document after `tokens`; () if none are found."""
         later = self.fork()
         later.commit(tokens)
         if later.is_done or later.tail is not None:
             return ()
-        return self.rules.narrower.shortest(later._spot(), most) or ()
+        return self.rules.narrower.shortest(later._position(), limit) or ()
 
     def limit(self, drafts: tuple[int, ...]) -> str:
         """Return the limit of the back end that leaves no token after these drafts; "" if none does."""
@@ -235,16 +235,16 @@ class GrammarState:
         return GrammarStatus("over" if self.matcher.is_over() else "complete")
 
     @contextmanager
-    def _preview_walk(self) -> Iterator[_Walk]:
+    def _preview_walk(self) -> Iterator[_PreviewWalk]:
         """Advance the matcher inside the block and roll it back at the end."""
-        walk = _Walk(self.matcher)
+        walk = _PreviewWalk(self.matcher)
         try:
             yield walk
         finally:
             self.matcher.rollback(walk.accepted)
 
 
-class _Walk:
+class _PreviewWalk:
     """Gives tokens to a matcher and counts the accepted ones."""
 
     def __init__(self, matcher: Matcher) -> None:
@@ -262,42 +262,44 @@ _MIN_PROBABILITY = 0.1  # lowest joint probability of the guesses
 
 
 def predict_next(
-    spot: Spot, separators: SeparatorModel | None, noise: Noise | None = None
+    position: Position, separators: SeparatorModel | None, noise: Noise | None = None
 ) -> tuple[tuple[int, float], ...]:
     """Return pairs (token, probability) that come next: forced tokens and, in JSON, guessed separators.
 
     A pair's probability is that of its token and all tokens before it; 1 up to the first guess. Without
-    `separators` nothing is guessed. The spot has to be new; it is left unchanged.
+    `separators` nothing is guessed. The position has to be new; it is left unchanged.
 
     `noise(k, ids)` is the Gumbel noise of the k-th next token. It breaks ties between separators with similar
     counts, as in the sampler between tokens with similar logits.
     """
     probability, pairs = 1.0, list[tuple[int, float]]()
     try:
-        while probability >= _MIN_PROBABILITY and len(pairs) < _LIMIT and not spot.matcher.is_complete():
-            forced = spot.matcher.forced()
-            if run := spot.canonical.tokenize_forced(spot.text, forced):
-                if not all(map(spot.accept, run)):
+        while probability >= _MIN_PROBABILITY and len(pairs) < _LIMIT and not position.matcher.is_complete():
+            forced = position.matcher.forced()
+            if run := position.canonical.tokenize_forced(position.text, forced):
+                if not all(map(position.accept, run)):
                     break
             else:
-                probability *= _guess(spot, separators, forced, noise)
-            pairs += [(token, probability) for token in spot.tokens[len(pairs) :]]
+                probability *= _guess(position, separators, forced, noise)
+            pairs += [(token, probability) for token in position.tokens[len(pairs) :]]
         return tuple(pair for pair in pairs[:_LIMIT] if pair[1] >= _MIN_PROBABILITY)
     finally:
-        spot.rollback(len(spot.tokens))
+        position.rollback(len(position.tokens))
 
 
-def _guess(spot: Spot, separators: SeparatorModel | None, forced: bytes, noise: Noise | None) -> float:
+def _guess(
+    position: Position, separators: SeparatorModel | None, forced: bytes, noise: Noise | None
+) -> float:
     """Accept the most probable token that starts with the forced bytes; return its probability, 0 if none."""
-    if separators is None or spot.signs is None or (spot.signs.in_string and not forced):
+    if separators is None or position.signs is None or (position.signs.in_string and not forced):
         return 0.0
-    weights, token_bytes = separators.weights(spot.signs), spot.canonical.token_bytes
+    weights, token_bytes = separators.weights(position.signs), position.canonical.token_bytes
     tokens = [token for token in weights if token_bytes[token].startswith(forced)]
-    noises = noise(len(spot.tokens), tokens) if noise and tokens else [0.0] * len(tokens)
+    noises = noise(len(position.tokens), tokens) if noise and tokens else [0.0] * len(tokens)
     scores = [math.log(weights[token]) + noise_of for token, noise_of in zip(tokens, noises, strict=True)]
     ranked = sorted(zip(scores, tokens, strict=True), reverse=True)
     for rank, (score, token) in enumerate(ranked):
-        if spot.accept(token):
+        if position.accept(token):
             return 1 / sum(math.exp(other - score) for other, _ in ranked[rank:])
     return 0.0
 
@@ -321,29 +323,29 @@ class Readable:
         self._letter = next((token for token, data in self._token_bytes if data == b"Z"), None)
         self._starting = lru_cache(maxsize=256)(self._mask_of_starting)
 
-    def restrict(self, mask: Tensor, spot: Spot, document: Document) -> None:
+    def restrict(self, mask: Tensor, position: Position, document: Document) -> None:
         """Forbid in mask [W], in place, the tokens that make the document around `spot` unreadable."""
-        for pattern in self._patterns(mask, spot, document):
+        for pattern in self._patterns(mask, position, document):
             gone = self._starting(pattern, len(mask))
             if gone is not None and (kept := mask & ~gone).any():
                 mask.copy_(kept)
 
-    def _patterns(self, mask: Tensor, spot: Spot, document: Document) -> Iterator[bytes]:
+    def _patterns(self, mask: Tensor, position: Position, document: Document) -> Iterator[bytes]:
         """Yield patterns of the beginnings of the tokens to forbid."""
         if document == "parts":
             if self._letter is None or allows(mask, self._letter):
                 return
-            yield from _of_escapes(spot.text)
-            yield from _of_numbers(spot.text)
-        elif document == "json" and spot.signs is not None:
-            if (left := MAX_DEPTH - spot.signs.depth) < _NEAR:
+            yield from _of_escapes(position.text)
+            yield from _of_numbers(position.text)
+        elif document == "json" and position.signs is not None:
+            if (left := MAX_DEPTH - position.signs.depth) < _NEAR:
                 yield rb"(?:[^\[{]*[\[{]){%d}" % (max(0, left) + 1)
-            if spot.signs.in_string:
+            if position.signs.in_string:
                 yield _HALF
-                yield from _of_escapes(spot.text)
+                yield from _of_escapes(position.text)
             else:
                 yield rb'[^"]*[0-9]' + _LONG
-                yield from _of_numbers(spot.text)
+                yield from _of_numbers(position.text)
 
     def _mask_of_starting(self, pattern: bytes, size: int) -> Tensor | None:
         """Return the mask [size] of the tokens that begin with a match; None if there are none."""

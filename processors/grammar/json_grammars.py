@@ -338,8 +338,8 @@ class _LarkWriter:
             for pattern, below in schema.get("patternProperties", {}).items()
             if below is not False
         ]
-        if (rest := schema.get("additionalProperties", True)) is not False:
-            others.append(f"{self._other_name(schema, name)} COLON {self.rule(rest)}")
+        if (additional := schema.get("additionalProperties", True)) is not False:
+            others.append(f"{self._other_name(schema, name)} COLON {self.rule(additional)}")
         if schema.get(MARK) == "in-order" or (MARK not in schema and pairs):
             row = [(pair, key in required) for key, pair in pairs.items()]
             return self._add(in_a_row(row, others, _OBJECT, name), name)

@@ -15,7 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from processors.grammar.closing import Closer, Spot, TokenKinds, Where
+from processors.grammar.closing import Closer, Position, TokenKinds, Where
 from processors.grammar.grammar_backend import Matcher, allowed_ids, allows, forbid
 from processors.grammar.short_texts import SearchBudget
 
@@ -58,13 +58,13 @@ class Narrower:
         self._triggering = TriggerTokens(closer.canonical.token_bytes[:width])
         self.has_given_up = False
 
-    def shortest(self, spot: Spot, most: int) -> tuple[int, ...] | None:
-        """Search for a completion of at most `most` tokens; None if none is found."""
-        return self._found(self.closer.find(spot, most, work := SearchBudget(_SEARCH_CALLS)), work)
+    def shortest(self, position: Position, limit: int) -> tuple[int, ...] | None:
+        """Search for a completion of at most `limit` tokens; None if none is found."""
+        return self._recorded(self.closer.find(position, limit, work := SearchBudget(_SEARCH_CALLS)), work)
 
-    def first(self, spot: Spot, most: int) -> tuple[int, ...] | None:
-        """Search for a document of at most `most` tokens, at its start; None if none is found."""
-        return self._found(self.closer.find(spot, most, work := SearchBudget(_START_CALLS)), work)
+    def first(self, position: Position, limit: int) -> tuple[int, ...] | None:
+        """Search for a document of at most `limit` tokens, at its start; None if none is found."""
+        return self._recorded(self.closer.find(position, limit, work := SearchBudget(_START_CALLS)), work)
 
     def start(self, path: tuple[int, ...] | None, left: int, slack: int = SLACK) -> Outlook:
         """Return the outlook at the start of a document completed by `path`; `left` tokens remain.
@@ -77,42 +77,50 @@ class Narrower:
         return Outlook(len(path), is_near, path if is_near else None)
 
     def after(
-        self, before: Outlook, token: int, spot: Callable[[], Spot], count: int, left: int, slack: int = SLACK
+        self,
+        before: Outlook,
+        token: int,
+        position: Callable[[], Position],
+        count: int,
+        left: int,
+        slack: int = SLACK,
     ) -> Outlook:
         """Return the outlook after one more token, the `count`-th; `left` tokens remain."""
         reach = before.reach
         if not _is_near(reach, left, slack):
             if count % _SEARCH_INTERVAL:
                 return Outlook(reach)
-            reach = len(self.closer.path(spot(), left, SearchBudget(_NARROW_CALLS)) or ()) or reach
+            reach = len(self.closer.path(position(), left, SearchBudget(_NARROW_CALLS)) or ()) or reach
         if left < 1 or not _is_near(reach, left, slack):
             return Outlook(reach)
         if before.path is not None:
-            path = self._next(before.path, token, spot(), left)
+            path = self._next(before.path, token, position(), left)
         elif before.is_near and count % _RETRY_INTERVAL:
             path = None
         else:
-            path = self.shortest(spot(), left)
+            path = self.shortest(position(), left)
         return Outlook(reach if path is None else len(path), True, path)
 
-    def _next(self, before: tuple[int, ...], token: int, spot: Spot, left: int) -> tuple[int, ...] | None:
+    def _next(
+        self, before: tuple[int, ...], token: int, position: Position, left: int
+    ) -> tuple[int, ...] | None:
         """Return the completion after `token`; `before` is the one before it. None if none is found."""
         if before and before[0] == token:
             return before[1:]
         work = SearchBudget(_SEARCH_CALLS)
-        path = self.closer.path(spot, left, work, hint=before)
+        path = self.closer.path(position, left, work, hint=before)
         if path is None and before:
-            path = self.closer.find(spot, left, work)
-        return self._found(path, work)
+            path = self.closer.find(position, left, work)
+        return self._recorded(path, work)
 
-    def _found(self, path: tuple[int, ...] | None, work: SearchBudget) -> tuple[int, ...] | None:
+    def _recorded(self, path: tuple[int, ...] | None, work: SearchBudget) -> tuple[int, ...] | None:
         self.has_given_up |= path is None and work.is_spent
         return path
 
     def narrow(
         self,
         mask: Tensor,
-        spot: Spot,
+        position: Position,
         path: tuple[int, ...] | None,
         left: int,
         triggers: Sequence[bytes] = (),
@@ -129,11 +137,13 @@ class Narrower:
             return
         ids = allowed_ids(mask, self._width)
         if path:
-            forbid(mask, self._misfits(ids, self._where(mask, spot), spot, path, left))
+            forbid(mask, self._misfits(ids, self._where(mask, position), position, path, left))
         else:
-            forbid(mask, self._openers(mask, ids, spot, left, triggers))
+            forbid(mask, self._openers(mask, ids, position, left, triggers))
 
-    def _misfits(self, ids: Tensor, where: Where, spot: Spot, path: tuple[int, ...], left: int) -> Tensor:
+    def _misfits(
+        self, ids: Tensor, where: Where, position: Position, path: tuple[int, ...], left: int
+    ) -> Tensor:
         """Return the ids of kinds whose first token leaves no room for a completion, and of kinds untried."""
         is_last = where in ("pattern", "text") and left <= len(path) + _LAST
         groups, first = self._grouped(ids, where, alone=is_last or len(ids) <= _FEW)
@@ -143,35 +153,39 @@ class Narrower:
         work = SearchBudget(_NARROW_CALLS + _CALLS_PER_TOKEN * len(path))
         fits = torch.full((len(first),), left > len(path) + SLACK)
         for group, token in zip(present.tolist(), first[present].tolist(), strict=True):
-            is_fit = self._fits(spot, token, left - 1, path, work)
+            is_fit = self._fits(position, token, left - 1, path, work)
             if work.is_spent:
                 break
             fits[group] = is_fit
         return ids[~fits[groups] & (ids != path[0])]
 
-    def _openers(self, mask: Tensor, ids: Tensor, spot: Spot, left: int, triggers: Sequence[bytes]) -> Tensor:
+    def _openers(
+        self, mask: Tensor, ids: Tensor, position: Position, left: int, triggers: Sequence[bytes]
+    ) -> Tensor:
         """Return the ids after which a text that may end here cannot be ended in time, each of them tried.
 
         These are tokens that complete one of the `triggers`, and all tokens of a kind whose first one is such
         a token.
         """
-        work, where = SearchBudget(_NARROW_CALLS), self._where(mask, spot)
-        tried = [token for token in self._triggering.completing(spot.text, triggers) if allows(mask, token)]
+        work, where = SearchBudget(_NARROW_CALLS), self._where(mask, position)
+        tried = [
+            token for token in self._triggering.completing(position.text, triggers) if allows(mask, token)
+        ]
         groups, first = self._grouped(ids, where, alone=len(ids) <= _FEW)
         heads = first[first < self._width].tolist()
         if not triggers and where in ("pattern", "text") and left <= _LAST:
             heads = ids[:_NARROW_CALLS].tolist()  # the budget allows no more
-        late = {token for token in (*tried, *heads) if self._is_late(spot, token, left - 1, work)}
+        late = {token for token in (*tried, *heads) if self._is_late(position, token, left - 1, work)}
         of_late = groups[torch.isin(ids, torch.tensor(sorted(late.intersection(heads)), dtype=ids.dtype))]
         members = ids[torch.isin(groups, of_late)].tolist()
         late.update(
-            token for token in members if token not in late and self._is_late(spot, token, left - 1, work)
+            token for token in members if token not in late and self._is_late(position, token, left - 1, work)
         )
         return torch.tensor(sorted(late), dtype=ids.dtype)
 
-    def _is_late(self, spot: Spot, token: int, left: int, work: SearchBudget) -> bool:
+    def _is_late(self, position: Position, token: int, left: int, work: SearchBudget) -> bool:
         """Whether no completion within `left` tokens was found after this token, with work left to look."""
-        return not self._fits(spot, token, left, (), work) and not work.is_spent
+        return not self._fits(position, token, left, (), work) and not work.is_spent
 
     def _grouped(self, ids: Tensor, where: Where, *, alone: bool) -> tuple[Tensor, Tensor]:
         """Return the kind of each id, and the first id of each kind, or the width of the mask."""
@@ -182,21 +196,23 @@ class Narrower:
             count, groups = kinds.count, kinds.of[ids]
         return groups, torch.full((count,), self._width).scatter_reduce(0, groups, ids, "amin")
 
-    def _fits(self, spot: Spot, token: int, left: int, path: tuple[int, ...], work: SearchBudget) -> bool:
+    def _fits(
+        self, position: Position, token: int, left: int, path: tuple[int, ...], work: SearchBudget
+    ) -> bool:
         if not work.spend():
             return False
-        if not spot.accept(token):
+        if not position.accept(token):
             return True  # an end-of-text token
         try:
             hint = path[1:] if path[:1] == (token,) else path
-            return self.closer.path(spot, left, work, hint=hint) is not None
+            return self.closer.path(position, left, work, hint=hint) is not None
         finally:
-            spot.rollback(1)
+            position.rollback(1)
 
-    def _where(self, mask: Tensor, spot: Spot) -> Where:
-        if spot.signs is None:
+    def _where(self, mask: Tensor, position: Position) -> Where:
+        if position.signs is None:
             return "text"
-        if not spot.in_string:
+        if not position.in_string:
             return "structure"
         ids = self.closer.canonical.byte_ids
         is_free = all(allows(mask, ids[byte]) for byte in _FREE_BYTES if byte in ids)

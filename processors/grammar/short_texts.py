@@ -55,10 +55,10 @@ def guide_of(constraint: Constraint) -> Guide:
     """Return the guide of a JSON schema, an empty one for any other grammar."""
     if constraint.kind != "json_schema":
         return Guide()
-    return _Lengths(json.loads(constraint.text)).guide()
+    return _ShortestLengths(json.loads(constraint.text)).guide()
 
 
-class _Lengths:
+class _ShortestLengths:
     """The bytes of a short value of each schema in a schema; infinite if none is known to end."""
 
     def __init__(self, root: Any) -> None:
@@ -132,8 +132,8 @@ class _Lengths:
             if not least and "contains" in schema:
                 items, least = [self._length(schema["contains"])], 1
             more = least - len(items)
-            rest = more * self._length(schema.get("items")) if more else 0
-            return 2 + sum(items) + rest + max(0, least - 1)
+            more_length = more * self._length(schema.get("items")) if more else 0
+            return 2 + sum(items) + more_length + max(0, least - 1)
         if kind == "object":
             below = _mapping(schema, "properties")
             needed = [len(name) + 3 + self._length(below.get(name)) for name in schema.get("required", ())]

@@ -55,7 +55,7 @@ class XGrammarBackend:
             with caught_lines(lambda line: bool(_WARNING.match(line))) as lines:
                 compiled = self._compile(constraint)
         except Exception as error:  # RuntimeError, ValueError and several exceptions of xgrammar
-            reason = _LOCATION.sub("", str(error)).strip() or "it does not say why"
+            reason = _LOCATION.sub("", str(error)).strip() or "it gives no reason"
             raise GrammarError(f"xgrammar cannot compile this {constraint.kind}: {reason}") from error
         warnings = dict.fromkeys(_WARNING.sub("", line) for line in lines)  # warnings are often repeated
         grammar = XGrammarGrammar(compiled, self, tuple(warnings))

@@ -12,7 +12,7 @@ from torch import Tensor
 from processors.base import Admission, Env, GrammarStatus, Noise, Processor
 from processors.catalog import GrammarParams, Phase
 from processors.errors import GrammarError
-from processors.grammar.closing import Closer, Spot, TokenKinds
+from processors.grammar.closing import Closer, Position, TokenKinds
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext, SeparatorModel
 from processors.grammar.grammar_backend import (
     Ask,
@@ -24,7 +24,7 @@ from processors.grammar.grammar_backend import (
     set_ids,
     words,
 )
-from processors.grammar.grammar_state import Document, GrammarState, Readable, Rules
+from processors.grammar.grammar_state import Document, GrammarRules, GrammarState, Readable
 from processors.grammar.narrowing import SLACK, Narrower, find_triggers
 from processors.grammar.short_texts import Guide, guide_of, samples_of
 from processors.graphs import copy_to, upload
@@ -100,7 +100,7 @@ class GrammarStage(Processor[GrammarParams]):
         if shortest is not None and budget is not None and len(shortest) > budget:
             self._tell(_NO_ROOM.format(len(shortest), budget))
             budget = None
-        rules = Rules(
+        rules = GrammarRules(
             canonical=self._canonical,
             narrower=self._narrower(backend.name),
             ends=frozenset((*self.env.eos_ids, *request.stop_ids)),
@@ -127,8 +127,8 @@ class GrammarStage(Processor[GrammarParams]):
         """Return the tokens of a short complete document; None if none is found."""
         assert self._canonical is not None
         context = JsonContext() if is_json else None
-        spot = Spot(grammar.matcher(), b"", context, self._canonical, samples, guide)
-        return self._narrower(backend).first(spot, _MAX_DOCUMENT)
+        position = Position(grammar.matcher(), b"", context, self._canonical, samples, guide)
+        return self._narrower(backend).first(position, _MAX_DOCUMENT)
 
     def _tell(self, notice: str) -> None:
         if notice not in self.notices:

@@ -46,7 +46,7 @@ def test_the_best_runs_and_the_next_only_where_a_back_end_refuses():
     compiled = compile_plan(BOTH, Compiler(xgrammar=GrammarError("It cannot."), llguidance=Grammar()))
     assert compiled.variant == BOTH.variants[1]
     assert compiled.notices == (
-        "xgrammar: It cannot. llguidance takes its place.",
+        "xgrammar: It cannot. llguidance is used instead.",
         "llguidance does not enforce all of this schema.\n  pattern at /pattern: final check (too hard)",
     )
 

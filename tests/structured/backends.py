@@ -1,4 +1,4 @@
-"""Constraints run on the bytes of whole texts, without the tokens of any model."""
+"""Constraints run on the bytes of whole texts, without a model's tokens, and schemas enforced as they are."""
 
 import json
 from functools import lru_cache
@@ -7,7 +7,11 @@ import xgrammar
 from llguidance import LLMatcher, LLTokenizer
 from xgrammar import Grammar, GrammarCompiler, GrammarMatcher, TokenizerInfo
 
+from gencli.structured.output_spec import Audit, Finding, Plan, Variant
+from gencli.structured.schema_validator import Validator
+from gencli.structured.tool_calls import Schemas
 from processors.grammar.json_grammars import grammar_of_schema, with_schema_grammars
+from processors.request_values import Constraint
 
 END = 256
 
@@ -62,3 +66,16 @@ def _llguidance(constraint):
         return matcher.try_consume_tokens(data) == len(data) and matcher.is_accepting()
 
     return accept
+
+
+def choose(schema):
+    """The schema itself, for either back end; `not` for xgrammar alone, which leaves it to the check."""
+    text = json.dumps(schema)
+    findings = (Finding("/not", "not", "check", "not enforced"),) if "not" in schema else ()
+    variants = [Variant(Constraint("json_schema", text, "xgrammar"), Audit("xgrammar", findings))]
+    if not findings:
+        variants.append(Variant(Constraint("json_schema", text, "llguidance"), Audit("llguidance")))
+    return Plan(tuple(variants), schema=schema)
+
+
+SCHEMAS = Schemas(choose, Validator)

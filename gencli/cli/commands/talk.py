@@ -28,7 +28,7 @@ from gencli.results.run_results import Scores, failure
 from gencli.runtime.compiled_grammars import compile_plan, grammar_env, make_compiler
 from gencli.runtime.model_loading import Loaded
 from gencli.runtime.wiring import load_amateurs, load_model, make_drafter, make_engine, model_choice
-from gencli.structured.output_spec import OutputValidator, Pieces, ThinkingSplitter
+from gencli.structured.output_spec import OutputValidator, ThinkingSplit, ThinkingSplitter
 from processors.errors import ProcessorsError
 
 __all__ = ["talk"]
@@ -251,7 +251,7 @@ class _Talker:
             if isinstance(event, Reading | PromptScores):
                 continue
             if isinstance(event, Token):
-                pieces = splitter.feed(event.text) if splitter else Pieces(rest=event.text)
+                pieces = splitter.feed(event.text) if splitter else ThinkingSplit(result=event.text)
                 if shades:
                     shades.add(event)
                 self._write(pieces, shades)
@@ -267,13 +267,13 @@ class _Talker:
             return end
         raise GenerationError(end.message if end else "The engine ended without an answer.")
 
-    def _write(self, pieces: Pieces, shades: Shades | None) -> None:
+    def _write(self, pieces: ThinkingSplit, shades: Shades | None) -> None:
         """Write reasoning to stderr and the rest to stdout, coloured if `shades` is given."""
         say_part(pieces.thinking)
         if shades is None:
-            self._sink.write(pieces.rest)
+            self._sink.write(pieces.result)
             return
-        for part, is_shown in ((pieces.thinking, False), (pieces.rest, True)):
+        for part, is_shown in ((pieces.thinking, False), (pieces.result, True)):
             for text, number in shades.spans(part):
                 if is_shown:
                     self._brush.write(text, number)

@@ -26,6 +26,6 @@ def test_a_back_end_that_is_slow_to_import_is_waited_for(spawn, tmp_path):
     for env in ({}, slow):
         process = spawn(*command, "--grammar-timeout", 2, "x", own=True, env=env)
         out, err = process.communicate(timeout=120)
-        ends.append((process.returncode, out, err.count(b"takes its place")))
+        ends.append((process.returncode, out, err.count(b"is used instead")))
     assert ends[0] == ends[1]
     assert ends[0][0] == 0, err

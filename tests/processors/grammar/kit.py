@@ -9,7 +9,7 @@ import torch
 
 from gencli.text.detokenizer import byte_alphabet
 from processors.base import Env
-from processors.grammar.closing import Closer, Spot
+from processors.grammar.closing import Closer, Position
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
 from processors.grammar.grammar_backend import Ask, GrammarVocabulary, load_backend, mask_of, words
 from processors.request_values import Constraint
@@ -111,12 +111,7 @@ def ids_of(mask):
 
 
 def state_of(name, matcher, vocabulary="toy"):
-    return (
-        legal(name, matcher, vocabulary),
-        matcher.is_complete(),
-        matcher.is_over(),
-        matcher.forced(),
-    )
+    return (legal(name, matcher, vocabulary), matcher.is_complete(), matcher.is_over(), matcher.forced())
 
 
 def replay(grammar, tokens):
@@ -140,4 +135,4 @@ def closer_of(backend, env):
 def json_spot(closer, matcher, text=b""):
     """The place behind these bytes of JSON, which the matcher is given."""
     assert all(matcher.accept(closer.canonical.byte_ids[byte]) for byte in text)
-    return Spot(matcher, text, JsonContext().after(text), closer.canonical)
+    return Position(matcher, text, JsonContext().after(text), closer.canonical)

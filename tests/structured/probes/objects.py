@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import combinations
 
 from tests.structured.probes.probe import Probe, judged
@@ -9,22 +10,14 @@ from tests.structured.probes.probe import Probe, judged
 O = {"type": "object"}  # noqa: E741
 I, S = {"type": "integer"}, {"type": "string"}  # noqa: E741
 AB = {"a": I, "b": S}
-POOL = (
-    *(
-        {},
-        {"a": 1},
-        {"a": "x"},
-        {"b": "x"},
-        {"b": 1},
-        {"a": 1, "b": "x"},
-        {"a": 1, "b": 2},
-        {"c": 1},
-        {"c": "x"},
-    ),
-    *({"a": 1, "c": 2}, {"a": 1, "b": "x", "c": 3}, {"a": 1, "c": "x"}, {"x1": 1}, {"x1": "x"}, {"1x": 1}),
-    *({"a": 1, "x1": 1}, {"a": 1, "x1": "x"}, {"xa": 1, "c": 2}, {"a": 1, "b": "x", "c": "y", "d": 1}),
-    *({"ab": 1}, {"ab": "x"}, {"abc": 1}, 3, "a", None, []),
-    *({"a": "x", "b": "x"}, {"a": 1, "c": 2, "x1": 3}, {"c": None}, {"a": 1, "c": None}),
+POOL = tuple(
+    json.loads("""[
+    {}, {"a": 1}, {"a": "x"}, {"b": "x"}, {"b": 1}, {"a": 1, "b": "x"}, {"a": 1, "b": 2}, {"c": 1},
+    {"c": "x"}, {"a": 1, "c": 2}, {"a": 1, "b": "x", "c": 3}, {"a": 1, "c": "x"}, {"x1": 1}, {"x1": "x"},
+    {"1x": 1}, {"a": 1, "x1": 1}, {"a": 1, "x1": "x"}, {"xa": 1, "c": 2},
+    {"a": 1, "b": "x", "c": "y", "d": 1}, {"ab": 1}, {"ab": "x"}, {"abc": 1}, 3, "a", null, [],
+    {"a": "x", "b": "x"}, {"a": 1, "c": 2, "x1": 3}, {"c": null}, {"a": 1, "c": null}
+]""")
 )
 SAMPLES = {
     "additionalProperties": S,
@@ -62,29 +55,33 @@ NAMES = (
 )
 
 
+def pooled(shape, schema):
+    return judged(shape, schema, *POOL)
+
+
 def _single():
     for keyword, value in SAMPLES.items():
         shape = keyword + FORMS.get(keyword, "")
-        yield judged(shape, {**O, keyword: value}, *POOL)
-        yield judged(f"{shape}:untyped", {keyword: value}, *POOL)
-        yield judged(f"{shape}:union", {"type": ["object", "null"], keyword: value}, *POOL)
+        yield pooled(shape, {**O, keyword: value})
+        yield pooled(f"{shape}:untyped", {keyword: value})
+        yield pooled(f"{shape}:union", {"type": ["object", "null"], keyword: value})
         yield judged(f"{keyword}:foreign", {"type": "integer", keyword: value}, 3, {"a": 1}, "a")
     for kind in ("object", ["object", "null"], None):
         mark = ":untyped" if kind is None else ":union" if kind != "object" else ""
         typed = {"type": kind} if kind else {}
         for flag in (True, False):
             schema = {**typed, "properties": AB, "additionalProperties": flag}
-            yield judged(f"additionalProperties:{str(flag).lower()}{mark}", schema, *POOL)
-        yield judged(f"required{mark}", {**typed, "properties": AB, "required": ["a"]}, *POOL)
-        yield judged(f"required{mark}", {**typed, "properties": AB, "required": ["b"]}, *POOL)
-        yield judged(f"properties:false{mark}", {**typed, "properties": {"a": False, "b": S}}, *POOL)
+            yield pooled(f"additionalProperties:{str(flag).lower()}{mark}", schema)
+        yield pooled(f"required{mark}", {**typed, "properties": AB, "required": ["a"]})
+        yield pooled(f"required{mark}", {**typed, "properties": AB, "required": ["b"]})
+        yield pooled(f"properties:false{mark}", {**typed, "properties": {"a": False, "b": S}})
         old = {"$schema": OLD, **typed, "properties": AB, "dependencies": {"a": ["b"]}}
-        yield judged(f"dependencies{mark}", old, *POOL)
+        yield pooled(f"dependencies{mark}", old)
         for count in ("minProperties", "maxProperties"):
             bounds = {"properties": AB, "additionalProperties": False, count: 1}
-            yield judged(f"{count}:optional{mark}", {**typed, **bounds}, *POOL)
-            yield judged(f"{count}:optional{mark}", {**typed, "properties": AB, count: 2}, *POOL)
-            yield judged(f"{count}{mark}", {**typed, **bounds, "required": ["a", "b"]}, *POOL)
+            yield pooled(f"{count}:optional{mark}", {**typed, **bounds})
+            yield pooled(f"{count}:optional{mark}", {**typed, "properties": AB, count: 2})
+            yield pooled(f"{count}{mark}", {**typed, **bounds, "required": ["a", "b"]})
 
 
 def _names():
@@ -107,29 +104,29 @@ def _names():
             yield judged(f"patternProperties{form}{mark}", schema, *POOL, *NAMES)
             if form in ("", ":search"):
                 opened = {**typed, "patternProperties": {pattern: I}}
-                yield judged(f"patternProperties:open{mark}", opened, *POOL)
+                yield pooled(f"patternProperties:open{mark}", opened)
     for mark, typed in (("", O), (":union", {"type": ["object", "null"]}), (":untyped", {})):
         several = {**typed, "patternProperties": {"^a$": I, "^x1$": S}, "additionalProperties": False}
-        yield judged(f"patternProperties:apart{mark}", several, *POOL)
+        yield pooled(f"patternProperties:apart{mark}", several)
         shared = {**typed, "patternProperties": {"^a": I, "b$": S}, "additionalProperties": False}
-        yield judged(f"patternProperties:several{mark}", shared, *POOL)
+        yield pooled(f"patternProperties:several{mark}", shared)
         both = {**typed, "patternProperties": {"a*": I, "aaa*": {"type": "integer", "maximum": 20}}}
         yield judged(
             f"patternProperties:several{mark}", both, {"a": 21}, {"aaa": 18}, {"aaaa": 31}, {"aaa": "x"}
         )
         never = {**typed, "patternProperties": {"^x": False}}
-        yield judged(f"patternProperties:false{mark}", never, *POOL)
-        yield judged(f"patternProperties:false{mark}", {**never, "additionalProperties": False}, *POOL)
+        yield pooled(f"patternProperties:false{mark}", never)
+        yield pooled(f"patternProperties:false{mark}", {**never, "additionalProperties": False})
         overlap = {"properties": {"ab": {}}, "patternProperties": {"^a": I}, "additionalProperties": False}
-        yield judged(f"patternProperties:overlap{mark}", {**typed, **overlap}, *POOL)
+        yield pooled(f"patternProperties:overlap{mark}", {**typed, **overlap})
         for form, names in (
             ("enum", {"enum": ["a", "c"]}),
             ("maxLength", {"maxLength": 1}),
             ("const", {"const": "a"}),
         ):
-            yield judged(f"propertyNames:{form}{mark}", {**typed, "propertyNames": names}, *POOL)
-        yield judged(f"propertyNames:minLength{mark}", {**typed, "propertyNames": {"minLength": 2}}, *POOL)
-        yield judged(f"propertyNames:{mark}", {**typed, "propertyNames": {"type": "string"}}, *POOL)
+            yield pooled(f"propertyNames:{form}{mark}", {**typed, "propertyNames": names})
+        yield pooled(f"propertyNames:minLength{mark}", {**typed, "propertyNames": {"minLength": 2}})
+        yield pooled(f"propertyNames:{mark}", {**typed, "propertyNames": {"type": "string"}})
 
 
 def _closer():
@@ -157,10 +154,10 @@ def _closer():
             {"patternProperties": {"^x[0-9]+$": I}, "propertyNames": {"pattern": "^x"}},
         ),
     ):
-        yield judged(f"{first}+{second}", {**O, **schema}, *POOL)
+        yield pooled(f"{first}+{second}", {**O, **schema})
     for first in sorted(set(SAMPLES) - {"additionalProperties", "unevaluatedProperties"}):
         schema = {**O, "unevaluatedProperties": mixed, first: SAMPLES[first]}
-        yield judged(f"{first}+unevaluatedProperties", schema, *POOL)
+        yield pooled(f"{first}+unevaluatedProperties", schema)
 
 
 def _pairs():
@@ -180,24 +177,24 @@ def _pairs():
             yield judged(f"{first}+{second}", {**whole, first: count}, *values)
             continue
         base = {**O, "properties": AB} if "required" in (first, second) else O
-        yield judged(f"{first}+{second}", {**base, first: SAMPLES[first], second: SAMPLES[second]}, *POOL)
+        yield pooled(f"{first}+{second}", {**base, first: SAMPLES[first], second: SAMPLES[second]})
     for first in sorted(set(SAMPLES) - {"properties", "additionalProperties", *counts}):
         closed = {**O, "properties": AB, "additionalProperties": False, first: SAMPLES[first]}
         for other in ("additionalProperties", "properties"):
-            yield judged("+".join(sorted((first, other))), closed, *POOL)
+            yield pooled("+".join(sorted((first, other))), closed)
     for first in sorted(counts):
         closed = {**O, "properties": {"a": I}, "required": ["a"], first: 2}
-        yield judged(f"{first}+required", closed, *POOL)
+        yield pooled(f"{first}+required", closed)
     both = {**O, "additionalProperties": I, "minProperties": 1, "maxProperties": 2}
-    yield judged("maxProperties+minProperties", both, *POOL)
+    yield pooled("maxProperties+minProperties", both)
     for other in ("properties", "required", "additionalProperties", "minProperties"):
         value = {"additionalProperties": False, "properties": AB}.get(other, SAMPLES[other])
         old = {"$schema": OLD, **O, "properties": AB, "dependencies": {"a": ["b"]}, other: value}
-        yield judged("+".join(sorted(("dependencies", other))), old, *POOL)
+        yield pooled("+".join(sorted(("dependencies", other))), old)
 
 
 PROBES = [
-    judged("type", O, *POOL),
+    pooled("type", O),
     judged("properties", {**O, "properties": {"é": I, "": I}}, {"é": 1}, {"": 1}, {"": "x"}),
     judged(
         "properties", {**O, "properties": {"a": {**O, "properties": AB}}}, {"a": {"a": 1}}, {"a": {"a": "x"}}
