@@ -1,10 +1,10 @@
-"""docs/structure.md names each step of structured output with its file, and its example runs."""
+"""docs/contributing/structure.md names each step of structured output with its file, and its example runs."""
 
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "structure.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "contributing" / "structure.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("\n## From a schema")[2].partition("\n## ")[0]
 
 

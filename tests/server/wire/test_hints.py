@@ -1,11 +1,11 @@
-"""Fields that clients of other servers send: the table of docs/serve.md, row by row."""
+"""Fields that clients of other servers send: the table of docs/reference/server.md, row by row."""
 
 import json
 import re
 from functools import cache
 from pathlib import Path
 
-SERVE = Path(__file__).parents[3] / "docs" / "serve.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "server.md"
 ROUTES = {
     "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3}),
     "completions": ("/v1/completions", {"prompt": "a", "max_tokens": 3}),
@@ -25,7 +25,7 @@ LONG = {"prompt": "a" * 1000, "input": "a" * 1000, "messages": [{"role": "user",
 
 def rows():
     """Each value of the table: the fields, the routes, and what happens."""
-    text = SERVE.read_text().partition("\n## Fields of other servers\n")[2].partition("\n## ")[0]
+    text = PAGE.read_text().partition("\n## Fields of other servers\n")[2].partition("\n## ")[0]
     for line in text.splitlines():
         if line.startswith('| `"'):
             sent, _, routes, outcome = (cell.strip() for cell in line.strip("|").split(" | "))

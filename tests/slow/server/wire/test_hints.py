@@ -1,4 +1,4 @@
-"""The rows of docs/serve.md's table of fields that have an effect; two of them compile a grammar."""
+"""The rows of docs/reference/server.md's table of fields that have an effect; two of them compile a grammar."""
 
 from tests.server.wire.test_hints import check_rows
 
