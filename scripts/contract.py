@@ -5,7 +5,8 @@
 What both print, write and answer is collected as texts with names, by this script and the cases in
 scripts/contract-cases.txt, each tree in processes of its own, and compared. Only what a user sees is asked:
 commands, files, HTTP, public names of Python. Paths, times, random ids and versions are masked.
-docs/contributing/contract-changes.md lists differences that are wanted; with any other the exit code is 1. Linux only.
+docs/contributing/contract-changes.md lists differences that are wanted; with any other the exit code is 1.
+Linux only.
 """
 
 import argparse

@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python scripts/model_tables.py
 
-After rejected drafts: against a fresh prefill (docs/contributing/evidence.md). Guided: against log-probabilities with
-transformers' guidance_scale (the same page). Random models in float32; the largest difference.
+The page is docs/contributing/evidence.md. After rejected drafts: against a fresh prefill. Guided: against
+log-probabilities with transformers' guidance_scale. Random models in float32; the largest difference.
 """
 
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""Compare drafted texts with their distribution without drafts, and write tables of docs/contributing/evidence.md.
+"""Compare drafted texts with their distribution without drafts: docs/contributing/evidence.md.
 
     PYTHONPATH=. python scripts/rejection_table.py [--draws 34000] [--fault-draws 6000]
 

@@ -1,4 +1,4 @@
-"""The product's files that one plain decode step runs, and the list of them in docs/contributing/structure.md.
+"""The product's files that one plain decode step runs: a list of docs/contributing/structure.md.
 
     PYTHONPATH=. python scripts/step_files.py            print files, functions, lines and depth
     PYTHONPATH=. python scripts/step_files.py --write    update docs/contributing/structure.md
@@ -64,7 +64,7 @@ def traced() -> dict[str, FileRun]:
 
 
 def listed(runs: dict[str, FileRun]) -> str:
-    """Return the list of docs/contributing/structure.md: the files in the order in which the step enters them."""
+    """Return the list of the page: the files in the order in which the step enters them."""
     return "".join(f"{number}. `{path}`\n" for number, path in enumerate(runs, start=1))
 
 

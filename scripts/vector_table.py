@@ -1,4 +1,7 @@
-"""Write docs/reference/vectors.md, the golden cases of other systems: `PYTHONPATH=. python scripts/vector_table.py`."""
+"""Write docs/reference/vectors.md, the golden cases of other systems.
+
+PYTHONPATH=. python scripts/vector_table.py
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""docs/contributing/structure.md lists the files of a decode step, and pages name files and modules that exist."""
+"""The pages of docs: files of a decode step, and names, modules and links that exist."""
 
 import re
 from pathlib import Path
@@ -19,7 +19,9 @@ def test_the_page_lists_the_files_of_a_decode_step():
 def test_every_file_and_module_that_a_page_names_exists():
     missing = []
     for page in PAGES:
-        if page.name == "contract-changes.md" or page.parent.name == "decisions":  # they name former files too
+        if (
+            page.name == "contract-changes.md" or page.parent.name == "decisions"
+        ):  # they name former files too
             continue
         text = page.read_text(encoding="utf-8")
         paths = (
