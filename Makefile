@@ -6,7 +6,7 @@ PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 WORKERS ?= 2
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-nightly test-install test-clients test-real test-gpu check contract format clean
+.PHONY: help demo test test-nightly test-install test-clients test-real test-gpu check contract docs format clean
 
 help:  ## list the targets
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-12s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,13 +69,24 @@ check: $(VENV)/.installed-dev  ## format, lint, types, import rules
 	$(BIN)/mypy
 	$(BIN)/python -m pytest tests/test_architecture.py
 
-# In minutes. The commit is that of scripts/contract-base; docs/contract-changes.md lists wanted differences.
+# In minutes. The commit is that of scripts/contract-base; docs/contributing/contract-changes.md lists wanted differences.
 contract: $(VENV)/.installed-dev  ## whether this tree behaves, byte for byte, as a base commit does
 	$(BIN)/python scripts/contract.py $(if $(NO_CACHE),--no-cache) $(PARTS)
+
+# The site has an environment of its own: the project needs none of its packages.
+DOCS := .venv-docs
+$(DOCS)/.installed: Makefile
+	@test -x $(DOCS)/bin/python || $(PYTHON) -m venv $(DOCS)
+	$(DOCS)/bin/pip --disable-pip-version-check --quiet install 'mkdocs-material>=9,<10'
+	@touch $@
+
+docs: $(DOCS)/.installed  ## the site of docs/, into site/; a broken link or anchor fails
+	NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --strict --quiet
+	@echo "The site is site/index.html."
 
 format: $(VENV)/.installed-dev  ## rewrite the code as ruff wants it
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
 clean:  ## remove the virtual environment and caches
-	rm -rf $(VENV) $(CLIENTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(DOCS) site .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -75,7 +75,7 @@ def twice(name: str, where: str, registry: Registry) -> ChainError:
     advice = "with all its values in one list" if params.is_list() else "with one set of values"
     return ChainError(
         f"The stage {name} stands twice in the {where}. Name it once, {advice}; to run it once more with "
-        "other values, give each a condition (docs/when.md), or those to a subclass with a name of its own "
+        "other values, give each a condition (docs/presets.md), or those to a subclass with a name of its own "
         "(docs/plugins.md)."
     )
 

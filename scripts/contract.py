@@ -5,7 +5,8 @@
 What both print, write and answer is collected as texts with names, by this script and the cases in
 scripts/contract-cases.txt, each tree in processes of its own, and compared. Only what a user sees is asked:
 commands, files, HTTP, public names of Python. Paths, times, random ids and versions are masked.
-docs/contract-changes.md lists differences that are wanted; with any other the exit code is 1. Linux only.
+docs/contributing/contract-changes.md lists differences that are wanted; with any other the exit code is 1.
+Linux only.
 """
 
 import argparse
@@ -40,7 +41,7 @@ from urllib.parse import quote
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE, CASES = ROOT / "scripts" / "contract-base", ROOT / "scripts" / "contract-cases.txt"
-WANTED, KEPT = ROOT / "docs" / "contract-changes.md", ROOT / ".contract"
+WANTED, KEPT = ROOT / "docs" / "contributing" / "contract-changes.md", ROOT / ".contract"
 SECONDS, NUM_LINES, WIDTH = 300, 20, 200  # of a process; of a shown difference
 
 Mask = tuple[re.Pattern[str], str]
@@ -192,7 +193,8 @@ def compat_items(shell: Shell) -> Iterator[tuple[str, str]]:
     from tests.processors.vectors.run import processed
 
     for name in ("compat.md", "compat.csv", "vectors.md"):
-        yield f"docs/{name}", Path("docs", name).read_text()
+        page = Path("docs", "reference", name)  # earlier trees have all three in docs
+        yield f"docs/{name}", (page if page.exists() else Path("docs", name)).read_text()
     for name in sorted(path.stem for path in (ROOT / "configs" / "compat").glob("*.yaml")):
         yield f"show {name}", shell.line(f"config show --compat {name}")
         yield name, shell.line(f'run --seed 7 --max-tokens 12 --compat {name} -t 0.8 "Once upon a time"')

@@ -1,4 +1,4 @@
-"""Count texts that are the same with drafts, and write the table of docs/speculation.md.
+"""Count texts that are the same with drafts, and write the table of docs/contributing/evidence.md.
 
 python scripts/identity_table.py [--prompts 200] [--model tiny] [--drafts ngram,suffix,...]
 The model runs in float32; prompt i has 1 + i % 8 drafts at a time, so that each number has its share.
@@ -18,7 +18,7 @@ from gencli.runtime.wiring import bare_engine, make_drafter
 from processors.chain import Chain
 
 LENGTH = 32
-PAGE = Path(__file__).parent.parent / "docs" / "speculation.md"
+PAGE = Path(__file__).parent.parent / "docs" / "contributing" / "evidence.md"
 SCHEMA = {"type": "object", "properties": {"name": {"type": "string"}, "age": {"type": "integer"}},
           "required": ["name", "age"], "additionalProperties": False}  # fmt: skip
 GROUPS = {

@@ -2,8 +2,8 @@
 
     PYTHONPATH=. python scripts/model_tables.py
 
-After rejected drafts: against a fresh prefill (docs/speculation.md). Guided: against log-probabilities with
-transformers' guidance_scale (docs/guidance.md). Random models in float32; the largest difference.
+The page is docs/contributing/evidence.md. After rejected drafts: against a fresh prefill. Guided: against
+log-probabilities with transformers' guidance_scale. Random models in float32; the largest difference.
 """
 
 from collections.abc import Iterator, Sequence
@@ -17,7 +17,7 @@ from tests.models import guided
 from tests.models.loops import after_rollback
 from tests.models.tiny_models import CONFIGS, NO_ROLLBACK, PROMPTS, build, continued
 
-DOCS = Path(__file__).parent.parent / "docs"
+PAGE = Path(__file__).parent.parent / "docs" / "contributing" / "evidence.md"
 LANES, LENGTH, KEPT = 8, 12, (0, 2, 4)
 
 
@@ -25,9 +25,9 @@ def main() -> None:
     """Write both tables between their marks."""
     torch.set_num_threads(1)
     kept = [f"{count} of 4 stand" for count in KEPT]
-    write(DOCS / "speculation.md", "rollback", [["model", *kept], *map(rollback, CONFIGS)])
+    write(PAGE, "rollback", [["model", *kept], *map(rollback, CONFIGS)])
     scales = [f"{scale:g}" for _, _, scale in guided.CASES]
-    write(DOCS / "guidance.md", "library", [["model", *scales, "ids"], *guidance()])
+    write(PAGE, "library", [["model", *scales, "ids"], *guidance()])
 
 
 def rollback(kind: str) -> list[str]:

@@ -5,7 +5,7 @@
     python scripts/mutants.py --room engine           the mutants of a room
     python scripts/mutants.py --tests tests/engine    by these tests instead of those listed
     python scripts/mutants.py --record                write the tests that failed into mutants.toml
-    python scripts/mutants.py --markdown              the table of docs/decisions/2026-11-27-mutants.md
+    python scripts/mutants.py --markdown              a table
 
 The copy without a mutant has to pass first. Fast tests run before slow ones. Exit status 1: a mutant
 survives.

@@ -1,4 +1,4 @@
-"""Walk all pairs of options and of stages, print what they do, and write docs/pairs.md.
+"""Walk all pairs of options and of stages, print what they do, and write docs/reference/pairs.md.
 
     PYTHONPATH=. python scripts/pair_table.py [KEY...]
 
@@ -22,7 +22,7 @@ from tests.helpers.stage_walk import IN_TURN, STAGE_PAIRS, act_together
 
 _NUM_SHOWN = 240  # characters of what an option is tried with
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "pairs.md"
+PAGE = ROOT / "docs" / "reference" / "pairs.md"
 PAIRS = list(combinations(KEYS, 2))
 TITLES = {"refused": "Refused by name", "warned": "Acting, with a notice"}
 HEAD = """\
@@ -41,7 +41,7 @@ _ROW = re.compile(r"^\| `(\w+)` `(\w+)` \| (.*) \|$", re.MULTILINE)
 
 
 def page(told: Mapping[tuple[str, str], Verdict]) -> str:
-    """Return docs/pairs.md from the verdicts of option pairs that do more than act together."""
+    """Return docs/reference/pairs.md from the verdicts of option pairs that do more than act together."""
     lists = [
         _listed(title, {pair: verdict.said for pair, verdict in told.items() if verdict.kind == kind})
         for kind, title in TITLES.items()

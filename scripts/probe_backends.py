@@ -2,7 +2,7 @@
 
     python scripts/probe_backends.py
 
-writes gencli/structured/support.json and the table in docs/structured-output.md.
+writes gencli/structured/support.json and the table in docs/reference/schema-keywords.md.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ WORDS = {
     "refused": "refused",
     "unknown": "not probed",
 }
-PAGE = ROOT / "docs" / "structured-output.md"
+PAGE = ROOT / "docs" / "reference" / "schema-keywords.md"
 SUPPORT = ROOT / "gencli" / "structured" / "support.json"
 
 

@@ -1,4 +1,4 @@
-"""Compare drafted texts with their distribution without drafts, and write tables of docs/speculation.md.
+"""Compare drafted texts with their distribution without drafts: docs/contributing/evidence.md.
 
     PYTHONPATH=. python scripts/rejection_table.py [--draws 34000] [--fault-draws 6000]
 
@@ -16,7 +16,7 @@ from marks import write_between
 from tests.processors.rejection_grid import CHAINS, FAULTS, FAULTS_OF_DROPPING, Gap, gap
 from tests.processors.rejection_texts import PAIRS
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "speculation.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "contributing" / "evidence.md"
 EVERY = FAULTS | FAULTS_OF_DROPPING
 
 

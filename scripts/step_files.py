@@ -1,7 +1,7 @@
-"""The product's files that one plain decode step runs, and the list of them in docs/structure.md.
+"""The product's files that one plain decode step runs: a list of docs/contributing/structure.md.
 
     PYTHONPATH=. python scripts/step_files.py            print files, functions, lines and depth
-    PYTHONPATH=. python scripts/step_files.py --write    update docs/structure.md
+    PYTHONPATH=. python scripts/step_files.py --write    update docs/contributing/structure.md
 
 The step is the 12th of a text by the bundled model `tiny`, at temperature 0.7 and top-p 0.9, without drafts.
 By then everything that is made once, such as a prefill or an import, is done.
@@ -24,7 +24,7 @@ from gencli.runtime.llm import LLM
 __all__ = ["FileRun", "listed", "traced"]
 
 ROOT = Path(__file__).resolve().parent.parent
-PAGE = ROOT / "docs" / "structure.md"
+PAGE = ROOT / "docs" / "contributing" / "structure.md"
 BEGIN, END = "<!-- step: begin -->\n", "<!-- step: end -->"
 STEP = 12
 PRODUCT = tuple(f"{ROOT / package}/" for package in ("gencli", "processors"))
@@ -64,7 +64,7 @@ def traced() -> dict[str, FileRun]:
 
 
 def listed(runs: dict[str, FileRun]) -> str:
-    """Return the list of docs/structure.md: the files in the order in which the step enters them."""
+    """Return the list of the page: the files in the order in which the step enters them."""
     return "".join(f"{number}. `{path}`\n" for number, path in enumerate(runs, start=1))
 
 
@@ -111,7 +111,7 @@ def _report(runs: dict[str, FileRun]) -> None:
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="update docs/structure.md")
+    parser.add_argument("--write", action="store_true", help="update docs/contributing/structure.md")
     step = traced()
     if parser.parse_args().write:
         before, _, rest = PAGE.read_text(encoding="utf-8").partition(BEGIN)

@@ -1,4 +1,4 @@
-"""Any two options of a run act together, or are refused by name; docs/pairs.md says which."""
+"""Any two options of a run act together, or are refused by name; docs/reference/pairs.md says which."""
 
 import runpy
 

@@ -11,7 +11,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 COMMANDS, MORE, STRUCTURED = (
     list(commands((ROOT / page).read_text(encoding="utf-8")))
-    for page in ("README.md", "docs/commands.md", "docs/structured-output.md")
+    for page in ("README.md", "docs/cli.md", "docs/structured-output.md")
 )
 
 

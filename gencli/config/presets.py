@@ -381,7 +381,7 @@ def unknown_key(key: str) -> str:
     if key in (spec.name for spec in stage_specs()):
         return f"There is no key {key!r}. It is a stage: write it under stages: or chain:."
     spelled = {name: repr(name) for name in (*KEYS, *STRUCTURE)}
-    return f"There is no key {key!r}. {meant_option(key, spelled) or 'docs/presets.md lists all.'}"
+    return f"There is no key {key!r}. {meant_option(key, spelled) or 'docs/reference/options.md lists all.'}"
 
 
 _KINDS = {int: "integer", float: "number", str: "string", bool: "boolean", type(None): "null"}

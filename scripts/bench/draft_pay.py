@@ -1,4 +1,4 @@
-"""Speedup by drafts on a model of 300 million parameters: the tables of docs/speculation.md.
+"""Speedup by drafts on a model of 300 million parameters: the tables of docs/contributing/performance.md.
 
     python scripts/inflate.py gencli/assets/tiny BIG
     python scripts/bench/draft_pay.py --big BIG [--stories 3] [--tokens 96] [--repeats 20] [--steps 120]

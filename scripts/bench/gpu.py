@@ -119,7 +119,7 @@ def _assumed(chosen: Gpu) -> Mapping[str, Any]:
 
 
 def _markdown(costs: Sequence[GpuCost], conditions: Mapping[str, Any]) -> str:
-    """Return the date, the conditions and a table of the costs in Markdown, for docs/performance.md."""
+    """Return the date, the conditions and a table of the costs in Markdown, for the page of measurements."""
     head, *lines = cells(costs)
     facts = ", ".join(f"{name} {value}" for name, value in conditions.items())
     rule = "|" + "---|" * len(fields(costs[0]))

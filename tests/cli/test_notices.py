@@ -27,6 +27,6 @@ def test_samples_that_are_all_the_same_or_as_long_as_the_grammar_are_told_once(r
 
 
 def test_no_page_shows_a_default_in_python():
-    pages = [(ROOT / "docs" / name).read_text() for name in ("cli.md", "presets.md", "stages.md")]
+    pages = [(ROOT / "docs" / "reference" / name).read_text() for name in ("options.md", "stages.md")]
     for text in (command_help(), *pages):
         assert not [word for word in ("default: ()", "(,)", "None)", "True)", "False)") if word in text]

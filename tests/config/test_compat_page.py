@@ -1,4 +1,4 @@
-"""docs/compat.md says what the profiles are, and names every stage."""
+"""docs/reference/compat.md says what the profiles are, and names every stage."""
 
 import csv
 

@@ -34,7 +34,7 @@ def flags():
 
 
 def test_an_option_has_flag_help_variable_key_schema_and_docs(flags):
-    rows, listed = SCRIPT["presets_page"](), command_help()
+    rows, listed = SCRIPT["options_page"](), command_help()
     for entry in OPTIONS:
         assert set("/".join(entry.names).split("/")) <= flags, entry
         assert entry.help.endswith("."), entry

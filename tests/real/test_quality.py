@@ -1,7 +1,7 @@
 """What each number format costs on real text, and that none makes exact ties at the top.
 
 The values in PERPLEXITY are today's, the worst of the instruction sets from AVX2 to AMX; a format may
-become better. docs/quantization.md shows them.
+become better. docs/models.md shows them.
 """
 
 import math

@@ -289,7 +289,7 @@ def test_whether_a_file_exists_cannot_be_asked(tmp_path, monkeypatch):
             options(json_schema=name)
 
 
-SERVE = Path(__file__).parents[2] / "docs" / "serve.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "server.md"
 ROUTES = {
     "chat": ("/v1/chat/completions", {"messages": [{"role": "user", "content": "a"}], "max_tokens": 3}),
     "completions": ("/v1/completions", {"prompt": "a", "max_tokens": 3}),
@@ -309,7 +309,7 @@ LONG = {"prompt": "a" * 1000, "input": "a" * 1000, "messages": [{"role": "user",
 
 def table_rows():
     """Each value of the table: the fields, the routes, and what happens."""
-    text = SERVE.read_text().partition("\n## Fields of other servers\n")[2].partition("\n## ")[0]
+    text = PAGE.read_text().partition("\n## Fields of other servers\n")[2].partition("\n## ")[0]
     for line in text.splitlines():
         if line.startswith('| `"'):
             sent, _, routes, outcome = (cell.strip() for cell in line.strip("|").split(" | "))

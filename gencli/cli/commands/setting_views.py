@@ -212,7 +212,7 @@ def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
             about["doc"],
         )
     if name not in NO_CONDITION:
-        yield WHEN, "condition", "null", "-", "-", f"{WHEN_DOC} See docs/when.md."
+        yield WHEN, "condition", "null", "-", "-", f"{WHEN_DOC} See docs/presets.md."
 
 
 def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:

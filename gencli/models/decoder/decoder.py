@@ -238,7 +238,7 @@ def _rounded(make: ProductMaker) -> Iterator[str]:
     if make.rounds_activations:
         yield (
             "With weights of 8 bits this CPU rounds activations to 8 bits too, with one scale for each row; "
-            "docs/quantization.md shows what real models lose."
+            "docs/models.md shows what real models lose."
         )
 
 

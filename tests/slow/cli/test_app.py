@@ -49,5 +49,7 @@ def test_help_of_run_lists_every_flag_that_typer_knows_as_docs_do(gencli):
 
     from tests.cli.conftest import ROOT
 
-    script = runpy.run_path(str(ROOT / "scripts" / "cli_docs.py"))
-    assert (ROOT / "docs" / "cli.md").read_text(encoding="utf-8") == script["page"]()
+    script = runpy.run_path(str(ROOT / "scripts" / "config_docs.py"))
+    assert (ROOT / "docs" / "reference" / "commands.md").read_text(encoding="utf-8") == script[
+        "commands_page"
+    ]()

@@ -11,8 +11,8 @@ def test_the_session_in_docs_is_what_the_commands_print(monkeypatch, tmp_path):
 
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
-    page = (ROOT / "docs" / "config.md").read_text(encoding="utf-8")
-    assert refreshed(page) == page, "run scripts/refresh_readme.py docs/config.md"
+    page = (ROOT / "docs" / "presets.md").read_text(encoding="utf-8")
+    assert refreshed(page) == page, "run scripts/refresh_readme.py docs/presets.md"
 
 
 def test_config_imports_nothing_heavy():

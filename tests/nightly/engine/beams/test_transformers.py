@@ -1,6 +1,6 @@
 """Beam search gives the sequences and scores of transformers, where the two agree by definition.
 
-Entry by entry in docs/beams.md: our bound is that of early_stopping="never", our `early_stopping` that of
+Entry by entry in docs/contributing/evidence.md: our bound is that of early_stopping="never", our `early_stopping` that of
 true. A stage works on logits here and on logprobs there, which is one and the same for a model whose
 logits are logprobs.
 """
