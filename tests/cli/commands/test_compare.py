@@ -61,7 +61,7 @@ def test_a_trace_that_kept_too_little_or_has_no_tokenizer_tells_neither(gencli, 
     trace = tmp_path / "t.jsonl"
     gencli("run", *ONE, "the cat", "--trace", trace, "--keep-logits", "9")
     found = gencli("compare", "--trace", trace, "--b", "top_k=3", "--assert-equal")
-    assert (found.code, "are not enough to tell" in found.err) == (7, True)
+    assert (found.code, "Too few logits are kept to decide" in found.err) == (7, True)
     assert gencli("compare", "--trace", trace, "--b", "top_k=3").code == 0
     assert "12, whose logits do not decide it" in found.out
 
@@ -105,11 +105,11 @@ def test_a_wrong_command_line_is_refused(gencli, here):  # noqa: F811
         (("--a", "", "x"), "compare needs --b."),
         (("x",), "compare needs --a and --b."),
         (("--trace", "none.jsonl", "--b", "top_k=3"), "cannot be read"),
-        (("--trace", "none.jsonl", "--b", "top_k=3", "--a", "top_p=1"), "--a has no part"),
-        (("--trace", "none.jsonl", "--b", "top_k=3", "--seed", "1"), "--seed has no part"),
-        (("--trace", "none.jsonl", "--b", "top_k=3", "x"), "A prompt has no part"),
+        (("--trace", "none.jsonl", "--b", "top_k=3", "--a", "top_p=1"), "--a has no effect"),
+        (("--trace", "none.jsonl", "--b", "top_k=3", "--seed", "1"), "--seed has no effect"),
+        (("--trace", "none.jsonl", "--b", "top_k=3", "x"), "A prompt has no effect"),
         (("--a", "", "--b", "", "--prompts", "none.txt"), "There is no file none.txt."),
-        (("--a", "", "--b", "", "--prompts", "p.txt", "x"), "--prompts has all prompts."),
+        (("--a", "", "--b", "", "--prompts", "p.txt", "x"), "--prompts gives all prompts."),
         (("--a", "", "--b", "", "--prompts", "bytes.txt"), "bytes.txt:1: This is not UTF-8"),
         (("--a", "", "--b", "", "--prompts", "p.jsonl"), "p.jsonl:1: It has no text in the column prompt."),
         (("--a", "", "--b", "", "--prompts", "empty.txt"), "empty.txt has no prompt."),

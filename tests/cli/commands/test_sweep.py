@@ -62,7 +62,7 @@ def test_valid_texts_are_counted_and_a_stage_that_gives_way_is_said(gencli):
 
 def test_what_a_sweep_cannot_do_is_refused(gencli):
     for words, said in [
-        ((), "A sweep varies something"),
+        ((), "A sweep needs an option to vary"),
         (("--vary", "guidance=1,2", "--first"), "guidance has no effect"),
         (("--vary", "top_k=1", "--png", "x.png"), "--png draws one measure"),
         (("--vary", "top_k=1", "--finish-open", "--json"), "--finish-open"),

@@ -64,7 +64,7 @@ def test_without_a_stage_in_its_way_the_named_token_comes(gencli):
     page = gencli(
         "explain", *plain, "--temperature", "2", "--top-k", "1", "--why", f"#{free['id']}", "--at", "0"
     ).out
-    assert page.endswith("removed by top_k; without top_k it would have come\n")
+    assert page.endswith("removed by top_k; without top_k it would be chosen\n")
 
 
 def test_rows_of_a_file_are_explained(gencli, tmp_path):

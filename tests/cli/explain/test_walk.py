@@ -3,7 +3,7 @@
 import unicodedata
 
 from gencli.cli.navigation_pages import bar, draw
-from gencli.cli.trace_views import KEYS, Walk, press
+from gencli.cli.trace_views import KEYS, TraceWalk, press
 from tests.cli.explain.records import record, text
 
 TEXT = text(
@@ -37,27 +37,27 @@ def test_a_key_leads_to_a_token_a_stage_or_a_text():
         (("u", "u"), 3, 0),
         (("x",), 0, 0),
     ]:
-        walk = pressed(Walk((TEXT,)), *keys)
+        walk = pressed(TraceWalk((TEXT,)), *keys)
         assert (walk.token, walk.stage) == (token, stage), keys
 
-    walk = Walk((TEXT, text(record(0), sample=1)), token=3)
+    walk = TraceWalk((TEXT, text(record(0), sample=1)), token=3)
     assert (pressed(walk, "t").text, pressed(walk, "t").token) == (1, 0)
     assert pressed(walk, "t", "t").text == 0
 
 
 def test_panels_and_notes_come_and_go():
-    walk = Walk((TEXT,))
+    walk = TraceWalk((TEXT,))
     assert pressed(walk, "a").panel == "alternatives"
     assert pressed(walk, "a", "a").panel == "distribution"
     assert pressed(walk, "a", "?").panel == "help"
     assert pressed(walk, "q").is_over
 
-    walk = pressed(Walk((TEXT,)), "end", "n")
+    walk = pressed(TraceWalk((TEXT,)), "end", "n")
     assert walk.note == "No stage decided a later token."
     assert "4 bits" in pressed(walk, "u").note
     assert pressed(walk, "left").note == ""
 
-    lines = plain(pressed(Walk((TEXT,)), "?"), height=40)
+    lines = plain(pressed(TraceWalk((TEXT,)), "?"), height=40)
     assert [key for key in KEYS if not any(line.split()[:1] == [key] for line in lines)] == []
 
 
@@ -67,7 +67,7 @@ def plain(walk, width=100, height=30):
 
 def test_hostile_texts_are_shown_as_escapes():
     evil = "\x1b[2J\u202e\x9b1m\r"
-    walk = Walk((text(record(0, evil, name=evil, decided=[evil])),))
+    walk = TraceWalk((text(record(0, evil, name=evil, decided=[evil])),))
     for keys in ((), ("down",), ("a",)):
         shown = "".join(plain(pressed(walk, *keys), 400, 60))
         assert {unicodedata.category(char) for char in shown}.isdisjoint({"Cc", "Cf"})
@@ -77,7 +77,7 @@ def test_a_screen_has_text_stages_and_the_distribution_behind_the_chosen_one():
     for p, cells in [(0, ""), (1, "█" * 20), (0.5, "█" * 10), (0.00625, "▏"), (2.0, "█" * 20), (None, "")]:
         assert bar(p) == cells.ljust(20), p
 
-    lines = plain(pressed(Walk((TEXT,)), "down"))
+    lines = plain(pressed(TraceWalk((TEXT,)), "down"))
     assert lines[0].startswith('token 0 of 4   "ab"   id 1')
     assert lines[1] == "ababab" + "c⏎"
     assert [line[:8] for line in lines if line.startswith((">", "  raw"))] == ["  raw   ", "> top_k "]
@@ -85,7 +85,7 @@ def test_a_screen_has_text_stages_and_the_distribution_behind_the_chosen_one():
     assert f'  "ab"   {bar(0.5)} .500' in lines
     assert lines[-1].endswith("q leave")
 
-    lines = plain(pressed(Walk((TEXT,)), "a"))
+    lines = plain(pressed(TraceWalk((TEXT,)), "a"))
     rows = [line.split() for line in lines if line.startswith('  "')]
     assert rows == [
         ['"ab"', ".500", ".500", "drawn"],

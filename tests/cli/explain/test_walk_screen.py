@@ -1,6 +1,6 @@
 """The walk on a terminal: keys come from it, and it is as before in the end."""
 
-from gencli.cli.trace_views import Walk
+from gencli.cli.trace_views import TraceWalk
 from gencli.cli.walk_screen import walk_through
 from tests.cli.explain.records import record, text
 
@@ -14,4 +14,4 @@ def test_keys_lead_until_one_leaves():
 
         with create_pipe_input() as source:
             source.send_text(keys)
-            assert walk_through(Walk((TEXT,)), source, DummyOutput()).token == token, keys
+            assert walk_through(TraceWalk((TEXT,)), source, DummyOutput()).token == token, keys

@@ -85,16 +85,16 @@ def test_what_is_no_name_or_no_model_is_refused(gencli, hub):
     for arguments, code, said in [
         (("pull",), 2, "takes one model"),
         (("pull", "a/b", "c/d"), 2, "takes one model"),
-        (("pull", "tiny"), 2, "comes with gencli"),
-        (("rm", "tiny", "--yes"), 2, "comes with gencli"),
+        (("pull", "tiny"), 2, "is bundled with gencli"),
+        (("rm", "tiny", "--yes"), 2, "is bundled with gencli"),
         (("rm", "no/where", "--yes"), 5, "is not in"),
         (("pull", "no/where"), 5, "There is no model no/where"),
         (("pull", "some/one@nothing"), 5, "no revision nothing"),
-        (("list", "--yes"), 2, "--yes is not for gencli models list"),
-        (("pull", "some/one", "--batch", "3"), 2, "--batch is not for gencli models pull"),
+        (("list", "--yes"), 2, "gencli models list does not take --yes"),
+        (("pull", "some/one", "--batch", "3"), 2, "gencli models pull does not take --batch"),
         (("lst",), 2, "Did you mean 'list'?"),
         *(
-            ((word, name), 5, "no name of the hub")
+            ((word, name), 5, "is not the name of a model of the hub")
             for word in ("pull", "rm")
             for name in (
                 "../../etc",
@@ -137,7 +137,7 @@ def test_an_alias_that_would_confuse_is_refused(gencli, hub):
         ("means something else", "tiny some/one", "fake some/one", "ngram some/one", "none some/one"),
         ("cannot be an alias", "a/b some/one", "../x some/one", "a@b some/one", " some/one"),
         ("neither a folder nor", "x ../../x"),
-        ("comes with gencli", "x tiny"),
+        ("is bundled with gencli", "x tiny"),
         ("is itself an alias", "x small"),
         ("The alias old stands for gpt2", "gpt2 some/one"),
         ("takes a name", "x y z", "--remove"),

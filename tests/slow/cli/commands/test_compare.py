@@ -97,4 +97,4 @@ def test_two_models_of_one_vocabulary_are_compared(gencli):
 
     found = gencli("compare", "-m", "tiny", "--model-b", "fake", "--a", "", "--b", "", "x")
     assert (found.code, found.out) == (5, "")
-    assert "tiny and fake have other vocabularies: token 0 is " in found.err
+    assert "tiny and fake have different vocabularies: token 0 is " in found.err

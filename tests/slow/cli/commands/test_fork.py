@@ -56,7 +56,7 @@ def test_what_cannot_be_is_refused(gencli, trace):
         (("--at", "1", "--rank", "999"), "No token has rank 999: the model has 258"),
         (("--at", "1", "--node", "1"), "--node names a text of a tree"),
         (("--at", "1", "--format", "yaml"), "not one of text, jsonl"),
-        (("--at", "1", "--output", "x"), "--output is not for gencli fork"),
+        (("--at", "1", "--output", "x"), "gencli fork does not take --output"),
         (("--at", "1", "-n", "0"), "--n"),
         (("--at", "1", "--plugin", "x.py"), "The run had no --plugin"),
     ]:
@@ -121,7 +121,7 @@ def test_other_files_are_refused(gencli, trace, tmp_path):
     lines = trace.read_text().splitlines()
     head = {key: value for key, value in json.loads(lines[0]).items() if key != "preset"}
     trace.write_text("\n".join([json.dumps(head), *lines[1:]]) + "\n")
-    assert "does not say how its run was set" in gencli("fork", trace, "--at", "1").err
+    assert "lacks the settings of its run" in gencli("fork", trace, "--at", "1").err
 
 
 def test_the_grammar_of_a_run_is_kept_and_its_file_may_not_change(gencli, tmp_path):

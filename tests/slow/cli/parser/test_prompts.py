@@ -26,7 +26,7 @@ def test_a_pipe_that_stays_open_and_silent_does_not_hold_a_run_up(given_to):
         for handle in (reader, left.fileno()):
             found = given_to(handle)
             assert found.texts == ("hi",)
-            assert "stdin is open, but gave nothing in 0.2 s" in found.notices[0]
+            assert "stdin is open but sent nothing for 0.2 s" in found.notices[0]
     os.close(writer)
     assert given_to(reader) == Prompts(("hi",))
     os.close(reader)
