@@ -137,7 +137,7 @@ def test_an_alias_that_would_confuse_is_refused(gencli, hub):
         ("means something else", "tiny some/one", "fake some/one", "ngram some/one", "none some/one"),
         ("cannot be an alias", "a/b some/one", "../x some/one", "a@b some/one", " some/one"),
         ("neither a folder nor", "x ../../x"),
-        ("is bundled with gencli", "x tiny"),
+        ("comes with gencli", "x tiny"),
         ("is itself an alias", "x small"),
         ("The alias old stands for gpt2", "gpt2 some/one"),
         ("takes a name", "x y z", "--remove"),
