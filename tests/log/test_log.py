@@ -171,5 +171,7 @@ def test_a_log_that_is_no_file_is_not_called_empty(logged, gencli, database):
             done = gencli("log", *words)
             assert done.code == 3, (words, reason)
             assert f"cannot be used: {reason}" in done.err, words
-        assert "is not stored in the log" in gencli("run", "-m", "fake", "--log", "--max-tokens", "2", "hi").err
+        assert (
+            "is not stored in the log" in gencli("run", "-m", "fake", "--log", "--max-tokens", "2", "hi").err
+        )
         database.rmdir() if database.is_dir() else database.unlink()

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from processors.testing.examples import HOSTILE
-from tests.cli.test_output import valid
+from tests.cli.test_result_writers import valid
 from tests.cli.test_structured import ALL, LETTERS, LOOSE, PERSON, fake, schema
 
 NORA = "Sentence: Nora is a 41 year old pilot from Quito.\nJSON:"

@@ -1,4 +1,4 @@
-"""tokenize, doctor and completion."""
+"""tokenize, doctor, completion, and watermarks with gencli detect."""
 
 from tests.cli.commands.test_tools import OFFERED, assert_names_are_offered_without_anything_heavy
 

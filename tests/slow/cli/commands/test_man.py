@@ -8,7 +8,7 @@ import pytest
 
 from gencli.cli.commands.man import pages
 from gencli.config.run_options import OPTIONS
-from tests.cli.terminal.test_terminal import commands
+from tests.cli.test_render import commands
 
 
 @pytest.fixture(scope="module")
