@@ -63,9 +63,9 @@ def edited(trace, **fields):
 def test_no_child_within_the_time_is_an_error(gencli, trace, tmp_path):
     edited(trace, preset=lambda text: f"{text}max_time: 0.000001\n")
     for words in ((), ("-n", "2"), ("--rank", "2"), ("--tree", tmp_path / "tree")):
-        found = gencli("fork", trace, "--at", "5", *words)
-        assert (found.code, found.out) == (6, ""), words
-        assert "The text ended before its first new token: --max-time." in found.err, words
+        gencli("fork", trace, "--at", "5", *words).refused(
+            "The text ended before its first new token: --max-time.", code=6
+        )
     assert not (tmp_path / "tree").exists()
 
 

@@ -37,23 +37,18 @@ def test_ctrl_c_ends_a_million_samples_as_it_ends_a_few(start):
         assert f", {n} interrupted, seed 1\n".encode() in err, n
 
 
-def assert_an_encoding_does_not_fail(start, encoding, form):
+def assert_an_encoding_does_not_fail(start, encoding, form, **env):
     # The bytes of a zero-width joiner: no single-byte code page has it.
     words = ("--allow-ids", "226,128,141", "--seed", "1", "--max-tokens", "12", "h\u00e9\U0001f600")
-    env = {"PYTHONIOENCODING": encoding}
-    code, out, err = ended(start(*words, "--format", form, own=True, env=env))
+    env["PYTHONIOENCODING"] = encoding
+    code, out, err = ended(start(*words, "--format", form, "--stats", own=True, env=env))
     assert code == 0, (encoding, err)
     assert form == "text" or json.loads(out.decode(encoding))["prompt"] == words[-1], encoding
+    assert b"\x1b" not in out + err, "off a terminal there are no escape sequences"
 
 
-def test_ascii_does_not_fail(start):
-    assert_an_encoding_does_not_fail(start, "ascii", "json")
-
-
-def test_no_escape_sequences_off_a_terminal(start):
-    env = {"FORCE_COLOR": "1", "GITHUB_ACTIONS": "1"}
-    _, out, err = ended(start("--seed", "1", "--max-tokens", "9", "hi", "yo", "--stats", own=True, env=env))
-    assert b"\x1b" not in out + err
+def test_ascii_does_not_fail_and_nothing_forces_colours(start):
+    assert_an_encoding_does_not_fail(start, "ascii", "json", FORCE_COLOR="1", GITHUB_ACTIONS="1")
 
 
 def test_rows_on_a_terminal_are_labelled_and_plain_if_so_wished():
@@ -113,6 +108,7 @@ NATIVE = [
 
 EACH_IN_A_FORK = f"""
 import os, sys, torch
+import gencli.batch.run_batch, gencli.cli.commands.generate  # once, for all commands
 from gencli.cli.app import main
 for arguments in {NATIVE!r}:
     if os.fork() == 0:

@@ -61,8 +61,7 @@ def test_a_chat_can_be_guided_and_begins_with_its_amateur(gencli):
 
     options = ("--seed", "3", "--max-tokens", "16", "--contrast", "tiny-draft")
     assert gencli("chat", *options, stdin=f"{HAPPY}\nMore.".encode()).code == 0
-    found = gencli("chat", "--seed", "3", stdin=b"/set contrast tiny-draft")
-    assert found.code == 2
+    gencli("chat", "--seed", "3", stdin=b"/set contrast tiny-draft").refused()
 
 
 THIRTY = ("--seed", "1", "--max-tokens", "30")
@@ -105,8 +104,7 @@ def test_rows_of_a_batch_have_guidance_of_their_own_but_no_amateur(gencli, tmp_p
         assert result["text"] == json.loads(alone.out)["text"]
 
     (tmp_path / "in.jsonl").write_text('{"prompt": "a", "contrast": "tiny"}\n{"prompt": "a"}\n')
-    found = gencli("batch", tmp_path / "in.jsonl", "-o", tmp_path / "other.jsonl", "--model", "fake")
-    assert found.code == 7
+    gencli("batch", tmp_path / "in.jsonl", "-o", tmp_path / "other.jsonl", "--model", "fake").refused(code=7)
     assert "The amateur 'tiny' is not the one of this run" in (tmp_path / "other.jsonl").read_text()
 
 
