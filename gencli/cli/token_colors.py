@@ -66,12 +66,7 @@ _MEASURES = {
 
 def level_of(scale: Scale, facts: Facts) -> int:
     """Return the index into LEVELS of a token."""
-    values = {
-        "probability": facts.p,
-        "rank": facts.rank,
-        "entropy": facts.entropy,
-        "decided": facts.decided,
-    }
+    values = {"probability": facts.p, "rank": facts.rank, "entropy": facts.entropy, "decided": facts.decided}
     return level(scale, values[scale])
 
 

@@ -296,8 +296,7 @@ def explain(error: BaseException, arguments: Sequence[str] = ()) -> GencliError:
     if is_panic(error):
         return GencliError(f"The Rust code of a library panicked: {error}.", hint=_DEBUG)
     return GencliError(
-        f"Unexpected {type(error).__name__}: {error}",
-        hint=f"This is a fault of gencli; {_DEBUG}",
+        f"Unexpected {type(error).__name__}: {error}", hint=f"This is a fault of gencli; {_DEBUG}"
     )
 
 

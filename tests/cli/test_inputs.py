@@ -3,6 +3,7 @@
 import io
 import json
 import os
+import shutil
 
 import pytest
 import torch
@@ -257,10 +258,6 @@ def test_the_template_of_a_preset_makes_the_prompts_of_a_batch(gencli, tmp_path)
 
 
 def test_show_prompt_has_the_special_tokens_and_needs_no_weights(gencli, tmp_path):
-    import shutil
-
-    from gencli.models.files.local_models import bundled_folder
-
     shutil.copytree(bundled_folder("tiny"), tmp_path / "m", ignore=shutil.ignore_patterns("*.safetensors"))
     expected = "<|bos|><|system|>Be brief.<|end|><|user|>hi<|end|><|assistant|>\n"
     chat = ("-m", tmp_path / "m", "--chat", "--system", "Be brief.", "--show-prompt", "hi")

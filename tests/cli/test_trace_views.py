@@ -274,10 +274,10 @@ def test_the_page_shows_nodes_the_place_and_the_keys():
 
 
 def test_a_page_has_its_size_and_the_place_in_it():
+    pieces = [f"w{n} " for n in range(500)]
+    nodes = [Node(0, None, 0, "w", "".join(pieces), tuple(range(500)))]
+    nodes += [Node(n, 0, n, "w", "w", (1,), 1) for n in range(1, 200)]
     for place in [0, 250, 499]:
-        pieces = [f"w{n} " for n in range(500)]
-        nodes = [Node(0, None, 0, "w", "".join(pieces), tuple(range(500)))]
-        nodes += [Node(n, 0, n, "w", "w", (1,), 1) for n in range(1, 200)]
         loom = TreeWalk(Tree(HEAD).grown(nodes), 0, place)
         for width, height in ((80, 24), (40, 8), (20, 3)):
             lines = [line.plain for line in tree_page(loom, pieces, width, height)]

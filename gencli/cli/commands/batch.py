@@ -51,10 +51,7 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     if (code := follow_leader(flags)) is not None:
         return code
     plan = make_plan(tuple(arguments), flags, os.environ)
-    with (
-        interrupts(signal.SIGINT, signal.SIGTERM) as handler,
-        quiet_libraries(is_on="debug" not in flags),
-    ):
+    with interrupts(signal.SIGINT, signal.SIGTERM) as handler, quiet_libraries(is_on="debug" not in flags):
         return _run(plan, handler)
 
 

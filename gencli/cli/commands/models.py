@@ -27,13 +27,7 @@ from gencli.models.files.local_models import (
     find_local,
     read_aliases,
 )
-from gencli.models.files.model_card import (
-    Card,
-    kv_bytes,
-    read_card,
-    read_config,
-    whole_bytes,
-)
+from gencli.models.files.model_card import Card, kv_bytes, read_card, read_config, whole_bytes
 from gencli.models.files.model_files import stored_bits
 from processors.params import MOST, Bounds
 

@@ -224,10 +224,7 @@ def run_score(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         raise UsageError("`tokens` cannot be written as lines of text.", hint="Set `format` = jsonl.")
     if plan["max_batch"] == "auto":
         raise UsageError("`max_batch` = auto plans for generated texts only.", hint="Give a number.")
-    with (
-        interrupts(signal.SIGINT, signal.SIGTERM) as handler,
-        quiet_libraries(is_on="debug" not in flags),
-    ):
+    with interrupts(signal.SIGINT, signal.SIGTERM) as handler, quiet_libraries(is_on="debug" not in flags):
         return _run(plan, handler)
 
 

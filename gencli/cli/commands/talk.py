@@ -37,11 +37,7 @@ __all__ = ["talk"]
 def talk(chat: Chat, *, stderr: Stderr, handler: Interrupts) -> int:
     """Load the model, read turns and answer them. Return the exit code."""
     loaded, _ = load_model(
-        chat.settings,
-        stderr,
-        companions=True,
-        rows=chat.job.rows_each,
-        is_chat=not chat.settings["raw"],
+        chat.settings, stderr, companions=True, rows=chat.job.rows_each, is_chat=not chat.settings["raw"]
     )
     with ExitStack() as stack:
         sink = stack.enter_context(Sink())
@@ -277,13 +273,10 @@ class _ChatLoop:
 
 
 def _summary(end: Finish) -> Iterator[str]:
-    read = end.prompt_tokens - end.cached_tokens
-    speed = (
-        f", {(end.completion_tokens - 1) / end.timings.decode:.1f} tok/s" if end.timings.decode > 0 else ""
-    )
-    yield f"[prompt {end.prompt_tokens}: {end.cached_tokens} kept, {read} read; " + (
-        f"answer {end.completion_tokens}{speed}, {end.reason}]"
-    )
+    read, seconds = end.prompt_tokens - end.cached_tokens, end.timings.decode
+    prompt = f"prompt {end.prompt_tokens}: {end.cached_tokens} kept, {read} read"
+    speed = f", {(end.completion_tokens - 1) / seconds:.1f} tok/s" if seconds > 0 else ""
+    yield f"[{prompt}; answer {end.completion_tokens}{speed}, {end.reason}]"
     if end.matched == "context":
         yield "The context is full. /undo removes the last turn, /clear all of them."
     if end.matched == "max_tokens":

@@ -57,16 +57,8 @@ def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     with quiet_libraries(is_on=not values["debug"]):
         findings = list(examine())
     if values["format"] != "text":
-        rows = [
-            {
-                "area": finding.area,
-                "name": finding.name,
-                "value": finding.value,
-                "is_good": finding.is_good,
-                "advice": finding.advice,
-            }
-            for finding in findings
-        ]
+        keys = ("area", "name", "value", "is_good", "advice")
+        rows = [{key: getattr(finding, key) for key in keys} for finding in findings]
         text = record_text(rows, values["format"])
     else:
         marks = {True: "ok", False: "!"}

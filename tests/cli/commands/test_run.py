@@ -12,89 +12,87 @@ from processors.params import describe
 from processors.registry import builtin_registry
 from tests.cli.test_result_writers import valid
 
-CONFLICTS = {
-    "scope without a penalty": (["--penalty-scope", "prompt"], ["--penalty-scope", "--repetition-penalty"]),
-    "window with a penalty that is off": (
-        ["--penalty-window", "9", "--repetition-penalty", "1"],
-        ["--penalty-window", "no penalty is on"],
-    ),
-    "scope said twice": (
+CONFLICTS = [
+    (["--penalty-scope", "prompt"], "--penalty-scope", "--repetition-penalty"),
+    (["--penalty-window", "9", "--repetition-penalty", "1"], "--penalty-window", "no penalty is on"),
+    (
         ["--penalty-scope", "prompt", "--stage", "presence:penalty=1,scope=output"],
-        ["--penalty-scope", "presence:penalty=1"],
+        "--penalty-scope",
+        "presence:penalty=1",
     ),
-    "field said twice": (["--top-p", "0.9", "--stage", "top_p=0.8"], ["--top-p", "--stage 'top_p=0.8'"]),
-    "stage said twice": (["--stage", "top_p=0.9", "--stage", "top_p:p=1.0"], ["top_p=0.9", "top_p:p=1.0"]),
-    "list said twice": (
+    (["--top-p", "0.9", "--stage", "top_p=0.8"], "--top-p", "--stage 'top_p=0.8'"),
+    (["--stage", "top_p=0.9", "--stage", "top_p:p=1.0"], "top_p=0.9", "top_p:p=1.0"),
+    (
         ["--ban", "a", "--stage", 'ban=["b"]'],
-        ["--ban and --stage", "of the stage ban", "Put them into one list"],
+        "--ban and --stage",
+        "of the stage ban",
+        "Put them into one list",
     ),
-    "stage twice in the order": (
+    (
         ["--top-k", "5", "--chain", "top_k,temperature,top_k"],
-        ["--chain: The stage top_k stands twice", "a name of its own"],
+        "--chain: The stage top_k stands twice",
+        "a name of its own",
     ),
-    "include-stop without a stop": (["--include-stop"], ["--include-stop", "--stop-regex"]),
-    "system without chat": (["--system", "be kind"], ["--system", "--chat"]),
-    "system and raw": (["--system", "be kind", "--raw"], ["--system", "--raw"]),
-    "chat and raw": (["--chat", "--raw"], ["--chat", "--raw"]),
-    "quiet and stats": (["--quiet", "--stats"], ["--quiet", "--stats"]),
-    "n with temperature 0": (["-n", "2", "-t", "0"], ["-n 2", "--temperature"]),
-    "n with a greedy sampler": (["-n", "2", "--sampler", "greedy"], ["-n 2", "--sampler greedy"]),
-    "n with a greedy stage": (["-n", "2", "--stage", "temperature=0"], ["-n 2", "'temperature=0'"]),
-    "greedy with a temperature": (
-        ["--sampler", "greedy", "-t", "0.5"],
-        ["--sampler greedy", "--temperature"],
-    ),
-    "stream and json": (["--stream", "--format", "json"], ["--stream", "--format json"]),
-    "stream and jsonl": (["--stream", "--format", "jsonl"], ["--stream", "--format jsonl"]),
-    "min above max": (["--min-tokens", "9", "--max-tokens", "5"], ["--min-tokens", "--max-tokens"]),
-    "prompt twice": (["--file", "x"], ["--file", "argument"]),
-    "output is the prompt's file": (["--file", "x", "--output", "./x"], ["--output", "--file"]),
-    "stdin twice": (["-", "-"], ["twice"]),
-}
+    (["--include-stop"], "--include-stop", "--stop-regex"),
+    (["--system", "be kind"], "--system", "--chat"),
+    (["--system", "be kind", "--raw"], "--system", "--raw"),
+    (["--chat", "--raw"], "--chat", "--raw"),
+    (["--quiet", "--stats"], "--quiet", "--stats"),
+    (["-n", "2", "-t", "0"], "-n 2", "--temperature"),
+    (["-n", "2", "--sampler", "greedy"], "-n 2", "--sampler greedy"),
+    (["-n", "2", "--stage", "temperature=0"], "-n 2", "'temperature=0'"),
+    (["--sampler", "greedy", "-t", "0.5"], "--sampler greedy", "--temperature"),
+    (["--stream", "--format", "json"], "--stream", "--format json"),
+    (["--stream", "--format", "jsonl"], "--stream", "--format jsonl"),
+    (["--min-tokens", "9", "--max-tokens", "5"], "--min-tokens", "--max-tokens"),
+    (["--file", "x"], "--file", "argument"),
+    (["--file", "x", "--output", "./x"], "--output", "--file"),
+    (["-", "-"], "twice"),
+]
 
-VALUES = {
-    "top-p above 1": (["--top-p", "1.5"], ["--top-p is 1.5", "<= 1"]),
-    "penalty 0": (["--repetition-penalty", "0"], ["--repetition-penalty is 0", "1.0 means off"]),
-    "seed negative": (["--seed", "-1"], ["--seed is -1", ">= 0"]),
-    "seed too large": (["--seed", str(2**64)], ["--seed", "18446744073709551615"]),
-    "no number": (["--top-k", "many"], ["--top-k: 'many' is not a whole number"]),
-    "temperature nan": (["-t", "nan"], ["--temperature is nan"]),
-    "temperature inf": (["-t", "inf"], ["--temperature", "finite"]),
-    "sampler": (["--sampler", "best"], ["'best'", "gumbel, multinomial, greedy"]),
-    "stage name": (["--stage", "repetitoin=1"], ["'repetitoin'", "Did you mean 'repetition'?"]),
-    "stage field": (["--stage", "top_p:boundry=exclusive"], ["'boundry'", "Did you mean 'boundary'?"]),
-    "stage tail": (["--stage", "tail=3"], ["tail", "tokenizer"]),
-    "ids": (["--suppress-ids", "1,x"], ["--suppress-ids: 'x' is not a token id"]),
-    "bias form": (["--logit-bias", "x"], ["--logit-bias: 'x' is not of the form"]),
-    "bias of two tokens": (["--logit-bias", "ab=1"], ["'ab'", "2 tokens"]),
-    "bias beyond": (["--logit-bias", "999=1"], ["999", "257"]),
-    "stop id beyond": (["--stop-id", "999"], ["999", "258"]),
-    "stop empty": (["--stop", ""], ["--stop is an empty text"]),
-    "stop escape": (["--stop", r"\q"], ["--stop", r"\q"]),
-    "stop bytes": (["--stop", "a\udcff"], ["--stop", "UTF-8"]),
-    "regex": (["--stop-regex", "("], ["'('"]),
-    "regex that matches nothing": (["--stop-regex", "a*"], ["'a*'"]),
-    "loop of one": (["--loop", "1"], ["--loop is 1"]),
-    "ban empty": (["--ban", ""], ["--ban"]),
-    "max-tokens -1": (["--max-tokens", "-1"], ["--max-tokens is -1", ">= 0"]),
-    "max-tokens 0": (["--max-tokens", "0"], ["--max-tokens", "0 generates nothing", "--prompt-logprobs"]),
-    "max-time 0": (["--max-time", "0"], ["--max-time is 0", "> 0"]),
-    "device": (["--device", "cuda"], ["--device is cuda", "cpu"]),
-    "dtype": (["--dtype", "bfloat16"], ["--dtype is bfloat16", "float32"]),
-    "output": (["--output", "/nowhere/x"], ["/nowhere/x", "No such file"]),
-    "prompt bytes": (["a\udcff"], ["not UTF-8"]),
-    "prompt too long": (["a" * 2000], ["2000 tokens", "1024"]),
-    "prompt empty": ([""], ["prompt is empty"]),
-}
+VALUES = [
+    (["--top-p", "1.5"], "--top-p is 1.5", "<= 1"),
+    (["--repetition-penalty", "0"], "--repetition-penalty is 0", "1.0 means off"),
+    (["--seed", "-1"], "--seed is -1", ">= 0"),
+    (["--seed", str(2**64)], "--seed", "18446744073709551615"),
+    (["--top-k", "many"], "--top-k: 'many' is not a whole number"),
+    (["-t", "nan"], "--temperature is nan"),
+    (["-t", "inf"], "--temperature", "finite"),
+    (["--sampler", "best"], "'best'", "gumbel, multinomial, greedy"),
+    (["--stage", "repetitoin=1"], "'repetitoin'", "Did you mean 'repetition'?"),
+    (["--stage", "top_p:boundry=exclusive"], "'boundry'", "Did you mean 'boundary'?"),
+    (["--stage", "tail=3"], "tail", "tokenizer"),
+    (["--suppress-ids", "1,x"], "--suppress-ids: 'x' is not a token id"),
+    (["--logit-bias", "x"], "--logit-bias: 'x' is not of the form"),
+    (["--logit-bias", "ab=1"], "'ab'", "2 tokens"),
+    (["--logit-bias", "999=1"], "999", "257"),
+    (["--stop-id", "999"], "999", "258"),
+    (["--stop", ""], "--stop is an empty text"),
+    (["--stop", r"\q"], "--stop", r"\q"),
+    (["--stop", "a\udcff"], "--stop", "UTF-8"),
+    (["--stop-regex", "("], "'('"),
+    (["--stop-regex", "a*"], "'a*'"),
+    (["--loop", "1"], "--loop is 1"),
+    (["--ban", ""], "--ban"),
+    (["--max-tokens", "-1"], "--max-tokens is -1", ">= 0"),
+    (["--max-tokens", "0"], "--max-tokens", "0 generates nothing", "--prompt-logprobs"),
+    (["--max-time", "0"], "--max-time is 0", "> 0"),
+    (["--device", "cuda"], "--device is cuda", "cpu"),
+    (["--dtype", "bfloat16"], "--dtype is bfloat16", "float32"),
+    (["--output", "/nowhere/x"], "/nowhere/x", "No such file"),
+    (["a\udcff"], "not UTF-8"),
+    (["a" * 2000], "2000 tokens", "1024"),
+    ([""], "prompt is empty"),
+]
 
 
 def test_options_that_contradict_each_other_are_refused_naming_both(run):
-    for arguments, fragments in CONFLICTS.values():
+    for arguments, *fragments in CONFLICTS:
         run(*arguments, "hi").refused(*fragments)
 
 
 def test_a_value_that_does_not_fit_is_refused_naming_it(gencli):
-    for arguments, fragments in VALUES.values():
+    for arguments, *fragments in VALUES:
         has_prompt = any(word in fragments[0] for word in ("prompt", "UTF-8", "tokens"))
         gencli("run", "--model", "fake", *arguments, *([] if has_prompt else ["hi"])).refused(*fragments)
 

@@ -20,10 +20,10 @@ from tests.helpers.terminals import begin, until_closed
 
 
 def test_lines_fit_any_screen_and_have_the_token():
+    wide = text(*(record(at, "\u4e2d\u6587" * 3) for at in range(300)))
     for panel in ["distribution", "alternatives", "help"]:
         for height in [1, 2, 5, 12, 60]:
             for width in [1, 7, 40, 200]:
-                wide = text(*(record(at, "\u4e2d\u6587" * 3) for at in range(300)))
                 lines = plain(TraceWalk((wide,), token=150, panel=panel), width, height)
                 assert len(lines) <= height, (panel, height, width)
                 assert all(cell_len(line) <= width for line in lines), (panel, height, width)

@@ -71,8 +71,6 @@ def test_the_result_can_go_to_a_file_or_a_page(compare, tmp_path, gencli):
     plain, done = compare("top_k=60", "top_k=4"), compare("top_k=60", "top_k=4", "-o", tmp_path / "out")
     assert (done.code, done.out) == (0, "")
     assert (tmp_path / "out").read_text() == plain.out
-
-    plain = compare("top_k=60", "top_k=4")
     assert compare("top_k=60", "top_k=4", "--html", tmp_path / "page.html") == plain
     assert "<html" in (tmp_path / "page.html").read_text()
     gencli("run", *ONE, "the cat", "--trace", tmp_path / "t.jsonl", "--keep-logits", "300")

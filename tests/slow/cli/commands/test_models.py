@@ -71,7 +71,7 @@ def test_where_neighbours_or_drafts_may_change_a_text_a_run_says_so(gencli):
     ]:
         done = gencli("run", *UNSTEADY, "--seed", 1, "--max-tokens", 2, *flags)
         assert (done.err.count(COMPANY) == 1) == is_said, flags
-        assert COMPANY not in gencli("run", "--dtype", "float32", "--max-tokens", 2, "hi", "yo").err, flags
+    assert COMPANY not in gencli("run", "--dtype", "float32", "--max-tokens", 2, "hi", "yo").err
 
 
 def test_an_end_that_no_token_has_ends_no_text_and_is_said(gencli, tmp_path):

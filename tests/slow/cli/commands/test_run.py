@@ -77,11 +77,12 @@ def test_a_scale_of_one_is_no_guidance_and_of_zero_the_negative_prompt(run, genc
 
 
 def test_drafts_of_a_model_change_nothing(gencli):
+    unguided = gencli(*TINY, HAPPY).out
     for options in [("--guidance", "2"), ("--contrast", "tiny-draft", "-n", "3")]:
         plain = gencli(*TINY, HAPPY, *options)
         drafted = gencli(*TINY, HAPPY, *options, "--draft", "tiny-draft", "--draft-tokens", "3")
         assert (drafted.code, drafted.out) == (0, plain.out), options
-        assert plain.out != gencli(*TINY, HAPPY).out, options
+        assert plain.out != unguided, options
 
 
 def test_dola_contrasts_layers_of_the_bundled_model(gencli):
@@ -112,17 +113,17 @@ TINY_RUN = ("run", "--model", "tiny", "--dtype", "float32", "--seed", "2", "--ma
 
 
 def test_drafts_change_nothing_on_stdout(run):
+    plain = run(REPEATED, "second", "-n", "2", *FORTY)
     for tokens in ["1", "4", "auto"]:
         for name in ["ngram", "suffix", "auto"]:
-            plain = run(REPEATED, "second", "-n", "2", *FORTY)
             drafted = run(REPEATED, "second", "-n", "2", *FORTY, "--draft", name, "--draft-tokens", tokens)
             assert (drafted.code, drafted.out) == (plain.code, plain.out), (tokens, name)
             assert f"Drafts ({name})" in drafted.err, (tokens, name)
 
 
 def test_a_model_drafts_for_another(gencli):
+    plain = gencli(*TINY_RUN, "Once upon a time")
     for name in ["tiny-draft", "early-exit", "early-exit:5", "tiny"]:
-        plain = gencli(*TINY_RUN, "Once upon a time")
         drafted = gencli(*TINY_RUN, "--draft", name, "--draft-tokens", "3", "Once upon a time")
         assert drafted.out == plain.out, name
         assert f"Drafts ({name}): " in drafted.err, name
@@ -130,8 +131,8 @@ def test_a_model_drafts_for_another(gencli):
 
 
 def test_a_model_of_another_vocabulary_drafts_through_text(gencli):
+    plain = gencli(*TINY_RUN, "Once upon a time")
     for tokens in ["3", "auto"]:
-        plain = gencli(*TINY_RUN, "Once upon a time")
         drafted = gencli(*TINY_RUN, "--draft", "fake", "--draft-tokens", tokens, "Once upon a time")
         assert drafted.out == plain.out, tokens
         said = "fake has another vocabulary than tiny, and drafts through text: token 0 is '\\x00' to fake"
