@@ -171,7 +171,7 @@ class Chat:
 
     conversation: Conversation
     layers: tuple[_Typed, ...]
-    own: frozenset[str] = frozenset()
+    fixed: frozenset[str] = frozenset()
 
     @cached_property
     def settings(self) -> Settings:
@@ -212,9 +212,11 @@ class Chat:
         """Return a copy with another conversation."""
         return replace(self, conversation=conversation)
 
-    def with_own(self, **values: Any) -> Chat:
+    def with_fixed(self, **values: Any) -> Chat:
         """Return a copy with another seed or system message; presets will not change it."""
-        return replace(self, conversation=replace(self.conversation, **values), own=self.own | values.keys())
+        return replace(
+            self, conversation=replace(self.conversation, **values), fixed=self.fixed | values.keys()
+        )
 
     def with_preset(self, name: str) -> Chat:
         """Return a copy with a preset above its other presets, below all typed values.
@@ -233,7 +235,7 @@ class Chat:
                 f"The preset {name} sets {after.name(fixed[0])}, which cannot change in a running chat.",
                 hint=f"Start a chat with it: gencli chat `preset` = {name}" if fixed[0] in _OPTIONS else "",
             )
-        values = {key: after[key] for key in _OF_CONVERSATION if key in changed - self.own}
+        values = {key: after[key] for key in _OF_CONVERSATION if key in changed - self.fixed}
         return replace(chat, conversation=replace(self.conversation, **values))._checked()
 
     def with_value(self, key: str, value: Any) -> Chat:
@@ -265,7 +267,7 @@ class Chat:
         They replace the settings of an earlier transcript.
         """
         layers: tuple[_Typed, ...] = ((origin, dict(typed)), *self.layers[-2:])
-        return replace(self, layers=layers, own=frozenset(_OF_CONVERSATION))._checked()
+        return replace(self, layers=layers, fixed=frozenset(_OF_CONVERSATION))._checked()
 
     def _checked(self) -> Chat:
         make_job(self.settings)

@@ -25,11 +25,317 @@ from gencli.text.tokenizer import Tokenizer
 from processors.errors import did_you_mean
 from processors.params import whole
 
-Row = tuple[str, str, str]  # name, value, origin
+SettingRow = tuple[str, str, str]  # name, value, origin
 _NAMES = {
     (entry.stage, entry.field): entry.flag.lstrip("-") for entry in OPTIONS if entry.stage and not entry.when
 }
 _OWN = {"seed": "/seed", "system": "/system", "preset": "/preset", **dict.fromkeys(KINDS, "/schema")}
+
+
+def run_command(line: str, chat: Chat, env: CommandContext) -> CommandResult:
+    """Run a line that begins with a slash. Raises UsageError for an unknown command or invalid argument."""
+    name, _, argument = line.removeprefix("/").partition(" ")
+    command = COMMANDS.get(name)
+    if command is None:
+        hint = did_you_mean([f"/{near}" for near in meant_command(name, COMMANDS, SLASH_NAMES)])
+        fallback = "See /help. To send a turn that begins with a slash, type two."
+        raise UsageError(f"There is no command /{name}.", hint=hint or fallback)
+    argument = argument.strip()
+    if argument and not command.values:
+        raise UsageError(f"/{name} takes no argument, but {argument!r} was given.")
+    return command.run(chat, argument, env)
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A command: the usage of its argument, its help sentence, and its function."""
+
+    values: str
+    help: str
+    run: Callable[[Chat, str, CommandContext], CommandResult]
+
+
+def _unexplained(chat: Chat, position: int | None) -> str:
+    raise UsageError("There is no answer yet.")
+
+
+@dataclass(frozen=True, slots=True)
+class CommandContext:
+    """Values that commands read, besides the chat.
+
+    `context`: context length in tokens. `answers`: Finish events of the answers since the start. `explain`
+    returns the explanation of the chat's last answer, or of its token at a position.
+    """
+
+    tokenizer: Tokenizer
+    context: int
+    describe_chain: Callable[[Chat], str]
+    answers: tuple[Finish, ...] = ()
+    explain: Callable[[Chat, int | None], str] = _unexplained
+
+
+@dataclass(frozen=True, slots=True)
+class CommandResult:
+    """The next chat, a message or a table, a draft for the input line, and whether the chat has ended.
+
+    `is_edit`: the next turn replaces the last one. `has_keys`: the message may name options by keys in
+    backticks, as rows do.
+    """
+
+    chat: Chat
+    text: str = ""
+    rows: tuple[SettingRow, ...] = ()
+    draft: str = ""
+    is_edit: bool = False
+    is_over: bool = False
+    has_keys: bool = False
+
+
+def undo_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Remove the last turn."""
+    conversation = chat.conversation.undone()
+    left = len(conversation.turns)
+    return CommandResult(chat.with_conversation(conversation), f"Removed turn {left + 1}; {left} left.")
+
+
+def regen_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Answer the last turn again."""
+    conversation = chat.conversation.again()
+    if _is_repeated(chat.conversation.turns[-1], chat.job):
+        raise UsageError(
+            "A greedy draw would give the same answer again.", hint="Raise it: /set temperature 0.8."
+        )
+    turn, attempt = len(conversation.turns), conversation.turns[-1].attempt
+    text = f"Turn {turn}, attempt {attempt + 1}: its draws come from (seed, turn, {attempt})."
+    return CommandResult(chat.with_conversation(conversation), text)
+
+
+def _is_repeated(turn: Turn, job: Job) -> bool:
+    """Return whether the job takes the most likely tokens, which the turn's answer has already."""
+    if not job.is_greedy or turn.job is None or turn.reason == "interrupted":
+        return False
+    before, now = (
+        replace(each, assembly=Assembly(each.chain), draw_origin="", seed=0) for each in (turn.job, job)
+    )
+    return before == now
+
+
+def same_again(before: Conversation, after: Conversation) -> str:
+    """Return a notice if another attempt at the last turn gave the same answer, otherwise ""."""
+    if not before.turns or not after.turns:
+        return ""
+    old, new = before.turns[-1], after.turns[-1]
+    is_retry = old.user == new.user and old.attempt < new.attempt
+    if not is_retry or old.answer != new.answer:
+        return ""
+    return (
+        "The same answer again: with these settings other answers are unlikely. Raise the temperature "
+        "(/set temperature), or truncate less (/chain shows the stages)."
+    )
+
+
+def edit_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Replace the last turn, or return its text to the input line; the turn stays until that is sent."""
+    if argument:
+        return CommandResult(chat.with_conversation(chat.conversation.edited(argument)))
+    draft = chat.conversation.last().user
+    text = f"Turn {len(chat.conversation.turns)}: Enter replaces it, Ctrl-C keeps it."
+    return CommandResult(chat, text, draft=draft, is_edit=True)
+
+
+def history_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Return the conversation, or its last turns."""
+    if argument and not (argument.isdecimal() and int(argument[:9])):
+        raise UsageError(f"/history needs a number of turns from 1, not {argument!r}.")
+    lines = list(history(chat.conversation, last=int(argument[:9]) if argument else None))
+    return CommandResult(chat, "\n".join(lines) or "There is no turn yet.")
+
+
+def tokens_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Return how much of the context is used."""
+    if not chat.conversation.turns:
+        return CommandResult(chat, f"No turn yet; the context has room for {env.context} tokens.")
+    ids = _context_ids(chat, env)
+    room = max(0, env.context - len(ids))
+    return CommandResult(chat, f"{len(ids)} of {env.context} tokens are used, {room} are left.")
+
+
+def prompt_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Return the conversation as passed to the model."""
+    if not chat.conversation.turns:
+        return CommandResult(chat, "No turn yet, so there is no prompt.")
+    return CommandResult(chat, env.tokenizer.decode(_context_ids(chat, env), skip_special=False))
+
+
+def _context_ids(chat: Chat, env: CommandContext) -> tuple[int, ...]:
+    """Return the token ids of the conversation so far, as passed to the model."""
+    return prompt_ids(
+        chat.conversation,
+        env.tokenizer,
+        is_raw=chat.settings["raw"],
+        context=2**63,
+        instructions=chat.job.instructions,
+    )
+
+
+def clear_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Remove all turns."""
+    return CommandResult(
+        chat.with_conversation(replace(chat.conversation, turns=())), "The conversation is empty."
+    )
+
+
+def stats_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Return the tokens and the speed of each answer."""
+    rows: list[tuple[str, ...]] = [("answer", "prompt", "kept", "read", "output", "tok/s", "end")]
+    for number, end in enumerate(env.answers, start=1):
+        speed = (end.completion_tokens - 1) / end.timings.decode if end.timings.decode > 0 else 0.0
+        counts = (end.prompt_tokens, end.cached_tokens, end.prompt_tokens - end.cached_tokens)
+        shown = f"{speed:.1f}" if speed else "-"
+        rows.append((str(number), *map(str, counts), str(end.completion_tokens), shown, end.reason))
+    return CommandResult(chat, "\n".join("  ".join(f"{cell:>6}" for cell in row) for row in rows))
+
+
+def why_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Return the effect of each stage on the tokens of the last answer, or on one of them."""
+    position = whole(argument)
+    if argument and position is None:
+        raise UsageError(f"/why needs the number of a token, from 0 on, not {argument[:60]!r}.")
+    return CommandResult(chat, env.explain(chat, position).rstrip("\n"))
+
+
+def set_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Set an option for the next answer; the value `default` removes the setting."""
+    key, _, text = argument.partition(" ")
+    if not key or not text:
+        raise UsageError(
+            "/set needs a name and a value, as in /set top-p 0.9.", hint="The value default undoes it."
+        )
+    entry = find_option(key)
+    value = None if text == "default" else _typed(entry, text)
+    chat = chat.with_value(entry.key, value)
+    rows = option_rows(chat, entry)
+    text = ", ".join(f"{name} is {shown}" for name, shown, _ in rows) + " from the next answer on"
+    return CommandResult(chat, f"{text}." if value is not None else f"{text} ({rows[0][2]}).", has_keys=True)
+
+
+def _typed(entry: Option, text: str) -> Any:
+    if entry.type is not bool:
+        return [text] if entry.many else text
+    words = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+    if text not in words:
+        raise UsageError(f"`{entry.key}` is on or off, not {text!r}.")
+    return words[text]
+
+
+def show_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Return the settings, or one of them, with their origins."""
+    return CommandResult(chat, rows=tuple(about(chat, argument) if argument else everything(chat)))
+
+
+def chain_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Return the stages of the next answer."""
+    return CommandResult(chat, env.describe_chain(chat).rstrip("\n"))
+
+
+def color_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Set or show the measure by which answers are coloured."""
+    if not argument:
+        return CommandResult(chat, f"Answers are coloured by: {chat.settings['color']}.")
+    after = chat.with_value("color", argument)
+    return CommandResult(after, f"Answers are coloured by: {after.settings['color']}, from the next one on.")
+
+
+def preset_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Apply a preset, or list the presets."""
+    if not argument:
+        names = ", ".join(name for name, _, _ in list_presets())
+        return CommandResult(
+            chat, f"Presets here: {shown(chat.settings['preset']) or 'none'}. There are: {names}."
+        )
+    after = chat.with_preset(argument)
+    text = (
+        f"The preset {argument} applies from the next answer on, below flags and /set; "
+        "/show lists the settings."
+    )
+    if after.conversation.seed != chat.conversation.seed:
+        text += f" The seed is {after.conversation.seed}."
+    if after.conversation.system != chat.conversation.system:
+        text += " It sets the system message."
+    return CommandResult(after, text)
+
+
+def schema_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Set or show the schema of answers."""
+    if not argument:
+        structure = chat.job.structure
+        text = f"{structure.kind.replace('_', '-')} {structure.source}".strip() if structure else "free"
+        return CommandResult(chat, f"Answers are {text}.")
+    if argument == "off":
+        return CommandResult(chat.with_schema(""), "Answers have no schema from the next one on.")
+    return CommandResult(
+        chat.with_schema(argument), "Answers are documents of this schema from the next one on."
+    )
+
+
+def system_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Set or show the system message."""
+    if chat.settings["raw"]:
+        raise UsageError("A raw chat has no system message.")
+    if not argument:
+        system = chat.conversation.system
+        return CommandResult(chat, "There is no system message." if system is None else system)
+    text = "There is no system message now." if argument == "default" else "The system message is set."
+    return CommandResult(chat.with_fixed(system=None if argument == "default" else argument), text)
+
+
+def seed_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Set or show the seed."""
+    if not argument:
+        return CommandResult(chat, f"The seed is {chat.conversation.seed}.")
+    seed = whole(argument)
+    if seed is None or seed >= 2**64:
+        raise UsageError(f"/seed needs a whole number from 0 to 2**64 - 1, not {argument[:60]!r}.")
+    return CommandResult(chat.with_fixed(seed=seed), f"The seed is {argument} from the next answer on.")
+
+
+_NUM_SHOWN = 2  # turns that /load shows
+
+
+def save_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Write the conversation to a file."""
+    path = _path("save", argument)
+    save(chat, path)
+    return CommandResult(chat, f"Saved {_turns(len(chat.conversation.turns))} to {path}.")
+
+
+def load_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    """Continue the conversation of a file."""
+    path = _path("load", argument)
+    transcript = load(path)
+    chat = restore(chat, transcript, f"transcript {path}")
+    text = f"Loaded {_turns(len(chat.conversation.turns))} from {path}."
+    if overrides := ", ".join(chat.above_transcript):
+        text += f" Flags and /set override its settings: {overrides}."
+    for key, value in (("seed", chat.conversation.seed), ("system", chat.conversation.system)):
+        if key in chat.layers[-2][1] and chat.layers[-2][1][key] not in (value, str(value)):
+            text += f" The {key} of the command line no longer applies: the transcript has its own."
+    if transcript.model != (model := chat.settings["model"]):
+        text += f" The transcript's model is {transcript.model}; {model} continues it."
+    if transcript.presets != (presets := chat.settings["preset"]):
+        old, new = shown(transcript.presets) or "none", shown(presets) or "none"
+        text += f" The transcript's presets are {old}; here: {new}."
+    return CommandResult(chat, "\n".join([text, *history(chat.conversation, last=_NUM_SHOWN)]))
+
+
+def _path(name: str, argument: str) -> Path:
+    if not argument:
+        raise UsageError(f"/{name} needs a file, as in /{name} talk.json.")
+    return Path(argument).expanduser()
+
+
+def _turns(count: int) -> str:
+    return f"{count} turn{'' if count == 1 else 's'}"
 
 
 def find_option(key: str) -> Option:
@@ -48,7 +354,7 @@ def find_option(key: str) -> Option:
     raise UsageError(f"A chat cannot set {key!r}.", hint=meant_option(key, spelled) or "See /show.")
 
 
-def option_rows(chat: Chat, entry: Option) -> list[Row]:
+def option_rows(chat: Chat, entry: Option) -> list[SettingRow]:
     """Return a row for an option's effective value, given by the option or by an entry of its stage.
 
     An option for all penalties has a row for each penalty with the field.
@@ -63,7 +369,7 @@ def option_rows(chat: Chat, entry: Option) -> list[Row]:
     return [(entry.flag.lstrip("-"), shown(settings[entry.key]), _origin(chat, entry.key))]
 
 
-def about(chat: Chat, key: str) -> list[Row]:
+def about(chat: Chat, key: str) -> list[SettingRow]:
     """Return the rows of an option and the other fields of its stage, or of a stage by its name."""
     name = key.replace("-", "_")
     for row in _head(chat):
@@ -77,7 +383,7 @@ def about(chat: Chat, key: str) -> list[Row]:
     return list(dict.fromkeys([*option_rows(chat, entry), *others]))
 
 
-def everything(chat: Chat) -> list[Row]:
+def everything(chat: Chat) -> list[SettingRow]:
     """Return rows for model, seed, presets and system message, then for all values that are not defaults."""
     assembly, settings = chat.job.assembly, chat.settings
     rows = [*_head(chat)]
@@ -112,7 +418,7 @@ def history(conversation: Conversation, *, last: int | None = None) -> Iterator[
         yield f"{turn.answer.strip()}{end}"
 
 
-def _head(chat: Chat) -> Iterator[Row]:
+def _head(chat: Chat) -> Iterator[SettingRow]:
     conversation, presets = chat.conversation, chat.settings["preset"]
     yield "model", chat.settings["model"], _origin(chat, "model")
     yield "seed", str(conversation.seed), f"turn {len(conversation.turns) + 1} is next"
@@ -123,7 +429,7 @@ def _head(chat: Chat) -> Iterator[Row]:
         yield structure.kind.replace("_", "-"), structure.source, structure.origin
 
 
-def _row(value: Assigned) -> Row:
+def _row(value: Assigned) -> SettingRow:
     name = _NAMES.get((value.stage, value.field), f"{value.stage}.{value.field}")
     origin = _from(value.origin, value.said, name.replace("-", "_"))
     if value.when is not None:
@@ -140,319 +446,19 @@ def _from(origin: str, source: str, key: str) -> str:
     return origin if source == f"`{key}`" else f"{origin} {source}".strip()
 
 
-def _unexplained(chat: Chat, position: int | None) -> str:
-    raise UsageError("There is no answer yet.")
-
-
-@dataclass(frozen=True, slots=True)
-class CommandContext:
-    """Values that commands read, besides the chat.
-
-    `context`: context length in tokens. `answers`: Finish events of the answers since the start. `explain`
-    returns the explanation of the chat's last answer, or of its token at a position.
-    """
-
-    tokenizer: Tokenizer
-    context: int
-    describe_chain: Callable[[Chat], str]
-    answers: tuple[Finish, ...] = ()
-    explain: Callable[[Chat, int | None], str] = _unexplained
-
-
-@dataclass(frozen=True, slots=True)
-class Reply:
-    """The next chat, a message or a table, a draft for the input line, and whether the chat has ended.
-
-    `is_edit`: the next turn replaces the last one. `has_keys`: the message may name options by keys in
-    backticks, as rows do.
-    """
-
-    chat: Chat
-    text: str = ""
-    rows: tuple[Row, ...] = ()
-    draft: str = ""
-    is_edit: bool = False
-    is_over: bool = False
-    has_keys: bool = False
-
-
-def undo_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Remove the last turn."""
-    conversation = chat.conversation.undone()
-    left = len(conversation.turns)
-    return Reply(chat.with_conversation(conversation), f"Removed turn {left + 1}; {left} left.")
-
-
-def regen_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Answer the last turn again."""
-    conversation = chat.conversation.again()
-    if _is_repeated(chat.conversation.turns[-1], chat.job):
-        raise UsageError(
-            "A greedy draw would give the same answer again.", hint="Raise it: /set temperature 0.8."
-        )
-    turn, attempt = len(conversation.turns), conversation.turns[-1].attempt
-    text = f"Turn {turn}, attempt {attempt + 1}: its draws come from (seed, turn, {attempt})."
-    return Reply(chat.with_conversation(conversation), text)
-
-
-def _is_repeated(turn: Turn, job: Job) -> bool:
-    """Return whether the job takes the most likely tokens, which the turn's answer has already."""
-    if not job.is_greedy or turn.job is None or turn.reason == "interrupted":
-        return False
-    before, now = (
-        replace(each, assembly=Assembly(each.chain), draw_origin="", seed=0) for each in (turn.job, job)
-    )
-    return before == now
-
-
-def same_again(before: Conversation, after: Conversation) -> str:
-    """Return a notice if another attempt at the last turn gave the same answer, otherwise ""."""
-    if not before.turns or not after.turns:
-        return ""
-    old, new = before.turns[-1], after.turns[-1]
-    is_retry = old.user == new.user and old.attempt < new.attempt
-    if not is_retry or old.answer != new.answer:
-        return ""
-    return (
-        "The same answer again: with these settings other answers are unlikely. Raise the temperature "
-        "(/set temperature), or truncate less (/chain shows the stages)."
-    )
-
-
-def edit_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Replace the last turn, or return its text to the input line; the turn stays until that is sent."""
-    if argument:
-        return Reply(chat.with_conversation(chat.conversation.edited(argument)))
-    draft = chat.conversation.last().user
-    text = f"Turn {len(chat.conversation.turns)}: Enter replaces it, Ctrl-C keeps it."
-    return Reply(chat, text, draft=draft, is_edit=True)
-
-
-def history_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Return the conversation, or its last turns."""
-    if argument and not (argument.isdecimal() and int(argument[:9])):
-        raise UsageError(f"/history needs a number of turns from 1, not {argument!r}.")
-    lines = list(history(chat.conversation, last=int(argument[:9]) if argument else None))
-    return Reply(chat, "\n".join(lines) or "There is no turn yet.")
-
-
-def tokens_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Return how much of the context is used."""
-    if not chat.conversation.turns:
-        return Reply(chat, f"No turn yet; the context has room for {env.context} tokens.")
-    ids = _context_ids(chat, env)
-    room = max(0, env.context - len(ids))
-    return Reply(chat, f"{len(ids)} of {env.context} tokens are used, {room} are left.")
-
-
-def prompt_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Return the conversation as passed to the model."""
-    if not chat.conversation.turns:
-        return Reply(chat, "No turn yet, so there is no prompt.")
-    return Reply(chat, env.tokenizer.decode(_context_ids(chat, env), skip_special=False))
-
-
-def _context_ids(chat: Chat, env: CommandContext) -> tuple[int, ...]:
-    """Return the token ids of the conversation so far, as passed to the model."""
-    return prompt_ids(
-        chat.conversation,
-        env.tokenizer,
-        is_raw=chat.settings["raw"],
-        context=2**63,
-        instructions=chat.job.instructions,
-    )
-
-
-def clear_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Remove all turns."""
-    return Reply(chat.with_conversation(replace(chat.conversation, turns=())), "The conversation is empty.")
-
-
-def stats_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Return the tokens and the speed of each answer."""
-    rows: list[tuple[str, ...]] = [("answer", "prompt", "kept", "read", "output", "tok/s", "end")]
-    for number, end in enumerate(env.answers, start=1):
-        speed = (end.completion_tokens - 1) / end.timings.decode if end.timings.decode > 0 else 0.0
-        counts = (end.prompt_tokens, end.cached_tokens, end.prompt_tokens - end.cached_tokens)
-        shown = f"{speed:.1f}" if speed else "-"
-        rows.append((str(number), *map(str, counts), str(end.completion_tokens), shown, end.reason))
-    return Reply(chat, "\n".join("  ".join(f"{cell:>6}" for cell in row) for row in rows))
-
-
-def why_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Return the effect of each stage on the tokens of the last answer, or on one of them."""
-    position = whole(argument)
-    if argument and position is None:
-        raise UsageError(f"/why needs the number of a token, from 0 on, not {argument[:60]!r}.")
-    return Reply(chat, env.explain(chat, position).rstrip("\n"))
-
-
-def set_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Set an option for the next answer; the value `default` removes the setting."""
-    key, _, text = argument.partition(" ")
-    if not key or not text:
-        raise UsageError(
-            "/set needs a name and a value, as in /set top-p 0.9.", hint="The value default undoes it."
-        )
-    entry = find_option(key)
-    value = None if text == "default" else _typed(entry, text)
-    chat = chat.with_value(entry.key, value)
-    rows = option_rows(chat, entry)
-    text = ", ".join(f"{name} is {shown}" for name, shown, _ in rows) + " from the next answer on"
-    return Reply(chat, f"{text}." if value is not None else f"{text} ({rows[0][2]}).", has_keys=True)
-
-
-def _typed(entry: Option, text: str) -> Any:
-    if entry.type is not bool:
-        return [text] if entry.many else text
-    words = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
-    if text not in words:
-        raise UsageError(f"`{entry.key}` is on or off, not {text!r}.")
-    return words[text]
-
-
-def show_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Return the settings, or one of them, with their origins."""
-    return Reply(chat, rows=tuple(about(chat, argument) if argument else everything(chat)))
-
-
-def chain_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Return the stages of the next answer."""
-    return Reply(chat, env.describe_chain(chat).rstrip("\n"))
-
-
-def color_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Set or show the measure by which answers are coloured."""
-    if not argument:
-        return Reply(chat, f"Answers are coloured by: {chat.settings['color']}.")
-    after = chat.with_value("color", argument)
-    return Reply(after, f"Answers are coloured by: {after.settings['color']}, from the next one on.")
-
-
-def preset_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Apply a preset, or list the presets."""
-    if not argument:
-        names = ", ".join(name for name, _, _ in list_presets())
-        return Reply(chat, f"Presets here: {shown(chat.settings['preset']) or 'none'}. There are: {names}.")
-    after = chat.with_preset(argument)
-    text = (
-        f"The preset {argument} applies from the next answer on, below flags and /set; "
-        "/show lists the settings."
-    )
-    if after.conversation.seed != chat.conversation.seed:
-        text += f" The seed is {after.conversation.seed}."
-    if after.conversation.system != chat.conversation.system:
-        text += " It sets the system message."
-    return Reply(after, text)
-
-
-def schema_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Set or show the schema of answers."""
-    if not argument:
-        structure = chat.job.structure
-        text = f"{structure.kind.replace('_', '-')} {structure.source}".strip() if structure else "free"
-        return Reply(chat, f"Answers are {text}.")
-    if argument == "off":
-        return Reply(chat.with_schema(""), "Answers are free from the next one on.")
-    return Reply(chat.with_schema(argument), "Answers are documents of this schema from the next one on.")
-
-
-def system_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Set or show the system message."""
-    if chat.settings["raw"]:
-        raise UsageError("A raw chat has no system message.")
-    if not argument:
-        system = chat.conversation.system
-        return Reply(chat, "There is no system message." if system is None else system)
-    text = "There is no system message now." if argument == "default" else "The system message is set."
-    return Reply(chat.with_own(system=None if argument == "default" else argument), text)
-
-
-def seed_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Set or show the seed."""
-    if not argument:
-        return Reply(chat, f"The seed is {chat.conversation.seed}.")
-    seed = whole(argument)
-    if seed is None or seed >= 2**64:
-        raise UsageError(f"/seed needs a whole number from 0 to 2**64 - 1, not {argument[:60]!r}.")
-    return Reply(chat.with_own(seed=seed), f"The seed is {argument} from the next answer on.")
-
-
-_NUM_SHOWN = 2  # turns that /load shows
-
-
-def save_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Write the conversation to a file."""
-    path = _path("save", argument)
-    save(chat, path)
-    return Reply(chat, f"Saved {_turns(len(chat.conversation.turns))} to {path}.")
-
-
-def load_command(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    """Continue the conversation of a file."""
-    path = _path("load", argument)
-    transcript = load(path)
-    chat = restore(chat, transcript, f"transcript {path}")
-    text = f"Loaded {_turns(len(chat.conversation.turns))} from {path}."
-    if overrides := ", ".join(chat.above_transcript):
-        text += f" Flags and /set override its settings: {overrides}."
-    for key, value in (("seed", chat.conversation.seed), ("system", chat.conversation.system)):
-        if key in chat.layers[-2][1] and chat.layers[-2][1][key] not in (value, str(value)):
-            text += f" The {key} of the command line no longer applies: the transcript has its own."
-    if transcript.model != (model := chat.settings["model"]):
-        text += f" The transcript's model is {transcript.model}; {model} continues it."
-    if transcript.presets != (presets := chat.settings["preset"]):
-        old, new = shown(transcript.presets) or "none", shown(presets) or "none"
-        text += f" The transcript's presets are {old}; here: {new}."
-    return Reply(chat, "\n".join([text, *history(chat.conversation, last=_NUM_SHOWN)]))
-
-
-def _path(name: str, argument: str) -> Path:
-    if not argument:
-        raise UsageError(f"/{name} needs a file, as in /{name} talk.json.")
-    return Path(argument).expanduser()
-
-
-def _turns(count: int) -> str:
-    return f"{count} turn{'' if count == 1 else 's'}"
-
-
 KEYS = """\
 Alt-Enter or Ctrl-J starts a new line, Enter sends the turn, Tab completes a command after a slash.
 Ctrl-C stops an answer and keeps its beginning, or empties the line; Ctrl-D leaves."""
 
 
-@dataclass(frozen=True, slots=True)
-class Command:
-    """A command: the usage of its argument, its help sentence, and its function."""
-
-    values: str
-    help: str
-    run: Callable[[Chat, str, CommandContext], Reply]
-
-
-def run_command(line: str, chat: Chat, env: CommandContext) -> Reply:
-    """Run a line that begins with a slash. Raises UsageError for an unknown command or invalid argument."""
-    name, _, argument = line.removeprefix("/").partition(" ")
-    command = COMMANDS.get(name)
-    if command is None:
-        hint = did_you_mean([f"/{near}" for near in meant_command(name, COMMANDS, SLASH_NAMES)])
-        fallback = "See /help. A turn that begins with a slash is typed with two."
-        raise UsageError(f"There is no command /{name}.", hint=hint or fallback)
-    argument = argument.strip()
-    if argument and not command.values:
-        raise UsageError(f"/{name} takes no argument, but {argument!r} was given.")
-    return command.run(chat, argument, env)
-
-
-def _help(chat: Chat, argument: str, env: CommandContext) -> Reply:
+def _help(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
     rows = [(f"/{name} {command.values}".strip(), command.help) for name, command in COMMANDS.items()]
     width = max(len(usage) for usage, _ in rows)
-    return Reply(chat, "\n".join([*(f"{usage:<{width}}  {text}" for usage, text in rows), "", KEYS]))
+    return CommandResult(chat, "\n".join([*(f"{usage:<{width}}  {text}" for usage, text in rows), "", KEYS]))
 
 
-def _quit(chat: Chat, argument: str, env: CommandContext) -> Reply:
-    return Reply(chat, is_over=True)
+def _quit(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    return CommandResult(chat, is_over=True)
 
 
 COMMANDS: dict[str, Command] = {

@@ -119,11 +119,11 @@ def _with_help_topic(arguments: Sequence[str]) -> Sequence[str]:
     from gencli.cli.option_parser import HELP_TOPIC
 
     command = _click_command(arguments[0]).commands[arguments[0]]
-    place = arguments.index("--help") if "--help" in arguments else len(arguments)
-    topic = arguments[place + 1 : place + 2]
+    index = arguments.index("--help") if "--help" in arguments else len(arguments)
+    topic = arguments[index + 1 : index + 2]
     if not topic or topic[0].startswith("-") or hasattr(command, "commands"):
         return arguments
-    return [*arguments[:place], f"{HELP_TOPIC}={topic[0]}", *arguments[place + 2 :]]
+    return [*arguments[:index], f"{HELP_TOPIC}={topic[0]}", *arguments[index + 2 :]]
 
 
 def _complete(arguments: Sequence[str]) -> int:
@@ -160,10 +160,10 @@ def explained(call: Callable[[], int], arguments: Sequence[str]) -> int:
             raise
         from gencli.cli.usage import explain
 
-        explained = explain(error, arguments)
-        end = "" if explained.message.endswith("?") else "."
-        say_error(f"{explained.message.rstrip('.')}{end}", explained.hint)
-        return explained.exit_code
+        fault = explain(error, arguments)
+        end = "" if fault.message.endswith("?") else "."
+        say_error(f"{fault.message.rstrip('.')}{end}", fault.hint)
+        return fault.exit_code
 
 
 def _unknown(word: str) -> UsageError:

@@ -35,7 +35,9 @@ class Verdict:
         self._interrupted += any(output.reason == "interrupted" for output in outputs)
         self.summary += summarize(comparison.places)
         if self._limit is not None:
-            measured = [place.divergence for place in comparison.places if place.unmeasured != "kept"]
+            measured = [
+                position.divergence for position in comparison.places if position.unmeasured != "kept"
+            ]
             self._over += sum(distance is None or distance.tv > self._limit for distance in measured)
 
     def faults(self, *, is_equal: bool) -> Iterator[str]:
@@ -48,7 +50,7 @@ class Verdict:
             places = f"{self._over} of {self.summary.places} places"
             yield f"The total variation is above {self._limit:g} at {places}."
         if self._is_open(is_equal):
-            yield "The logits are not enough to tell: keep more of them."
+            yield "Too few logits are kept to decide: keep more of them."
 
     def code(self, *, is_equal: bool) -> int:
         """Return 6 if an assertion fails or no text is complete, 7 if a text is incomplete or undecided."""
@@ -70,14 +72,16 @@ def compared_page(comparison: Comparison, head: Mapping[str, Any], text_of: Text
     Only measured positions are included. `kl` is KL(A || B). Without B's own text, the second text consists
     of B's choice at each position of A's text.
     """
-    along = [place.a if place.b is None else place.b for place in comparison.places]
+    along = [position.a if position.b is None else position.b for position in comparison.places]
     a, b = comparison.a.tokens, comparison.b.tokens if comparison.b else along
     chains = [head[key]["chain"] if head[key] else "that of the trace" for key in "ab"]
     sides = Side("A", chains[0], a), Side("B" if comparison.b else "B along A", chains[1], b)
     rows = list[CompareRow]()
-    for place in comparison.places:
-        if (distance := place.divergence) is not None:
-            decided = dict.fromkeys((*place.decided_a, *place.decided_b)) if place.is_parted else ()
-            rows.append(CompareRow(place.pos, distance.tv, distance.kl_ab, place.a, place.b, [*decided]))
+    for position in comparison.places:
+        if (distance := position.divergence) is not None:
+            decided = dict.fromkeys((*position.decided_a, *position.decided_b)) if position.is_parted else ()
+            rows.append(
+                CompareRow(position.pos, distance.tv, distance.kl_ab, position.a, position.b, [*decided])
+            )
     names = {token: text_of(token) or f"#{token}" for token in {*a, *b, *along}}
     return compare_page(comparison.prompt, sides, rows, names)

@@ -48,27 +48,27 @@ from processors.errors import ProcessorsError
 from processors.params import MOST
 from processors.rng import derive
 
-_Found = tuple[Comparison, TextOf]
+_NamedComparison = tuple[Comparison, TextOf]
 
 
 def compare_live(
     a: Side,
     b: Side,
     prompts: tuple[str, ...],
-    own: Mapping[str, Any],
+    values: Mapping[str, Any],
     *,
     sink: Sink,
-    voice: Stderr,
+    stderr: Stderr,
     handler: Interrupts,
 ) -> int:
     """Load the model of each side, compare, write the result, and return the exit code."""
-    settings, has_two = a.settings, own["model_b"] is not None
+    settings, has_two = a.settings, values["model_b"] is not None
     with ExitStack() as stack:
         rows = min(settings["max_batch"], (1 if has_two else 2) * len(prompts))
-        first = _loaded(a, rows, voice, stack)
-        second = _loaded(b, rows, voice, stack) if has_two else _beside(first, b)
+        first = _loaded(a, rows, stderr, stack)
+        second = _loaded(b, rows, stderr, stack) if has_two else _beside(first, b)
         if has_two:
-            _refuse_vocabularies(first, second, settings["model"], own["model_b"])
+            _refuse_vocabularies(first, second, settings["model"], values["model_b"])
         engines = (first.engine, second.engine)
         handler.on_first = partial(_interrupt, engines)
         text_of = partial(token_text, tokenizer=first.loaded.tokenizer)
@@ -76,14 +76,14 @@ def compare_live(
         comparisons = ((comparison, text_of) for comparison in run(first, second, prompts))
         head = {
             "model": settings["model"],
-            **({"model_b": own["model_b"]} if has_two else {}),
+            **({"model_b": values["model_b"]} if has_two else {}),
             "a": _side(a, str(first.job.chain), first.job.method),
             "b": _side(b, str(second.job.chain), second.job.method),
             "seed": a.job.seed,
         }
-        code = _write(comparisons, head, own, sink, voice)
+        code = _write(comparisons, head, values, sink, stderr)
         for text in dict.fromkeys(text for engine in engines for text in engine.notices):
-            voice.notice(text)
+            stderr.notice(text)
     return code
 
 
@@ -92,12 +92,12 @@ def _interrupt(engines: Iterable[Engine]) -> None:
         engine.interrupt()
 
 
-def _loaded(side: Side, rows: int, voice: Stderr, stack: ExitStack) -> SideRun:
+def _loaded(side: Side, rows: int, stderr: Stderr, stack: ExitStack) -> SideRun:
     """Load the model of a side, compile its grammar, and make its engine."""
     settings, job = side.settings, side.job
-    loaded, _ = load_model(settings, voice, companions=job.guidance.is_on, rows=rows, is_chat=job.is_chat)
+    loaded, _ = load_model(settings, stderr, companions=job.guidance.is_on, rows=rows, is_chat=job.is_chat)
     for text in chat_notices(job, loaded.tokenizer):
-        voice.notice(text)
+        stderr.notice(text)
     compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
     stack.callback(compiler.close)
     engine = make_engine(loaded, settings, compiler, registry=job.registry)
@@ -118,12 +118,12 @@ def _refuse_vocabularies(first: SideRun, second: SideRun, name: str, other: str)
         if difference is not None:
             why = f"token {difference[0]} is {difference[1]!r} and {difference[2]!r}"
         raise ModelError(
-            f"{name} and {other} have other vocabularies: {why}.", hint="Take models of one family."
+            f"{name} and {other} have different vocabularies: {why}.", hint="Take models of one family."
         )
 
 
 def compare_on_trace(
-    path: str, b: Side, own: Mapping[str, Any], *, sink: Sink, voice: Stderr, has_model: bool
+    path: str, b: Side, values: Mapping[str, Any], *, sink: Sink, stderr: Stderr, has_model: bool
 ) -> int:
     """Compare on the kept logits of a trace, write the result, and return the exit code."""
     settings, job = b.settings, b.job
@@ -139,7 +139,7 @@ def compare_on_trace(
         registry=job.registry,
     )
 
-    def found() -> Iterator[_Found]:
+    def comparisons() -> Iterator[_NamedComparison]:
         for text in open_trace(path):
             name_of: TextOf = partial(token_text, tokenizer=tokenizer) if tokenizer else known_texts(text).get
             try:
@@ -149,15 +149,17 @@ def compare_on_trace(
                 raise UsageError(f"B: {error}", hint=with_flags(hint)) from None
             yield comparison, name_of
             unnamed.update(
-                place.b for place in comparison.places if place.b is not None and not name_of(place.b)
+                position.b
+                for position in comparison.places
+                if position.b is not None and not name_of(position.b)
             )
 
     unnamed = set[int]()
     draw = other.draw or "as the trace"
     head = {"trace": path, "a": None, "b": _side(b, str(job.chain), job.method if job.is_greedy else draw)}
-    code = _write(found(), head, own, sink, voice)
+    code = _write(comparisons(), head, values, sink, stderr)
     if unnamed and tokenizer is None:
-        voice.notice("The trace has no text of some tokens; with `model` its tokenizer has.")
+        stderr.notice("The trace lacks the text of some tokens; `model` names a tokenizer that has it.")
     return code
 
 
@@ -166,11 +168,15 @@ def _side(side: Side, chain: str, draw: str) -> dict[str, str]:
 
 
 def _write(
-    comparisons: Iterable[_Found], head: Mapping[str, Any], own: Mapping[str, Any], sink: Sink, voice: Stderr
+    comparisons: Iterable[_NamedComparison],
+    head: Mapping[str, Any],
+    values: Mapping[str, Any],
+    sink: Sink,
+    stderr: Stderr,
 ) -> int:
     """Write each comparison when it is complete, and the totals; return the exit code."""
-    page = None if own["html"] is None else Sink(own["html"])  # opened before any computation
-    form, records, verdict = own["format"], list[dict[str, Any]](), Verdict(own["max_tv"])
+    page = None if values["html"] is None else Sink(values["html"])  # opened before any computation
+    form, records, verdict = values["format"], list[dict[str, Any]](), Verdict(values["max_tv"])
     for comparison, text_of in comparisons:
         record = comparison_record(comparison, text_of)
         if form == "text":
@@ -194,9 +200,9 @@ def _write(
         sink.write(record_text({"summary": sums, "texts": records}, form))
     elif verdict.texts > 1:
         sink.write(f"\n== {verdict.texts} texts, {verdict.equal} equal\n{summary_text(sums)}")
-    for text in verdict.faults(is_equal=own["assert_equal"]):
+    for text in verdict.faults(is_equal=values["assert_equal"]):
         say_error(text)
-    return verdict.code(is_equal=own["assert_equal"])
+    return verdict.code(is_equal=values["assert_equal"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,11 +215,11 @@ class CellResult:
 
 def run_cells(
     cells: Sequence[Mapping[str, str]],
-    made: Sequence[Job],
+    cell_jobs: Sequence[Job],
     prompts: Sequence[str],
     jobs: Jobs,
     settings: Settings,
-    voice: Reporter,
+    reporter: Reporter,
     *,
     first: bool,
     on_engine: Callable[[Engine], None],
@@ -224,23 +230,23 @@ def run_cells(
     logits. `on_engine` is called with the engine.
     """
     loaded, _ = load_model(
-        settings, voice, companions=jobs.are_guided, rows=settings["max_batch"], is_chat=jobs.base.is_chat
+        settings, reporter, companions=jobs.are_guided, rows=settings["max_batch"], is_chat=jobs.base.is_chat
     )
-    for text in dict.fromkeys(text for job in made for text in chat_notices(job, loaded.tokenizer)):
-        voice.notice(text)
+    for text in dict.fromkeys(text for job in cell_jobs for text in chat_notices(job, loaded.tokenizer)):
+        reporter.notice(text)
     compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
     try:
         engine = make_engine(loaded, settings, compiler, registry=jobs.base.registry)
         on_engine(engine)
         attempts, grammars = RetryingEngine(engine), Grammars(compiler)
-        made = [grammars.ready(job) for job in made]
+        cell_jobs = [grammars.ready(job) for job in cell_jobs]
         if first:
             base = replace(grammars.ready(jobs.base), n=1)
-            yield from _first_tokens(cells, made, base, prompts, attempts, loaded, engine.eos_ids)
+            yield from _first_tokens(cells, cell_jobs, base, prompts, attempts, loaded, engine.eos_ids)
         else:
-            yield from _texts(cells, made, prompts, attempts, loaded)
+            yield from _texts(cells, cell_jobs, prompts, attempts, loaded)
         for text in engine.notices:
-            voice.notice(text)
+            reporter.notice(text)
     finally:
         compiler.close()
 
@@ -254,15 +260,15 @@ def _texts(
 ) -> Iterator[CellResult]:
     waiting = [dict[tuple[int, int], Sample]() for _ in cells]
     for number, job in enumerate(jobs):
-        for place, prompt in enumerate(prompts):
-            ids, seed = encode_prompt(job, prompt, loaded.tokenizer), derive(job.seed, place)
-            request = make_request(job, f"{number}.{place}", ids, seed, loaded.tokenizer)
+        for prompt_index, prompt in enumerate(prompts):
+            ids, seed = encode_prompt(job, prompt, loaded.tokenizer), derive(job.seed, prompt_index)
+            request = make_request(job, f"{number}.{prompt_index}", ids, seed, loaded.tokenizer)
             try:
                 attempts.submit(replace(request, trace=1), job.structure)
             except (GencliError, ProcessorsError) as error:
                 for sample in range(job.n):
                     failed = Error(request.id, sample, type(error).__name__, str(error), "")
-                    waiting[number][place, sample] = TextMeter(place, sample).end(failed)
+                    waiting[number][prompt_index, sample] = TextMeter(prompt_index, sample).end(failed)
     due, meters = 0, dict[tuple[str, int], TextMeter]()
     for event in attempts.run():
         _note(event, meters, waiting)
@@ -278,12 +284,14 @@ def _note(
 ) -> None:
     if not isinstance(event, Token | Finish | Error):
         return
-    number, place = (int(part) for part in event.request.split("."))
+    number, prompt_index = (int(part) for part in event.request.split("."))
     key = event.request, event.sample
     if isinstance(event, Token):
-        meters.setdefault(key, TextMeter(place, event.sample)).add(event)
+        meters.setdefault(key, TextMeter(prompt_index, event.sample)).add(event)
     else:
-        waiting[number][place, event.sample] = meters.pop(key, TextMeter(place, event.sample)).end(event)
+        waiting[number][prompt_index, event.sample] = meters.pop(
+            key, TextMeter(prompt_index, event.sample)
+        ).end(event)
 
 
 def _result(values: Mapping[str, str], samples: Mapping[tuple[int, int], Sample]) -> CellResult:
@@ -301,8 +309,8 @@ def _first_tokens(
 ) -> Iterator[CellResult]:
     limits, tokenizer = replace(base.limits, max_tokens=1), loaded.tokenizer
     all_ids = [encode_prompt(base, prompt, tokenizer) for prompt in prompts]
-    for place, ids in enumerate(all_ids):
-        request = make_request(base, str(place), ids, derive(base.seed, place), tokenizer)
+    for prompt_index, ids in enumerate(all_ids):
+        request = make_request(base, str(prompt_index), ids, derive(base.seed, prompt_index), tokenizer)
         attempts.submit(replace(request, trace=1, keep_logits=MOST, limits=limits), None)
     views = {}
     for event in attempts.run():
@@ -315,18 +323,18 @@ def _first_tokens(
     env = Env(loaded.runner.spec.vocab_size, tokenizer, eos_ids)
     for values, job in zip(cells, jobs, strict=True):
         samples = []
-        for place in sorted(views):
-            kept = views[place].kept
+        for prompt_index in sorted(views):
+            kept = views[prompt_index].kept
             assert kept is not None
-            kept = replace(kept, seed=derive(derive(job.seed, place), 0))
-            admission = Admission(all_ids[place], job.stops.ids, job.limits.max_tokens)
+            kept = replace(kept, seed=derive(derive(job.seed, prompt_index), 0))
+            admission = Admission(all_ids[prompt_index], job.stops.ids, job.limits.max_tokens)
             chain, registry = job.assembly.chain, job.registry
             replay = Replay(chain, env, kept, draw=job.draw, request=admission, registry=registry)
             token = replay.look(kept).token
-            meter = TextMeter(place, 0, [token])
+            meter = TextMeter(prompt_index, 0, [token])
             meter.see(replay.explain(kept, token))
             text = tokenizer.decode([token], skip_special=False)
-            samples.append(Sample(place, 0, text, "first", meter.measures()))
+            samples.append(Sample(prompt_index, 0, text, "first", meter.measures()))
         yield CellResult(values, tuple(samples))
 
 

@@ -205,7 +205,7 @@ def _chain(text: str) -> str:
 def comparison_text(record: Mapping[str, Any]) -> str:
     """Return the page of a prompt: both texts, the positions where B chooses another token, the totals."""
     parts = [f"== {escape_controls(record['id'])}: {quoted(record['prompt'])}\n", *_texts(record)]
-    parted = [place for place in record["places"] if place["parted"]]
+    parted = [position for position in record["places"] if position["parted"]]
     if parted:
         parts.append("\n" + table([_HEAD, *map(_row, parted[:_MAX_POSITIONS])]))
     if more := parted[_MAX_POSITIONS:]:
@@ -248,11 +248,11 @@ def _token(named: list[Any]) -> str:
 _HEAD = ("pos", "A", "B", "TV", "KL A|B", "KL B|A", "decided A", "decided B")
 
 
-def _row(place: Mapping[str, Any]) -> tuple[str, ...]:
+def _row(position: Mapping[str, Any]) -> tuple[str, ...]:
     return (
-        str(place["pos"]), _token(place["a"]), _token(place["b"]), probability(place["tv"]),
-        _bits(place["kl_ab"]), _bits(place["kl_ba"]), _names(place["decided_by_a"]),
-        _names(place["decided_by_b"]),
+        str(position["pos"]), _token(position["a"]), _token(position["b"]), probability(position["tv"]),
+        _bits(position["kl_ab"]), _bits(position["kl_ba"]), _names(position["decided_by_a"]),
+        _names(position["decided_by_b"]),
     )  # fmt: skip
 
 

@@ -33,12 +33,12 @@ if TYPE_CHECKING:
     from gencli.results.run_results import Results
 
 
-Found = tuple[list[TracedText], "Seeker | None"]
+ExplainedTexts = tuple[list[TracedText], "Seeker | None"]
 
 
-def settings_of(given: Mapping[str, Any], **more: Any) -> tuple[Settings, Job]:
+def settings_of(flags: Mapping[str, Any], **more: Any) -> tuple[Settings, Job]:
     """Return the settings and the job of the run options among the given ones."""
-    kept = {key: value for key, value in given.items() if key in RUN_KEYS}
+    kept = {key: value for key, value in flags.items() if key in RUN_KEYS}
     settings = gather({**kept, **more}, os.environ)
     return settings, make_job(settings)
 
@@ -62,17 +62,17 @@ class _Watcher:
         self._writer.close()
 
 
-def of_prompts(arguments: Sequence[str], given: Mapping[str, Any], why: str | None) -> Found:
+def of_prompts(arguments: Sequence[str], flags: Mapping[str, Any], why: str | None) -> ExplainedTexts:
     """Run the prompts with the given options and return their traces. Raises GenerationError if one fails."""
     keep = {} if why is None else {"keep_logits": str(MOST)}
     more = {"trace": os.devnull, "output": os.devnull, **keep}
-    settings, job = settings_of(given, **more)
+    settings, job = settings_of(flags, **more)
     if why is not None and job.structure is not None and job.structure.retries:
         raise UsageError("--why and --retries do not go together.", hint="Leave one of them out.")
     source = read_prompts(arguments, settings["file"], wanted_template(settings))
-    voice = Stderr(is_quiet=settings["quiet"])
-    run_given = {key: value for key, value in given.items() if key in RUN_KEYS} | more
-    job, settings = begin(job, settings, source, run_given, voice)
+    stderr = Stderr(is_quiet=settings["quiet"])
+    run_given = {key: value for key, value in flags.items() if key in RUN_KEYS} | more
+    job, settings = begin(job, settings, source, run_given, stderr)
     lines, seekers = list[str](), list["Seeker"]()
 
     def watch(results: Results, info: RunInfo) -> _Watcher:
@@ -83,7 +83,7 @@ def of_prompts(arguments: Sequence[str], given: Mapping[str, Any], why: str | No
             trace_to(lines.append, settings)(results, info), next(iter(seekers), None), results, info
         )
 
-    code = carry_out(job, source.texts, settings, voice, [watch])
+    code = carry_out(job, source.texts, settings, stderr, [watch])
     texts = read_trace(lines)
     if code and not any(text.records for text in texts):
         raise GenerationError("There is no text to explain.")
@@ -100,8 +100,8 @@ def _seeker(why: str, tokenizer: Any, chain: Chain, draw: Draw, job: Job) -> See
 
 
 def of_trace(
-    texts: Sequence[TracedText], given: Mapping[str, Any], why: str | None, *, is_replay: bool
-) -> Found:
+    texts: Sequence[TracedText], flags: Mapping[str, Any], why: str | None, *, is_replay: bool
+) -> ExplainedTexts:
     """Look for a token in the texts of a trace, by its kept logits.
 
     With `is_replay` the chain of the given options replaces the texts' own chain: the records describe its
@@ -114,12 +114,11 @@ def of_trace(
         from gencli.explain.replay import chain_of, kept_of, replay_of
         from gencli.runtime.model_loading import load_tokenizer
 
-        settings, job = settings_of(given, model=model)
+        settings, job = settings_of(flags, model=model)
         tokenizer = load_tokenizer(model, trust_remote_code=settings["trust_remote_code"])
-    seeker, found, different, doubtful, total = None, [], 0, 0, 0
+    seeker, explained, different, doubtful, total = None, [], 0, 0, 0
     for text in texts:
-        own = chain_of(text.head, job.registry)
-        chain, draw = (job.assembly.chain, job.draw) if is_replay else own
+        chain, draw = (job.assembly.chain, job.draw) if is_replay else chain_of(text.head, job.registry)
         if why is not None and seeker is None:
             seeker = _seeker(why, tokenizer, chain, draw, job)
         replay: Replay | None = None
@@ -137,16 +136,16 @@ def of_trace(
             total, doubtful = total + 1, doubtful + (not look.is_exact)
             different += look.token != record["id"]
             records.append(token_record(view, tokenizer, run=run, sample=sample, position=record["pos"]))
-        found.append(replace(text, records=tuple(records)) if is_replay else text)
+        explained.append(replace(text, records=tuple(records)) if is_replay else text)
     if is_replay:
         say_notice(
             f"The chain would choose another token at {different} of {total} places"
             + (f"; at {doubtful} the kept logits do not decide it." if doubtful else ".")
         )
-    return found, seeker
+    return explained, seeker
 
 
-def of_logits(name: str, given: Mapping[str, Any], values: Mapping[str, Any]) -> Found:
+def of_logits(name: str, flags: Mapping[str, Any], values: Mapping[str, Any]) -> ExplainedTexts:
     """Run the chain of the given options on the rows of a file, and return its text."""
     with quiet_libraries(), importing():
         from gencli.explain.logits_file import read_logits
@@ -156,7 +155,7 @@ def of_logits(name: str, given: Mapping[str, Any], values: Mapping[str, Any]) ->
         from processors.explain_rows import KeptLogits
         from processors.rng import derive
 
-        settings, job = settings_of(given)
+        settings, job = settings_of(flags)
         rows = read_logits(name, values["tensor"])
         has_names = settings.is_given("model")
         tokenizer: Any = load_tokenizer(settings["model"]) if has_names else Words.numbered(rows.shape[1])
@@ -185,7 +184,9 @@ def _ids(text: str | None, shape: Sequence[int]) -> list[int]:
     try:
         ids = [int(part) for part in text.split(",")]
     except ValueError:
-        raise UsageError(f"--tokens is {text[:40]!r}, and no list of ids.", hint="Write 12,7,3.") from None
+        raise UsageError(
+            f"--tokens is {text[:40]!r}, which is not a list of ids.", hint="Write 12,7,3."
+        ) from None
     if len(ids) != shape[0] or not all(0 <= token < shape[1] for token in ids):
         raise UsageError(f"--tokens has {len(ids)} ids; there are {shape[0]} rows of {shape[1]} logits.")
     return ids

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 _LARGE = 10 * 10**9  # bytes; a larger download has to be confirmed
 
 
-def fetch_models(settings: Settings, registry: Registry | None, voice: Stderr) -> bool:
+def fetch_models(settings: Settings, registry: Registry | None, stderr: Stderr) -> bool:
     """Fetch the models of the settings that are missing on this machine. Return whether any was fetched.
 
     Raises ModelError for a missing model if stderr is no terminal and --download is not given, and with
@@ -67,9 +67,9 @@ def fetch_models(settings: Settings, registry: Registry | None, voice: Stderr) -
         hub = None if target in BUNDLED or Path(target).is_dir() else read_hub_name(target)
         if hub is None or not is_incomplete(hub, with_code=with_code):
             continue
-        _require_permission(name, hub, settings, voice)
+        _require_permission(name, hub, settings, stderr)
         with interrupts(), quiet_libraries(is_on=not settings["debug"]):
-            fetch_with_progress(hub, voice, with_code=with_code, is_asked=settings["download"])
+            fetch_with_progress(hub, stderr, with_code=with_code, is_asked=settings["download"])
         fetched = True
     return fetched
 
@@ -82,12 +82,16 @@ def is_incomplete(name: HubName, *, with_code: bool) -> bool:
     return folder is None or bool(missing_files(folder, with_code=with_code))
 
 
-def _require_permission(name: str, hub: HubName, settings: Settings, voice: Stderr) -> None:
+def _require_permission(name: str, hub: HubName, settings: Settings, stderr: Stderr) -> None:
     """Raise ModelError unless a missing model may be fetched: by --download, or a person at a terminal."""
     folder = None if hub.gguf else find_snapshot(hub)
     lacks = ", ".join(missing_files(folder, with_code=settings["trust_remote_code"])) if folder else ""
     label = name if name == str(hub) else f"{name} ({hub})"
-    state = f"{label} is here only in part: it lacks {lacks}" if lacks else f"{label} is not on this machine"
+    state = (
+        f"{label} is incomplete on this machine: it lacks {lacks}"
+        if lacks
+        else f"{label} is not on this machine"
+    )
     pull = f"gencli models pull {hub}"
     if "/" not in name and not settings["download"] and near_names(name):
         raise absent(name)  # probably a misspelt local name, so the hub is not asked
@@ -95,10 +99,10 @@ def _require_permission(name: str, hub: HubName, settings: Settings, voice: Stde
         raise ModelError(f"{state}, and {settings.name('offline')} is given.", hint=f"{pull} fetches it.")
     refuse_offline(state)
     if settings["tp"] is not None:  # each process of --tp would fetch it
-        raise ModelError(f"{state}.", hint=f"With --tp it has to be here before: {pull}")
+        raise ModelError(f"{state}.", hint=f"With --tp it has to be on this machine first: {pull}")
     if settings["download"]:
         return
-    if not voice.has_reader:
+    if not stderr.has_reader:
         raise ModelError(f"{state}.", hint=f"--download fetches it; so does {pull}")
 
 
@@ -108,7 +112,7 @@ def refuse_offline(what: str) -> None:
         raise ModelError(f"{what}, and {variable} allows no network.", hint="Unset it for this command.")
 
 
-def fetch_with_progress(name: HubName, voice: Stderr, *, with_code: bool, is_asked: bool) -> Path:
+def fetch_with_progress(name: HubName, stderr: Stderr, *, with_code: bool, is_asked: bool) -> Path:
     """Fetch a model, show the progress, and return its folder.
 
     `is_asked`: the user requested this download, so a large model needs no confirmation. Raises ModelError if
@@ -118,18 +122,18 @@ def fetch_with_progress(name: HubName, voice: Stderr, *, with_code: bool, is_ask
 
     plan = plan_fetch(name, with_code=with_code)
     if plan.is_complete:
-        voice.say(f"{name} is up to date ({plan.listing.commit[:12]}).")
+        stderr.say(f"{name} is up to date ({plan.listing.commit[:12]}).")
         return fetch(plan)
     here = plan.size - plan.todo
     text = f"{name}: {decimal(plan.size)} in {len(plan.files)} files from {urlsplit(endpoint()).hostname}"
-    voice.say(text + (f", {decimal(here)} of it is here" if here else ""))
+    stderr.say(text + (f", {decimal(here)} of it is here" if here else ""))
     if plan.todo >= _LARGE and not is_asked:
         _ask(name, plan)
     start = time.monotonic()
-    bar = voice.loading(str(name), "Fetching") if voice.has_drawing else nullcontext()
+    bar = stderr.loading(str(name), "Fetching") if stderr.has_drawing else nullcontext()
     with bar as on_bytes:
         folder = fetch(plan, on_bytes)
-    voice.say(f"Fetched {decimal(plan.todo)} in {clock(time.monotonic() - start)}.")
+    stderr.say(f"Fetched {decimal(plan.todo)} in {clock(time.monotonic() - start)}.")
     return folder
 
 
@@ -148,10 +152,10 @@ def _ask(name: HubName, plan: FetchPlan) -> None:
         raise ModelError(f"{name} is not fetched.", hint="A smaller or quantized model takes less.")
 
 
-Output = tuple[Any, str]  # the result of a subcommand, as JSON values and as text
+CommandOutput = tuple[Any, str]  # the result of a subcommand, as JSON values and as text
 
 
-def pull(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+def pull(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     """Fetch a model, or its missing and changed files. Raises ModelError if the network is not allowed."""
     name = _hub_name(names, "pull")
     if environment_layer(os.environ).values.get("offline"):
@@ -167,7 +171,7 @@ def pull(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     return {"name": str(name), "folder": str(path), "revision": folder.name}, f"{path}\n"
 
 
-def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+def remove(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     """Remove a model, or one revision of it, from the hub's cache.
 
     Asks first, unless --yes is given. Raises UsageError if the user declines, or cannot be asked.
@@ -177,12 +181,12 @@ def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     target = read_aliases().get(names[0]) if len(names) == 1 else None
     if target is not None and find_local(target) == Path(target).expanduser():
         raise UsageError(
-            f"{names[0]} is an alias of {target}, which is not in the hub's cache: it is yours to remove.",
+            f"{names[0]} is an alias of {target}, which is not in the hub's cache, so models rm leaves it.",
             hint=f"gencli models alias --remove {names[0]} forgets the name.",
         )
     name = _hub_name(names, "rm")
     if name.gguf:
-        hint = f"gencli models rm {replace(name, gguf='')} removes all that is here of it."
+        hint = f"gencli models rm {replace(name, gguf='')} removes the whole model."
         raise UsageError(f"models rm removes whole models, and {name} is one file.", hint=hint)
     with quiet_libraries(is_on=not values["debug"]):
         removal = plan_removal(name, is_whole="@" not in full_name(names[0]))
@@ -197,7 +201,7 @@ def remove(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     return record, f"Removed {name}: {size(removal.freed)} freed.\n"
 
 
-def alias(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+def alias(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     """List the aliases, or show, remove or add one. Raises UsageError for an unknown alias."""
     match names, values["remove"]:
         case ([], False):
@@ -217,7 +221,7 @@ def alias(names: Sequence[str], values: Mapping[str, Any]) -> Output:
         case ([name, target], False):
             target = add_alias(name, target, taken=(*BUILT_IN_DRAFTERS, NO_DRAFTER))
             return {name: target}, f"{name} is now an alias of {target}.\n"
-    raise UsageError("models alias takes a name and what it stands for; --remove takes a name alone.")
+    raise UsageError("models alias takes a name and its target; --remove takes a name alone.")
 
 
 def partial_line(model: Cached) -> str:
@@ -227,7 +231,7 @@ def partial_line(model: Cached) -> str:
         state = f"{size(disk_bytes(model.place))} so far"
     else:
         state = "lacks " + (f"{count} files, such as " if count != 1 else "") + model.missing[0]
-    return f"{model.name}: partial, {state}; gencli models pull {model.name} goes on\n"
+    return f"{model.name}: partial, {state}; gencli models pull {model.name} fetches the rest\n"
 
 
 def partial_json(model: Cached) -> dict[str, Any]:
@@ -252,11 +256,11 @@ def _hub_name(names: Sequence[str], word: str) -> HubName:
             hint="Name it as in org/name, org/name@revision or org/name:Q4_0.",
         )
     if names[0] in BUNDLED:
-        raise UsageError(f"{names[0]} comes with gencli and is no model of the hub.")
+        raise UsageError(f"{names[0]} is bundled with gencli, and is not a model of the hub.")
     name = read_hub_name(full_name(names[0]))
     if name is None:
         raise ModelError(
-            f"{names[0]!r} is no name of the hub.",
-            hint="They are written org/name, org/name@revision or org/name:Q4_0.",
+            f"{names[0]!r} is not the name of a model of the hub.",
+            hint="Names are written org/name, org/name@revision or org/name:Q4_0.",
         )
     return name

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gencli.cli.forking import grower_of
-from gencli.cli.navigation_pages import loom_page
+from gencli.cli.navigation_pages import tree_page
 from gencli.cli.progress_bars import Drawing
 from gencli.cli.render import Sink, is_terminal
 from gencli.cli.stderr import Stderr
 from gencli.cli.terminal_keys import read_keys
-from gencli.cli.trace_views import Action, Loom
+from gencli.cli.trace_views import Action, TreeWalk
 from gencli.core.events import Event, Token
 from gencli.errors import GencliError, UsageError
 from gencli.explain.tree_file import TreeFile
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from gencli.cli.commands.generate import Grower
 
 
-_Draw = Callable[[Loom], None]
+_Draw = Callable[[TreeWalk], None]
 
 
 def walk(path: Path, values: Mapping[str, Any]) -> int:
@@ -37,39 +37,41 @@ def walk(path: Path, values: Mapping[str, Any]) -> int:
     """
     if not (is_terminal(sys.stdin) and is_terminal(sys.stderr)):
         raise UsageError("fork walk needs a terminal.", hint="gencli fork show draws the tree anywhere.")
-    voice = Stderr(is_quiet=True)  # its lines would disturb the page
+    stderr = Stderr(is_quiet=True)  # its lines would disturb the page
     with ExitStack() as stack:
         stack.enter_context(locked(path))
         file = TreeFile(path)
-        grower = stack.enter_context(grower_of(file.tree.head, values, values["n"], voice))
+        grower = stack.enter_context(grower_of(file.tree.head, values, values["n"], stderr))
         grower.forks.check(file.tree)
-        weaver = _Weaver(file, grower, values)
+        actions = _TreeActions(file, grower, values)
         with closing(read_keys()) as keys, Drawing(sys.stderr) as drawing:
-            weaver.drawing = drawing
-            follow(Loom(file.tree), weaver.interrupted(keys), weaver.draw, weaver.act)
-    if weaver.text is not None:
-        Sink().write(weaver.text + ("" if weaver.text.endswith("\n") else "\n"))
+            actions.drawing = drawing
+            follow(TreeWalk(file.tree), actions.interrupted(keys), actions.draw, actions.act)
+    if actions.text is not None:
+        Sink().write(actions.text + ("" if actions.text.endswith("\n") else "\n"))
     return 0
 
 
-def follow(loom: Loom, keys: Iterable[str], draw: _Draw, act: Callable[[Loom, Action, _Draw], Loom]) -> Loom:
+def follow(
+    state: TreeWalk, keys: Iterable[str], draw: _Draw, act: Callable[[TreeWalk, Action, _Draw], TreeWalk]
+) -> TreeWalk:
     """Navigate by keys until one quits or the keys end; return the final state."""
-    draw(loom)
+    draw(state)
     for key in keys:
-        loom, action = loom.pressed(key)
+        state, action = state.pressed(key)
         if action == "leave":
             break
         if action:
             try:
-                loom = act(loom, action, draw)
+                state = act(state, action, draw)
             except (GencliError, ProcessorsError) as error:
-                loom = replace(loom, message=str(error))
-        draw(loom)
-    return loom
+                state = replace(state, message=str(error))
+        draw(state)
+    return state
 
 
 @dataclass(slots=True)
-class _Weaver:
+class _TreeActions:
     """Performs the actions of keys. `text`: text written to stdout at the end."""
 
     file: TreeFile
@@ -86,23 +88,23 @@ class _Weaver:
             yield key
             self.grower.handler.on_first = _interrupt  # growing has replaced it
 
-    def draw(self, loom: Loom) -> None:
+    def draw(self, state: TreeWalk) -> None:
         """Draw the page."""
-        if loom.node not in self._pieces:
-            self._pieces = {loom.node: self.grower.forks.pieces(loom.tree, loom.node)}
+        if state.node not in self._pieces:
+            self._pieces = {state.node: self.grower.forks.pieces(state.tree, state.node)}
         if self.drawing is not None:
-            self.drawing.show(*loom_page(loom, self._pieces[loom.node], *self.drawing.size))
+            self.drawing.show(*tree_page(state, self._pieces[state.node], *self.drawing.size))
 
-    def act(self, loom: Loom, action: Action, draw: _Draw) -> Loom:
+    def act(self, state: TreeWalk, action: Action, draw: _Draw) -> TreeWalk:
         """Grow children, prune or export; return the state after the action."""
         if action == "grow":
-            return self._grow(loom, draw)
+            return self._grow(state, draw)
         if action == "prune":
-            self.file.prune(loom.node)
-            return replace(loom.pruned(), message=f"Node {loom.node} is pruned.")
-        return replace(loom, message=self._export(loom.tree.text(loom.node)))
+            self.file.prune(state.node)
+            return replace(state.pruned(), message=f"Node {state.node} is pruned.")
+        return replace(state, message=self._export(state.tree.text(state.node)))
 
-    def _grow(self, loom: Loom, draw: _Draw) -> Loom:
+    def _grow(self, state: TreeWalk, draw: _Draw) -> TreeWalk:
         from gencli.explain.forks import Cut
 
         count, tokens = self.values["n"], 0
@@ -111,14 +113,14 @@ class _Weaver:
             nonlocal tokens
             tokens += len(event.ids) if isinstance(event, Token) else 0
             if self.drawing is not None and self.drawing.is_due:
-                draw(replace(loom, message=f"Growing {count}: {tokens} tokens. Ctrl-C ends them."))
+                draw(replace(state, message=f"Growing {count}: {tokens} tokens. Ctrl-C ends them."))
 
-        cut = Cut(loom.node, loom.place)
-        growth = self.grower.grow(loom.tree, cut, count, seed=self.values["seed"], on_event=on_event)
+        cut = Cut(state.node, state.token)
+        growth = self.grower.grow(state.tree, cut, count, seed=self.values["seed"], on_event=on_event)
         self.file.add(growth.nodes)
         failed = "; ".join(dict.fromkeys(failure.message for failure in growth.results.failures))
-        message = f"{len(growth.nodes)} new at {loom.place}. {failed}".strip()
-        return replace(loom.grown(growth.nodes), message=message)
+        message = f"{len(growth.nodes)} new at {state.token}. {failed}".strip()
+        return replace(state.grown(growth.nodes), message=message)
 
     def _export(self, text: str) -> str:
         if (name := self.values["output"]) is None:

@@ -52,20 +52,20 @@ class _ForkSource:
             (self.file or TreeFile.create(self.path, tree)).add(growth.nodes)
 
 
-def fork(path: Path, values: Mapping[str, Any], given: Mapping[str, Any]) -> int:
+def fork(path: Path, values: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Grow children, write them to stdout and to their tree, and return the exit code."""
     if values["at"] is None:
         raise UsageError("fork needs --at.", hint="gencli explain shows the tokens; the first one is 0.")
     if values["token"] is not None and values["rank"] is not None:
         raise UsageError("--token and --rank both choose the token.", hint="Leave one of them out.")
-    voice = Stderr(is_quiet=values["quiet"])
+    stderr = Stderr(is_quiet=values["quiet"])
     with ExitStack() as stack:
-        source = _source(path, values, given, stack)
-        grower = stack.enter_context(grower_of(source.head, values, values["n"], voice))
-        return _grow(source, grower, values, voice)
+        source = _source(path, values, flags, stack)
+        grower = stack.enter_context(grower_of(source.head, values, values["n"], stderr))
+        return _grow(source, grower, values, stderr)
 
 
-def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], voice: Stderr) -> int:
+def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], stderr: Stderr) -> int:
     from gencli.explain.forks import Cut, token_of
 
     tree = source.tree(grower)
@@ -79,32 +79,32 @@ def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], voice:
         cut = replace(cut, token=grower.ranked(tree, cut, values["rank"]))
     sink, count, limits = Sink(), values["n"], grower.forks.job.limits
     with ExitStack() as stack:
-        bar = running_bar(sink, count, limits.max_tokens, stack) if voice.has_drawing else None
+        bar = running_bar(sink, count, limits.max_tokens, stack) if stderr.has_drawing else None
         growth = grower.grow(tree, cut, count, seed=values["seed"], on_event=bar.add if bar else None)
     source.write(tree, growth)
     grown = tree.grown(growth.nodes)
     is_text = values["format"] == "text"
     shown = [block(grown, node) if is_text else node_line(node) for node in growth.nodes]
     sink.write(("\n" if is_text else "").join(shown))
-    _say_growth(growth, voice, f" in {source.path}" if source.path else "")
+    _say_growth(growth, stderr, f" in {source.path}" if source.path else "")
     return growth.results.exit_code
 
 
-def _say_growth(growth: Growth, voice: Stderr, where: str = "") -> None:
+def _say_growth(growth: Growth, stderr: Stderr, where: str = "") -> None:
     """Write each error message once, and the number of children."""
     for message in dict.fromkeys(failed.message for failed in growth.results.failures):
         say_error(message)
     count, tokens = len(growth.nodes), sum(len(node.ids) for node in growth.nodes)
     if count:
-        voice.say(f"{count} {'child' if count == 1 else 'children'}{where}, {tokens} tokens")
+        stderr.say(f"{count} {'child' if count == 1 else 'children'}{where}, {tokens} tokens")
 
 
-def _source(path: Path, values: Mapping[str, Any], given: Mapping[str, Any], stack: ExitStack) -> _ForkSource:
+def _source(path: Path, values: Mapping[str, Any], flags: Mapping[str, Any], stack: ExitStack) -> _ForkSource:
     """Read a trace or a tree. `stack` holds the lock of a tree's file."""
     texts = _traced(path)
     if texts is None:
         for key in ("tree", "request", "sample"):
-            if key in given:
+            if key in flags:
                 flag = "run" if key == "request" else key
                 raise UsageError(f"{path} is a tree, so --{flag} has no effect.", hint="Leave it out.")
         stack.enter_context(locked(path))
@@ -112,7 +112,7 @@ def _source(path: Path, values: Mapping[str, Any], given: Mapping[str, Any], sta
         return _ForkSource(file.tree.head, path=path, file=file)
     text = _chosen(texts, values)
     if "preset" not in text.head:
-        raise UsageError(f"The trace {path} does not say how its run was set.", hint="Write it again.")
+        raise UsageError(f"The trace {path} lacks the settings of its run.", hint="Write it again.")
     head = checked_head(text.head)
     if values["tree"] is None:
         if values["node"] != ROOT:
@@ -149,17 +149,17 @@ def _chosen(texts: list[TracedText], values: Mapping[str, Any]) -> TracedText:
 
 @contextmanager
 def grower_of(
-    head: Mapping[str, Any], values: Mapping[str, Any], count: int, voice: Stderr
+    head: Mapping[str, Any], values: Mapping[str, Any], count: int, stderr: Stderr
 ) -> Iterator[Grower]:
     """Load the model of a run, described by its head, for `count` children at once. Nothing is fetched."""
     recipe = recipe_of(head)
     code = {key: values[key] for key in CODE}
     settings = recipe.settings(code, "file", log=False, offline=True, stats=False, debug=values["debug"])
     job = replace(make_job(settings), n=1, best_of=None, trace=None)
-    fetch_models(settings, job.registry, voice)
+    fetch_models(settings, job.registry, stderr)
     set_wait(settings["wait"], os.environ)  # before torch is imported
     with interrupts() as handler, quiet_libraries(is_on=not values["debug"]):
-        with voice.starting(), importing():
+        with stderr.starting(), importing():
             from gencli.cli.commands.generate import open_grower
-        with open_grower(job, head["prompt"], settings, count, voice=voice, handler=handler) as grower:
+        with open_grower(job, head["prompt"], settings, count, stderr=stderr, handler=handler) as grower:
             yield grower

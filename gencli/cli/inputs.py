@@ -124,7 +124,7 @@ def _refuse_duplicates(arguments: Sequence[str], paths: Sequence[str]) -> None:
 def _with_stdin(arguments: Sequence[str]) -> tuple[str, ...]:
     if "-" not in arguments and (sys.stdin is None or sys.stdin.isatty()):
         raise UsageError(
-            f"The prompt holds {STDIN}, but nothing is piped in.",
+            f"The prompt contains {STDIN}, but nothing is piped in.",
             hint=f'cat notes.txt | gencli run "Summarise: {STDIN}"; in a --file it is text like any other.',
         )
     return _fill_in(arguments, _not_empty(_from_stdin(), "The input (stdin)"))
@@ -139,8 +139,10 @@ def _beside_stdin(texts: tuple[str, ...]) -> Prompts:
     if not _is_readable():
         return Prompts(texts)
     if not _is_ready():
-        notice = f"stdin is open, but gave nothing in {PATIENCE:g} s, so it is not read"
-        return Prompts(texts, (f"{notice}; {STDIN} in the prompt waits for it, < /dev/null does not.",))
+        notice = f"stdin is open but sent nothing for {PATIENCE:g} s, so it is not read"
+        return Prompts(
+            texts, (f"{notice}; {STDIN} in the prompt waits for it, < /dev/null avoids the wait.",)
+        )
     piped = _from_stdin()
     if not piped:
         return Prompts(texts)
@@ -170,7 +172,7 @@ def _is_ready() -> bool:
 
 def _argument(text: str) -> str:
     if any("\ud800" <= char <= "\udfff" for char in text):
-        raise UsageError("The prompt holds bytes that are not UTF-8 text.")
+        raise UsageError("The prompt contains bytes that are not UTF-8 text.")
     return _not_empty(text, "The prompt")
 
 
@@ -230,6 +232,12 @@ class TurnReader(Protocol):
         ...
 
 
+def open_reader(offer: Offer) -> TurnReader:
+    """Return a TerminalReader if stdin and stdout are terminals, otherwise a LineReader."""
+    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
+    return TerminalReader(offer) if is_terminal else LineReader()
+
+
 class LineReader:
     """Reads one turn a line from stdin: from a pipe, or from a terminal if stdout is not one."""
 
@@ -245,7 +253,7 @@ class LineReader:
         Raises UsageError for a line that is too long or not UTF-8, and for a draft without a terminal.
         """
         if draft and not self.is_live:
-            raise UsageError("/edit needs the new words after it where there is no terminal.")
+            raise UsageError("Without a terminal, /edit needs the new text after it.")
         if self.is_live:
             prompt(_CHAT_PROMPT)
         self._count += 1
@@ -325,12 +333,6 @@ def _new_line_keys() -> KeyBindings:
         event.current_buffer.insert_text("\n")
 
     return keys
-
-
-def open_reader(offer: Offer) -> TurnReader:
-    """Return a TerminalReader if stdin and stdout are terminals, otherwise a LineReader."""
-    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-    return TerminalReader(offer) if is_terminal else LineReader()
 
 
 def _history_file() -> Path | None:

@@ -75,6 +75,6 @@ class LastAnswer:
         if [view.token for view in views] != self._ids[: len(views)]:
             raise GenerationError(
                 "The answer came out different when it was drawn again, so it is not explained.",
-                hint="Drafts with a `verify` other than match change with what was said before.",
+                hint="With a `verify` other than match, drafts depend on the earlier texts.",
             )
         return views

@@ -13,7 +13,7 @@ from rich.text import Text
 from gencli.cli.render import table
 from gencli.cli.token_colors import facts_of, legend, level_of
 from gencli.cli.token_views import decision, headline, probability, quoted, stage_rows
-from gencli.cli.trace_views import HELP, KEYS, Loom, Walk, tree_rows
+from gencli.cli.trace_views import HELP, KEYS, TraceWalk, TreeWalk, tree_rows
 from gencli.text.escapes import escape_controls
 
 Line = list[tuple[str, str]]  # (style, text); styles: "", head, dim, row, level-1 to level-3, current
@@ -23,7 +23,7 @@ _NEWLINE = "⏎"
 _FOOT = "left right token   up down stage   n decided   u surprising   a alternatives   ? keys   q leave"
 
 
-def draw(walk: Walk, width: int, height: int) -> list[Line]:
+def draw(walk: TraceWalk, width: int, height: int) -> list[Line]:
     """Return at most `height` lines of at most `width` cells."""
     record, count = walk.record, len(walk.records)
     texts = f"text {walk.text + 1} of {len(walk.texts)}   " if len(walk.texts) > 1 else ""
@@ -49,7 +49,7 @@ def bar(p: float | None) -> str:
     return filled.ljust(_CELLS)
 
 
-def _strip(walk: Walk, width: int, rows: int) -> list[Line]:
+def _strip(walk: TraceWalk, width: int, rows: int) -> list[Line]:
     """Return the lines of text around the current token.
 
     Whole blocks of tokens are wrapped, so that the text does not move with each key.
@@ -78,18 +78,18 @@ def _strip(walk: Walk, width: int, rows: int) -> list[Line]:
 
 def _parts(text: str) -> Iterator[str]:
     """Yield the lines of a token's text without control characters, each newline shown as a mark."""
-    *ended, rest = escape_controls(text).replace("\t", " ").split("\n")
+    *ended, last = escape_controls(text).replace("\t", " ").split("\n")
     yield from (line + _NEWLINE for line in ended)
-    if rest:
-        yield rest
+    if last:
+        yield last
 
 
-def _style(walk: Walk, record: Mapping[str, Any]) -> str:
+def _style(walk: TraceWalk, record: Mapping[str, Any]) -> str:
     number = level_of(walk.scale, facts_of(record))
     return f"level-{number}" if number else ""
 
 
-def _stages(walk: Walk, room: int) -> list[Line]:
+def _stages(walk: TraceWalk, room: int) -> list[Line]:
     """Return the table of stages: its header, and the rows around the chosen one that fit."""
     cells = ([_clean(cell) for cell in row] for row in stage_rows(walk.record))
     head, *rows = table(cells).splitlines()
@@ -99,7 +99,7 @@ def _stages(walk: Walk, room: int) -> list[Line]:
     return [[("head", "  " + head)], *([line] for line in lines)]
 
 
-def _place(walk: Walk) -> tuple[str, Mapping[str, Any]]:
+def _stage_distribution(walk: TraceWalk) -> tuple[str, Mapping[str, Any]]:
     """Return the name of the chosen stage, and the distribution after it."""
     stages = walk.record["stages"]
     if walk.stage == 0:
@@ -109,23 +109,23 @@ def _place(walk: Walk) -> tuple[str, Mapping[str, Any]]:
     return f"behind {stages[walk.stage - 1]['name']}", stages[walk.stage - 1]
 
 
-def _distribution(walk: Walk) -> Iterator[tuple[str, str]]:
+def _distribution(walk: TraceWalk) -> Iterator[tuple[str, str]]:
     """Yield the most likely tokens after the chosen stage as bars, and all others as one bar."""
-    name, place = _place(walk)
-    yield "head", f"{name}, entropy {place['entropy'] or 0.0:.2f} nats"
-    width = max((cell_len(quoted(text)) for _, text, _ in place["top"]), default=0)
+    name, distribution = _stage_distribution(walk)
+    yield "head", f"{name}, entropy {distribution['entropy'] or 0.0:.2f} nats"
+    width = max((cell_len(quoted(text)) for _, text, _ in distribution["top"]), default=0)
     width = max(width, len("others"))
-    for token, text, p in place["top"]:
+    for token, text, p in distribution["top"]:
         style = "row" if token == walk.record["id"] else ""
         yield style, f"  {set_cell_size(quoted(text), width)} {bar(p)} {probability(p)}"
-    if all(token != walk.record["id"] for token, _, _ in place["top"]):
-        p = place["p"]
+    if all(token != walk.record["id"] for token, _, _ in distribution["top"]):
+        p = distribution["p"]
         yield "row", f"  {set_cell_size(quoted(walk.record['text']), width)} {bar(p)} {probability(p)}"
-    others = place["others"]
+    others = distribution["others"]
     yield "dim", f"  {'others':<{width}} {bar(others)} {probability(others)}"
 
 
-def _alternatives(walk: Walk) -> Iterator[tuple[str, str]]:
+def _alternatives(walk: TraceWalk) -> Iterator[tuple[str, str]]:
     """Yield the most likely tokens under the model and at the draw, and the effect of the stages on them."""
     record = walk.record
     raw, final = (
@@ -163,18 +163,18 @@ def _cut(line: Line, width: int) -> Line:
     return kept
 
 
-def loom_page(loom: Loom, pieces: Sequence[str], width: int, height: int) -> list[Text]:
+def tree_page(state: TreeWalk, pieces: Sequence[str], width: int, height: int) -> list[Text]:
     """Return the lines of a page. `pieces`: the text of each token of the node's whole text."""
-    last = Text(loom.message or HELP, "bold" if loom.message else "dim")
-    nodes = [*_nodes(loom, max(1, height // 2 - 1))]
-    text = _text(loom, pieces, width, max(1, height - len(nodes) - 2))
+    last = Text(state.message or HELP, "bold" if state.message else "dim")
+    nodes = [*_nodes(state, max(1, height // 2 - 1))]
+    text = _text(state, pieces, width, max(1, height - len(nodes) - 2))
     return [*nodes, Text(""), *text, last][-height:]
 
 
-def _nodes(loom: Loom, limit: int) -> Iterator[Text]:
+def _nodes(state: TreeWalk, limit: int) -> Iterator[Text]:
     """Yield at most `limit` lines of the tree around the node, which is marked by `>`."""
-    every = [*loom.tree.walk()]
-    here = next(index for index, (_, node) in enumerate(every) if node.id == loom.node)
+    every = [*state.tree.walk()]
+    here = next(index for index, (_, node) in enumerate(every) if node.id == state.node)
     near = _around(here, len(every), limit)
     lines = table(tree_rows(every[near.start : near.stop])).splitlines()[1:]
     for index, line in zip(near, lines, strict=True):
@@ -182,9 +182,9 @@ def _nodes(loom: Loom, limit: int) -> Iterator[Text]:
         yield Text(("> " if is_here else "  ") + line, "bold" if is_here else "")
 
 
-def _text(loom: Loom, pieces: Sequence[str], width: int, rows: int) -> list[Text]:
+def _text(state: TreeWalk, pieces: Sequence[str], width: int, rows: int) -> list[Text]:
     """Return at most `rows` lines of text around the current token, which is shown in brackets."""
-    room, token_index = width * rows, min(loom.place, len(pieces) - 1)
+    room, token_index = width * rows, min(state.token, len(pieces) - 1)
     before = _shown("".join(pieces[:token_index])[-room:])
     token = _shown(pieces[token_index]).replace("\n", "\\n")
     after = _shown("".join(pieces[token_index + 1 :])[:room])

@@ -45,12 +45,12 @@ def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
     """
 
     def command(*, arguments: list[str] | None = None, **values: Any) -> int:
-        given = {
+        flags = {
             key: value
             for key, value in values.items()
             if value is not None and value != [] and key not in _HELP_KEYS
         }
-        return run(arguments or [], given)
+        return run(arguments or [], flags)
 
     parameters = [_arguments(page)] if page.argument else []
     parameters += [*map(_parameter, page.options), *_help(page)]
@@ -139,7 +139,7 @@ def completion_command() -> Callable[..., int]:
     return make_command(run_completion, COMPLETION_PAGE)
 
 
-def run_completion(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run_completion(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the script and return the exit code. Raises UsageError for an unknown shell."""
     shell = " ".join(arguments)
     if shell not in _SHELLS:

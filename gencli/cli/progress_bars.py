@@ -37,11 +37,7 @@ class LoadBar:
     """
 
     def __init__(
-        self,
-        name: str,
-        drawing: Drawing,
-        verb: str = "Loading",
-        on_first: Callable[[], None] = lambda: None,
+        self, name: str, drawing: Drawing, verb: str = "Loading", on_first: Callable[[], None] = lambda: None
     ) -> None:
         self._drawing, self._is_first, self._on_first = drawing, True, on_first
         self._bar = Progress(

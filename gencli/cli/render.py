@@ -388,8 +388,12 @@ def columns_of(stream: TextIO | None) -> int:
     """Return the columns of a terminal; 0 if they are unknown, and for another stream."""
     if stream is None or not stream.isatty():
         return 0
-    given = os.environ.get("COLUMNS", "")
-    return int(given) if given.isdecimal() and int(given) else os.get_terminal_size(stream.fileno()).columns
+    columns = os.environ.get("COLUMNS", "")
+    return (
+        int(columns)
+        if columns.isdecimal() and int(columns)
+        else os.get_terminal_size(stream.fileno()).columns
+    )
 
 
 _GAP = 2
@@ -405,18 +409,18 @@ def table(rows: Iterable[Sequence[str]], width: int | None = None) -> str:
     In a narrower table cells are wrapped at words, and columns without room follow below, beside the first.
     """
     lines = [tuple(row) for row in rows]
-    most = (result_width() if width is None else width) or 1 << 30
-    return "\n".join(_laid_out(part, most) for part in _parts(lines, most))
+    limit = (result_width() if width is None else width) or 1 << 30
+    return "\n".join(_laid_out(part, limit) for part in _parts(lines, limit))
 
 
-def _parts(lines: _Lines, most: int) -> list[_Lines]:
+def _parts(lines: _Lines, limit: int) -> list[_Lines]:
     """Return the tables with all columns in which every column has room for its words."""
     least = [_least(column) for column in zip(*lines, strict=True)]
-    parts, room = [[0]], most - sum(least[:1])
+    parts, room = [[0]], limit - sum(least[:1])
     for at in range(1, len(least)):
         if room < _GAP + least[at] and len(parts[-1]) > 1:
             parts.append([0])
-            room = most - least[0]
+            room = limit - least[0]
         parts[-1].append(at)
         room -= _GAP + least[at]
     return (
@@ -424,10 +428,10 @@ def _parts(lines: _Lines, most: int) -> list[_Lines]:
     )
 
 
-def _laid_out(lines: _Lines, most: int) -> str:
+def _laid_out(lines: _Lines, limit: int) -> str:
     columns = list(zip(*lines, strict=True))
     widths, least = [max(map(cell_width, column)) for column in columns], [*map(_least, columns)]
-    over = sum(widths) + _GAP * (len(widths) - 1) - most
+    over = sum(widths) + _GAP * (len(widths) - 1) - limit
     for _ in range(max(0, over)):
         spare = [at for at, width in enumerate(widths) if width > least[at]]
         if not spare:

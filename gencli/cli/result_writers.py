@@ -35,7 +35,7 @@ def open_writers(
     sink: Sink,
     results: Results,
     info: RunInfo,
-    voice: Stderr,
+    stderr: Stderr,
     stack: ExitStack,
     markers: Sequence[str],
     pen: Pen | None = None,
@@ -52,18 +52,18 @@ def open_writers(
     is_streaming = is_shown and structure is None  # structured output is written once it is validated
     thinking_writers = list[Writer]()
     if structure and any(markers) and is_text:
-        thinking_writers = [_thinking(structure, results, voice, markers[0])]
+        thinking_writers = [_thinking(structure, results, stderr, markers[0])]
     if is_text and not is_data:
         sink.wrap_words()
     if is_shown and not is_single and not is_data and sink.has_control:
-        return [_live(sink, results, info, voice, stack, pen), *thinking_writers]
+        return [_live(sink, results, info, stderr, stack, pen), *thinking_writers]
     form = "lines" if is_data and not is_single else settings["format"]
     writers = [_writer(form, sink, results, info, pen, is_streaming=is_streaming)]
     is_seen = is_text and is_streaming and not sink.is_file
     is_seen = is_seen or any(isinstance(writer, LiveThinking) for writer in thinking_writers)
-    if voice.has_drawing and not is_seen:
+    if stderr.has_drawing and not is_seen:
         writers.append(running_bar(sink, len(results.rows) * info.job.n, info.job.limits.max_tokens, stack))
-    elif voice.has_drawing:
+    elif stderr.has_drawing:
         writers.append(reading_line(sink, stack, is_begun=True))
     return [*writers, *thinking_writers]
 
@@ -82,15 +82,17 @@ def _writer(
     return BlockWriter(sink, results, is_streaming=is_streaming, pen=pen)
 
 
-def _thinking(structure: OutputSpec, results: Results, voice: Stderr, marker: str) -> Writer:
+def _thinking(structure: OutputSpec, results: Results, stderr: Stderr, marker: str) -> Writer:
     is_single = sum(len(row.outcomes) for row in results.rows) == 1
-    if is_single and voice.has_drawing and not structure.retries:  # with retries only the last attempt counts
+    if (
+        is_single and stderr.has_drawing and not structure.retries
+    ):  # with retries only the last attempt counts
         return LiveThinking(marker)
-    return ThinkingSummary(results, voice)
+    return ThinkingSummary(results, stderr)
 
 
 def _live(
-    sink: Sink, results: Results, info: RunInfo, voice: Stderr, stack: ExitStack, pen: Pen | None
+    sink: Sink, results: Results, info: RunInfo, stderr: Stderr, stack: ExitStack, pen: Pen | None
 ) -> Writer:
     from gencli.cli.progress_bars import Drawing
     from gencli.results.run_results import Meter
@@ -98,7 +100,7 @@ def _live(
     drawing = stack.enter_context(Drawing(sys.stdout))
     sink.before_write = drawing.erase
     limits = info.job.limits
-    meter = None if voice.is_quiet else Meter(len(results.rows) * info.job.n, limits.max_tokens)
+    meter = None if stderr.is_quiet else Meter(len(results.rows) * info.job.n, limits.max_tokens)
     return LiveWriter(sink, results, drawing, meter, pen)
 
 
@@ -201,144 +203,6 @@ class BlockWriter:
         self._written = text
 
 
-class LineWriter:
-    """Writes one result a line without labels, in the order of the prompts, as they are completed."""
-
-    def __init__(self, sink: Sink, results: Results, pen: Pen | None = None) -> None:
-        self._pen = pen or PlainPen(sink)
-        self._turns = _samples(results)
-        self._open = next(self._turns, None)
-
-    def add(self, event: Event) -> None:
-        """Write the complete results that are next in order."""
-        while self._open and self._open[0].outcomes[self._open[1]] is not None:
-            row, sample = self._open
-            self._open = next(self._turns, None)
-            text = row.shown(sample)
-            if text is not None:
-                self._pen.write(row, sample, _rest("", text))
-
-    def close(self) -> None:
-        """Do nothing; all results have been written."""
-
-
-class RecordWriter:
-    """Writes a record for each prompt when it finishes: a JSON line (`jsonl`) or a YAML document (`yaml`)."""
-
-    def __init__(self, sink: Sink, results: Results, info: RunInfo, form: str) -> None:
-        self._sink, self._results, self._info, self._form = sink, results, info, form
-        self._head = ""
-
-    def add(self, event: Event) -> None:
-        """Write the prompt's record if this was its last event."""
-        row = self._results.row(event.request)
-        if isinstance(event, Finish | Error) and row.is_done:
-            text = record_text(record(row, self._info), self._form, encoding=self._sink.encoding)
-            self._sink.write(self._head + text)
-            self._head = "---\n" if self._form == "yaml" else ""
-
-    def close(self) -> None:
-        """Do nothing; all records have been written."""
-
-
-class JsonWriter:
-    """Writes one JSON document at the end: an object, or an array for several prompts."""
-
-    def __init__(self, sink: Sink, results: Results, info: RunInfo) -> None:
-        self._sink, self._results, self._info = sink, results, info
-
-    def add(self, event: Event) -> None:
-        """Do nothing before the end."""
-
-    def close(self) -> None:
-        """Write the document."""
-        records = [record(row, self._info) for row in self._results.rows]
-        document = records[0] if len(records) == 1 else records
-        self._sink.write(record_text(document, "json", encoding=self._sink.encoding))
-
-
-def _samples(results: Results) -> Iterator[tuple[Row, int]]:
-    """Return an iterator over (row, sample) in the order in which they are written."""
-    return ((row, sample) for row in results.rows for sample in range(len(row.texts)))
-
-
-def label(row: Row, sample: int) -> str:
-    """Return the line above a block, in the format of head(1) and tail(1)."""
-    return block_label(text_label((row.id, sample), len(row.texts)), row.prompt)
-
-
-def block_label(number: str, prompt: str) -> str:
-    """Return the label of a block: its number and at most 60 characters of the prompt."""
-    prompt = " ".join(prompt.split())
-    return f"==> {number}: {prompt if len(prompt) <= 60 else prompt[:57] + '...'} <=="
-
-
-def _rest(written: str, text: str) -> str:
-    """Return the unwritten part of a text, with a newline at its end."""
-    return text[len(written) :] + ("" if text.endswith("\n") else "\n")
-
-
-class LiveThinking:
-    """Streams the reasoning of a single sample to stderr, up to the marker."""
-
-    def __init__(self, marker: str) -> None:
-        self._splitter, self._is_open = ThinkingSplitter(marker), False
-
-    def add(self, event: Event) -> None:
-        """Write the text that is certainly reasoning, and a line end after the last part."""
-        if isinstance(event, Reading | PromptScores):
-            return
-        is_token = isinstance(event, Token)
-        pieces = self._splitter.feed(event.text) if is_token else self._splitter.finish()
-        if text := pieces.thinking if self._is_open else pieces.thinking.lstrip():
-            say_part(text if self._is_open else f"[thinking] {text}")
-            self._is_open = True
-        if self._is_open and (self._splitter.is_over or not is_token):
-            say_part("\n")
-            self._is_open = False
-
-    def close(self) -> None:
-        """Do nothing; everything has been written."""
-
-
-class ThinkingSummary:
-    """Writes the reasoning of each sample to stderr at the end of the run."""
-
-    def __init__(self, results: Results, voice: Stderr) -> None:
-        self._results, self._voice = results, voice
-
-    def add(self, event: Event) -> None:
-        """Do nothing before the end."""
-
-    def close(self) -> None:
-        """Write a paragraph for each sample."""
-        for text in thinking(self._results):
-            if not self._voice.is_quiet:
-                say(text)  # text of the model, in which no key becomes a flag
-
-
-def show_prompts(
-    prompts: Sequence[str], all_ids: Sequence[Sequence[int]], tokenizer: Tokenizer, form: str, sink: Sink
-) -> None:
-    """Write the decoded ids of each prompt: as text, with labels if there are several, or as records."""
-    rendered = [tokenizer.decode(ids, skip_special=False) for ids in all_ids]
-    records = [
-        {"prompt": prompt, "rendered": text, "ids": list(ids)}
-        for prompt, text, ids in zip(prompts, rendered, all_ids, strict=True)
-    ]
-    if form == "jsonl":
-        sink.write("".join(record_text(record, form, encoding=sink.encoding) for record in records))
-    elif form != "text":
-        document = records if records[1:] else records[0]
-        sink.write(record_text(document, form, encoding=sink.encoding))
-    else:
-        blocks = [text if text.endswith("\n") else f"{text}\n" for text in rendered]
-        if blocks[1:]:
-            numbered = enumerate(zip(prompts, blocks, strict=True), start=1)
-            blocks = [f"{block_label(str(number), prompt)}\n{block}" for number, (prompt, block) in numbered]
-        sink.write("\n".join(blocks))
-
-
 class LiveWriter:
     """Writes finished texts as blocks in order, and draws the newest words of every text not written yet.
 
@@ -404,3 +268,141 @@ class LiveWriter:
 def _index(row: Row, sample: int) -> int:
     """Return the index of a sample among all samples of the run."""
     return (int(row.id) - 1) * len(row.texts) + sample
+
+
+def _samples(results: Results) -> Iterator[tuple[Row, int]]:
+    """Return an iterator over (row, sample) in the order in which they are written."""
+    return ((row, sample) for row in results.rows for sample in range(len(row.texts)))
+
+
+def label(row: Row, sample: int) -> str:
+    """Return the line above a block, in the format of head(1) and tail(1)."""
+    return block_label(text_label((row.id, sample), len(row.texts)), row.prompt)
+
+
+def block_label(number: str, prompt: str) -> str:
+    """Return the label of a block: its number and at most 60 characters of the prompt."""
+    prompt = " ".join(prompt.split())
+    return f"==> {number}: {prompt if len(prompt) <= 60 else prompt[:57] + '...'} <=="
+
+
+def _rest(written: str, text: str) -> str:
+    """Return the unwritten part of a text, with a newline at its end."""
+    return text[len(written) :] + ("" if text.endswith("\n") else "\n")
+
+
+class LineWriter:
+    """Writes one result a line without labels, in the order of the prompts, as they are completed."""
+
+    def __init__(self, sink: Sink, results: Results, pen: Pen | None = None) -> None:
+        self._pen = pen or PlainPen(sink)
+        self._turns = _samples(results)
+        self._open = next(self._turns, None)
+
+    def add(self, event: Event) -> None:
+        """Write the complete results that are next in order."""
+        while self._open and self._open[0].outcomes[self._open[1]] is not None:
+            row, sample = self._open
+            self._open = next(self._turns, None)
+            text = row.shown(sample)
+            if text is not None:
+                self._pen.write(row, sample, _rest("", text))
+
+    def close(self) -> None:
+        """Do nothing; all results have been written."""
+
+
+class RecordWriter:
+    """Writes a record for each prompt when it finishes: a JSON line (`jsonl`) or a YAML document (`yaml`)."""
+
+    def __init__(self, sink: Sink, results: Results, info: RunInfo, form: str) -> None:
+        self._sink, self._results, self._info, self._form = sink, results, info, form
+        self._head = ""
+
+    def add(self, event: Event) -> None:
+        """Write the prompt's record if this was its last event."""
+        row = self._results.row(event.request)
+        if isinstance(event, Finish | Error) and row.is_done:
+            text = record_text(record(row, self._info), self._form, encoding=self._sink.encoding)
+            self._sink.write(self._head + text)
+            self._head = "---\n" if self._form == "yaml" else ""
+
+    def close(self) -> None:
+        """Do nothing; all records have been written."""
+
+
+class JsonWriter:
+    """Writes one JSON document at the end: an object, or an array for several prompts."""
+
+    def __init__(self, sink: Sink, results: Results, info: RunInfo) -> None:
+        self._sink, self._results, self._info = sink, results, info
+
+    def add(self, event: Event) -> None:
+        """Do nothing before the end."""
+
+    def close(self) -> None:
+        """Write the document."""
+        records = [record(row, self._info) for row in self._results.rows]
+        document = records[0] if len(records) == 1 else records
+        self._sink.write(record_text(document, "json", encoding=self._sink.encoding))
+
+
+class LiveThinking:
+    """Streams the reasoning of a single sample to stderr, up to the marker."""
+
+    def __init__(self, marker: str) -> None:
+        self._splitter, self._is_open = ThinkingSplitter(marker), False
+
+    def add(self, event: Event) -> None:
+        """Write the text that is certainly reasoning, and a line end after the last part."""
+        if isinstance(event, Reading | PromptScores):
+            return
+        is_token = isinstance(event, Token)
+        pieces = self._splitter.feed(event.text) if is_token else self._splitter.finish()
+        if text := pieces.thinking if self._is_open else pieces.thinking.lstrip():
+            say_part(text if self._is_open else f"[thinking] {text}")
+            self._is_open = True
+        if self._is_open and (self._splitter.is_over or not is_token):
+            say_part("\n")
+            self._is_open = False
+
+    def close(self) -> None:
+        """Do nothing; everything has been written."""
+
+
+class ThinkingSummary:
+    """Writes the reasoning of each sample to stderr at the end of the run."""
+
+    def __init__(self, results: Results, stderr: Stderr) -> None:
+        self._results, self._stderr = results, stderr
+
+    def add(self, event: Event) -> None:
+        """Do nothing before the end."""
+
+    def close(self) -> None:
+        """Write a paragraph for each sample."""
+        for text in thinking(self._results):
+            if not self._stderr.is_quiet:
+                say(text)  # text of the model, in which no key becomes a flag
+
+
+def show_prompts(
+    prompts: Sequence[str], all_ids: Sequence[Sequence[int]], tokenizer: Tokenizer, form: str, sink: Sink
+) -> None:
+    """Write the decoded ids of each prompt: as text, with labels if there are several, or as records."""
+    rendered = [tokenizer.decode(ids, skip_special=False) for ids in all_ids]
+    records = [
+        {"prompt": prompt, "rendered": text, "ids": list(ids)}
+        for prompt, text, ids in zip(prompts, rendered, all_ids, strict=True)
+    ]
+    if form == "jsonl":
+        sink.write("".join(record_text(record, form, encoding=sink.encoding) for record in records))
+    elif form != "text":
+        document = records if records[1:] else records[0]
+        sink.write(record_text(document, form, encoding=sink.encoding))
+    else:
+        blocks = [text if text.endswith("\n") else f"{text}\n" for text in rendered]
+        if blocks[1:]:
+            numbered = enumerate(zip(prompts, blocks, strict=True), start=1)
+            blocks = [f"{block_label(str(number), prompt)}\n{block}" for number, (prompt, block) in numbered]
+        sink.write("\n".join(blocks))

@@ -22,7 +22,7 @@ Look = Literal["color", "plain", "marks"]  # colours; underlines and similar sty
 
 
 @dataclass(frozen=True, slots=True)
-class Level:
+class LevelStyle:
     """Appearance of a level: marks around a token, rich styles with and without colours, name of the colour.
 
     The colours have a contrast of at least 3.8 with black and with white.
@@ -35,11 +35,11 @@ class Level:
     name: str
 
 
-LEVELS: tuple[Level, ...] = (
-    Level("", "", "", "", "plain"),
-    Level("[", "]", "color(31)", "underline", "blue"),
-    Level("<", ">", "color(130)", "bold underline", "orange"),
-    Level("*", "*", "bold color(160)", "reverse", "red"),
+LEVELS: tuple[LevelStyle, ...] = (
+    LevelStyle("", "", "", "", "plain"),
+    LevelStyle("[", "]", "color(31)", "underline", "blue"),
+    LevelStyle("<", ">", "color(130)", "bold underline", "orange"),
+    LevelStyle("*", "*", "bold color(160)", "reverse", "red"),
 )
 
 
@@ -66,12 +66,7 @@ _MEASURES = {
 
 def level_of(scale: Scale, facts: Facts) -> int:
     """Return the index into LEVELS of a token."""
-    values = {
-        "probability": facts.p,
-        "rank": facts.rank,
-        "entropy": facts.entropy,
-        "decided": facts.decided,
-    }
+    values = {"probability": facts.p, "rank": facts.rank, "entropy": facts.entropy, "decided": facts.decided}
     return level(scale, values[scale])
 
 

@@ -30,10 +30,10 @@ def one_token(record: Record, *, before: str = "", of: int | None = None) -> str
 
 def headline(record: Record, of: int | None = None) -> str:
     """Return the facts of a token in a line; `of` is the number of tokens."""
-    place = f"token {record['pos']}" + (f" of {of}" if of is not None else "")
+    position = f"token {record['pos']}" + (f" of {of}" if of is not None else "")
     raw, final = record["raw"], record["final"]
     facts = [
-        place,
+        position,
         quoted(record["text"]),
         f"id {record['id']}",
         f"raw {rank(raw['rank'])} p {probability(raw['p'])}",
@@ -48,21 +48,21 @@ def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
     token = quoted(record["text"])
     yield "stage", "set", "alive", "kept", "top", token, "largest removed or moved"
     raw = record["raw"]
-    yield "raw", "-", str(raw["alive"]), "", _top(raw), _own(raw), ""
+    yield "raw", "-", str(raw["alive"]), "", _likeliest(raw), _p_and_rank(raw), ""
     for stage in record["stages"]:
         yield (
             stage["name"],
             _values(stage),
             str(stage["alive"][1]),
             "-" if stage["mass_kept"] is None else f"{stage['mass_kept']:.3f}",
-            _top(stage),
-            _own(stage),
-            _done(stage),
+            _likeliest(stage),
+            _p_and_rank(stage),
+            _effect_of(stage),
         )
-    yield _drawn(record)
+    yield _draw_row(record)
 
 
-def _drawn(record: Record) -> tuple[str, ...]:
+def _draw_row(record: Record) -> tuple[str, ...]:
     draw = record["draw"]
     margin = draw["margin"]
     word = "" if margin is None else " behind by" if margin >= 0 else " ahead by"
@@ -77,18 +77,18 @@ def _values(stage: dict[str, Any]) -> str:
     return text if len(text) <= 24 else text[:21] + "..."
 
 
-def _top(place: dict[str, Any]) -> str:
-    if not place["top"]:
+def _likeliest(measures: dict[str, Any]) -> str:
+    if not measures["top"]:
         return "-"
-    _, text, p = place["top"][0]
+    _, text, p = measures["top"][0]
     return f"{quoted(text)} {probability(p)}"
 
 
-def _own(place: dict[str, Any]) -> str:
-    return f"{probability(place['p'])} {rank(place['rank'])}"
+def _p_and_rank(measures: dict[str, Any]) -> str:
+    return f"{probability(measures['p'])} {rank(measures['rank'])}"
 
 
-def _done(stage: dict[str, Any]) -> str:
+def _effect_of(stage: dict[str, Any]) -> str:
     """Return the effect of a stage, in a few words."""
     if not stage["acted"]:
         reasons = ", ".join(filter(None, (stage["note"], stage.get("why_not"))))
@@ -137,19 +137,19 @@ def why_table(records: Sequence[_WhyRecord]) -> str:
 
 
 def _lines(records: Sequence[_WhyRecord]) -> Iterator[tuple[str, ...]]:
-    yield "at", "chosen", "raw", "final", "why not", "it would have come"
+    yield "at", "chosen", "raw", "final", "why not", "it would be chosen"
     for record in records:
         yield (
             str(record["pos"]),
             quoted(record["chosen"][1]),
-            _place(record, "raw"),
-            _place(record, "final"),
+            _rank_and_p(record, "raw"),
+            _rank_and_p(record, "final"),
             _reason(record),
             f"without {' or '.join(record['wins_without'])}" if record["wins_without"] else "",
         )
 
 
-def _place(record: _WhyRecord, key: str) -> str:
+def _rank_and_p(record: _WhyRecord, key: str) -> str:
     if record["bound"] is not None:
         return f"beyond #{record['kept']}"
     return f"{rank(record[key]['rank'])} {probability(record[key]['p'])}"
@@ -172,7 +172,7 @@ def why_page(record: _WhyRecord, before: str, count: int) -> str:
     named, chosen = f"{quoted(record['text'])} (id {record['id']})", quoted(record["chosen"][1])
     head = f"token {record['pos']} of {count}   {chosen} was chosen; why not {named}?\n"
     wins = " or ".join(record["wins_without"])
-    last = f"{_reason(record)}" + (f"; without {wins} it would have come" if wins else "")
+    last = f"{_reason(record)}" + (f"; without {wins} it would be chosen" if wins else "")
     return f"{head}{text_before(before)}{table(list(stage_rows(record))[:-1])}{last}\n"
 
 

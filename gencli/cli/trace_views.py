@@ -51,7 +51,7 @@ def refuse_beside(values: Mapping[str, Any]) -> None:
         beside += ["format"] if values[mode] and values["format"] == "jsonl" else []
         if beside:
             raise UsageError(
-                f"--{mode} and --{beside[0].replace('_', '-')} are views of their own.",
+                f"--{mode} and --{beside[0].replace('_', '-')} cannot be combined.",
                 hint="Leave one of them out.",
             )
 
@@ -67,7 +67,7 @@ _FOREIGN = frozenset(
     "stream stats log show_chain show_prompt trace keep_logits token_ids parsed color".split()
 )
 OWN: tuple[Option, ...] = (
-    Option(("--at",), int, "Show the way of this token through the chain; the first one is 0.", "Output",
+    Option(("--at",), int, "Show the path of this token through the chain; the first one is 0.", "Output",
            bounds=Bounds(ge=0, le=MOST)),
     Option(("--decided-by",), str, "Show the tokens that this stage decided, one after the other.", "Output",
            metavar="STAGE"),
@@ -95,12 +95,12 @@ OWN: tuple[Option, ...] = (
 )  # fmt: skip
 
 
-def options_of_run(own: Iterable[Option], *left_out: str) -> tuple[Option, ...]:
+def options_of_run(options: Iterable[Option], *left_out: str) -> tuple[Option, ...]:
     """Return the options of a run for a command with options of its own, which explains tokens itself.
 
     Leaves out searches, whose tokens have no explanations, and options for output that only a run writes.
     """
-    foreign = {*_FOREIGN, *left_out, *(entry.key for entry in own)}
+    foreign = {*_FOREIGN, *left_out, *(entry.key for entry in options)}
     return tuple(entry for entry in OPTIONS if entry.key not in foreign and entry.section != "Search")
 
 
@@ -154,7 +154,7 @@ def show_live(lines: Iterable[str], sink: Sink, request: str | None = None, samp
 
     `request` and `sample` select texts. Raises GenerationError for another file, or one that is too large.
     """
-    texts = _LiveTexts(sink)
+    texts = _ShownTexts(sink)
     try:
         _follow(lines, texts, request, sample)
     except (GencliError, KeyboardInterrupt):
@@ -163,7 +163,7 @@ def show_live(lines: Iterable[str], sink: Sink, request: str | None = None, samp
     return texts.count
 
 
-def _follow(lines: Iterable[str], texts: _LiveTexts, request: str | None, sample: int | None) -> None:
+def _follow(lines: Iterable[str], texts: _ShownTexts, request: str | None, sample: int | None) -> None:
     """Add lines until all texts have ended."""
     total, ended = 0, 0
     begun = set[tuple[str, int]]()
@@ -208,7 +208,7 @@ class _LiveText:
         return self.decoder.decode(data) if data else str(record["text"])
 
 
-class _LiveTexts:
+class _ShownTexts:
     """Shows the first text that has not ended; later texts wait."""
 
     def __init__(self, sink: Sink) -> None:
@@ -270,7 +270,7 @@ _Panel = Literal["distribution", "alternatives", "help"]
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class TraceWalk:
     """A position in texts with at least one token each: text, token, and stage.
 
     Stage 0 is the model, then come the token's stages, and last the draw. `note`: about the last key.
@@ -295,30 +295,30 @@ class Walk:
         """The record of the current token."""
         return self.records[self.token]
 
-    def at(self, token: int) -> Walk:
+    def at(self, token: int) -> TraceWalk:
         """Return the position at the nearest existing token, at the same stage if that token has it."""
         moved = replace(self, token=min(max(token, 0), len(self.records) - 1))
         return moved.at_stage(self.stage)
 
-    def at_stage(self, stage: int) -> Walk:
+    def at_stage(self, stage: int) -> TraceWalk:
         """Return the position at the nearest existing stage."""
         return replace(self, stage=min(max(stage, 0), len(self.record["stages"]) + 1))
 
 
-def press(walk: Walk, key: str) -> Walk:
+def press(walk: TraceWalk, key: str) -> TraceWalk:
     """Return the position after a key; an unknown key changes nothing."""
     action = KEYS.get(key)
     return walk if action is None else action[1](replace(walk, note=""))
 
 
-def _next(walk: Walk, is_wanted: Callable[[Record], bool], missing: str) -> Walk:
+def _next(walk: TraceWalk, is_wanted: Callable[[Record], bool], missing: str) -> TraceWalk:
     """Go to the next token of this kind; without any, set the note `missing`."""
     later = range(walk.token + 1, len(walk.records))
     token = next((at for at in later if is_wanted(walk.records[at])), None)
     return replace(walk, note=missing) if token is None else walk.at(token)
 
 
-def _decided(walk: Walk) -> Walk:
+def _decided(walk: TraceWalk) -> TraceWalk:
     return _next(walk, lambda record: bool(record["decided_by"]), "No stage decided a later token.")
 
 
@@ -326,21 +326,21 @@ def _is_surprising(record: Record) -> bool:
     return record["surprise"] is None or record["surprise"] >= _SURPRISING
 
 
-def _surprising(walk: Walk) -> Walk:
+def _surprising(walk: TraceWalk) -> TraceWalk:
     return _next(walk, _is_surprising, f"No later token has {_SURPRISING:g} bits or more.")
 
 
-def _panel(name: _Panel) -> Callable[[Walk], Walk]:
+def _panel(name: _Panel) -> Callable[[TraceWalk], TraceWalk]:
     """Return the action of a key that opens a panel, and closes it again."""
     return lambda walk: replace(walk, panel="distribution" if walk.panel == name else name)
 
 
-def _next_scale(walk: Walk) -> Walk:
+def _next_scale(walk: TraceWalk) -> TraceWalk:
     scales: tuple[Scale, ...] = get_args(Scale)
     return replace(walk, scale=scales[(scales.index(walk.scale) + 1) % len(scales)])
 
 
-KEYS: dict[str, tuple[str, Callable[[Walk], Walk]]] = {
+KEYS: dict[str, tuple[str, Callable[[TraceWalk], TraceWalk]]] = {
     "left": ("the token before", lambda walk: walk.at(walk.token - 1)),
     "right": ("the next token", lambda walk: walk.at(walk.token + 1)),
     "up": ("the stage before", lambda walk: walk.at_stage(walk.stage - 1)),
@@ -364,7 +364,7 @@ HELP = "arrows parent, child, siblings  [ ] token  n new  x prune  e export  q l
 
 
 @dataclass(frozen=True, slots=True)
-class Loom:
+class TreeWalk:
     """A node of a tree, and the index of the token at which new children begin.
 
     `message`: about the last key. `is_asked`: the next key confirms pruning of the node.
@@ -372,7 +372,7 @@ class Loom:
 
     tree: Tree
     node: int = ROOT
-    place: int = 0
+    token: int = 0
     message: str = ""
     is_asked: bool = False
 
@@ -386,7 +386,7 @@ class Loom:
         """Number of tokens of the node's whole text."""
         return self.here.at + len(self.here.ids)
 
-    def pressed(self, key: str) -> tuple[Loom, Action]:
+    def pressed(self, key: str) -> tuple[TreeWalk, Action]:
         """Return the state after a key, and the action that the caller has to perform."""
         calm = replace(self, message="", is_asked=False)
         if self.is_asked:
@@ -397,39 +397,39 @@ class Loom:
             return calm, _ACTIONS[key]
         return (_MOVES[key](calm) if key in _MOVES else replace(calm, message=HELP)), ""
 
-    def at(self, node: Node) -> Loom:
+    def at(self, node: Node) -> TreeWalk:
         """Return the state at another node, at the token where its text diverges from its parent's."""
-        return replace(self, node=node.id, place=node.at)
+        return replace(self, node=node.id, token=node.at)
 
-    def grown(self, nodes: Sequence[Node]) -> Loom:
+    def grown(self, nodes: Sequence[Node]) -> TreeWalk:
         """Return the state with new children, at the first of them."""
-        loom = replace(self, tree=self.tree.grown(nodes))
-        return loom.at(nodes[0]) if nodes else loom
+        state = replace(self, tree=self.tree.grown(nodes))
+        return state.at(nodes[0]) if nodes else state
 
-    def pruned(self) -> Loom:
+    def pruned(self) -> TreeWalk:
         """Return the state without the node, at its parent."""
         parent = self.tree.nodes[self.here.parent or ROOT]
-        return replace(self, tree=self.tree.pruned(self.node), node=parent.id, place=self.here.at)
+        return replace(self, tree=self.tree.pruned(self.node), node=parent.id, token=self.here.at)
 
-    def _ask(self) -> Loom:
+    def _ask(self) -> TreeWalk:
         if self.node == ROOT:
-            return replace(self, message="The text that the tree began with stays.")
+            return replace(self, message="The first text of the tree cannot be pruned.")
         below = sum(1 for _ in self.tree.walk(self.node)) - 1
         return replace(self, message=f"Prune node {self.node} and {below} below it? y or n", is_asked=True)
 
-    def _parent(self) -> Loom:
+    def _parent(self) -> TreeWalk:
         if self.here.parent is None:
             return replace(self, message="This is the first text.")
-        return replace(self, node=self.here.parent, place=self.here.at)
+        return replace(self, node=self.here.parent, token=self.here.at)
 
-    def _child(self) -> Loom:
+    def _child(self) -> TreeWalk:
         """Go to the first child at or after the current token, otherwise to the first child."""
         children = self.tree.children(self.node)
         if not children:
-            return replace(self, message="No children; n lets some grow.")
-        return self.at(next((child for child in children if child.at >= self.place), children[0]))
+            return replace(self, message="No children; n grows some.")
+        return self.at(next((child for child in children if child.at >= self.token), children[0]))
 
-    def _sibling(self, step: int) -> Loom:
+    def _sibling(self, step: int) -> TreeWalk:
         siblings = [] if self.here.parent is None else self.tree.children(self.here.parent)
         order = [sibling.id for sibling in siblings]
         target = order.index(self.node) + step if order else -1
@@ -437,21 +437,21 @@ class Loom:
             return replace(self, message="No more siblings there.")
         return self.at(siblings[target])
 
-    def _moved(self, place: int) -> Loom:
-        return replace(self, place=max(0, min(place, self.num_tokens - 1)))
+    def _moved(self, token: int) -> TreeWalk:
+        return replace(self, token=max(0, min(token, self.num_tokens - 1)))
 
 
 _ACTIONS: Mapping[str, Action] = {"n": "grow", "e": "export", "q": "leave", "escape": "leave"}
-_MOVES: Mapping[str, Callable[[Loom], Loom]] = {
-    "left": Loom._parent,
-    "right": Loom._child,
-    "enter": Loom._child,
-    "up": lambda loom: loom._sibling(-1),
-    "down": lambda loom: loom._sibling(1),
-    "[": lambda loom: loom._moved(loom.place - 1),
-    "]": lambda loom: loom._moved(loom.place + 1),
-    "home": lambda loom: loom._moved(loom.here.at),
-    "end": lambda loom: loom._moved(loom.num_tokens),
+_MOVES: Mapping[str, Callable[[TreeWalk], TreeWalk]] = {
+    "left": TreeWalk._parent,
+    "right": TreeWalk._child,
+    "enter": TreeWalk._child,
+    "up": lambda state: state._sibling(-1),
+    "down": lambda state: state._sibling(1),
+    "[": lambda state: state._moved(state.token - 1),
+    "]": lambda state: state._moved(state.token + 1),
+    "home": lambda state: state._moved(state.here.at),
+    "end": lambda state: state._moved(state.num_tokens),
 }
 
 

@@ -64,8 +64,8 @@ class Page:
     def own(self) -> tuple[Option, ...]:
         """The options that a run does not have, if there are others too."""
         of_run = {id(entry) for entry in OPTIONS}  # to compare their fields takes seconds
-        own = tuple(entry for entry in self.options if id(entry) not in of_run)
-        return own if len(own) < len(self.options) else ()
+        others = tuple(entry for entry in self.options if id(entry) not in of_run)
+        return others if len(others) < len(self.options) else ()
 
 
 RUN = Page(
@@ -91,36 +91,38 @@ the prompt if none is given; otherwise it is appended to the prompt, or replaces
 )
 
 
-def values_of(page: Page, given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of each option of the page by key. Raises UsageError for a bad value."""
+def values_of(options: Iterable[Option], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the value of each option by key. Raises UsageError for a bad value."""
     return {
-        entry.key: entry.value(given[entry.key], entry.flag) if entry.key in given else entry.default
-        for entry in page.options
+        entry.key: entry.value(flags[entry.key], entry.flag) if entry.key in flags else entry.default
+        for entry in options
     }
 
 
-def with_format(given: Mapping[str, Any], formats: Sequence[str]) -> Mapping[str, Any]:
+def with_format(flags: Mapping[str, Any], formats: Sequence[str]) -> Mapping[str, Any]:
     """Return the given options with the format of the suffix of the output file, if none is given."""
-    suffix = PurePath(given.get("output") or "").suffix.lower().removeprefix(".")
+    suffix = PurePath(flags.get("output") or "").suffix.lower().removeprefix(".")
     form = {"yml": "yaml"}.get(suffix, suffix)
-    return {**given, "format": form} if form in formats and "format" not in given else given
+    return {**flags, "format": form} if form in formats and "format" not in flags else flags
 
 
 def read_subcommand(
-    command: str, options: Mapping[str, Sequence[str]], arguments: Sequence[str], given: Iterable[str]
+    command: str, options: Mapping[str, Sequence[str]], arguments: Sequence[str], flags: Iterable[str]
 ) -> tuple[str, list[str]]:
     """Return the subcommand, which is the first argument, and the arguments after it.
 
     `options`: option keys of each subcommand, besides --debug. Raises UsageError for an unknown subcommand,
     and for a given option that it does not accept.
     """
-    word, *rest = arguments or [""]
+    word, *names = arguments or [""]
     if word not in options:
         raise unknown_word(command, word, [*options])
-    for key in given:
+    for key in flags:
         if key not in (*options[word], "debug"):
-            raise UsageError(f"--{key.replace('_', '-')} is not for {command} {word}.", hint="Leave it out.")
-    return word, rest
+            raise UsageError(
+                f"{command} {word} does not take --{key.replace('_', '-')}.", hint="Leave it out."
+            )
+    return word, names
 
 
 FORMS = Literal["text", "json", "yaml"]
@@ -292,10 +294,9 @@ def explain(error: BaseException, arguments: Sequence[str] = ()) -> GencliError:
     if is_out_of_memory(error):
         return GenerationError("The memory is full.", hint="Lower --max-batch, or take a smaller --dtype.")
     if is_panic(error):
-        return GencliError(f"The Rust code of a library has given up: {error}.", hint=_DEBUG)
+        return GencliError(f"The Rust code of a library panicked: {error}.", hint=_DEBUG)
     return GencliError(
-        f"Unexpected {type(error).__name__}: {error}",
-        hint=f"This is a fault of gencli; {_DEBUG}",
+        f"Unexpected {type(error).__name__}: {error}", hint=f"This is a fault of gencli; {_DEBUG}"
     )
 
 
@@ -312,7 +313,7 @@ def _usage(error: BaseException, arguments: Sequence[str]) -> UsageError:
         name = next((word for word in arguments if word.startswith(name)), name).partition("=")[0]
     flags = _flags(error)
     is_of_run = name not in flags.values() and any(name == entry.flag for entry in OPTIONS)
-    hint = f"gencli run has it; {command} has not." if is_of_run else meant_option(name, flags)
+    hint = f"It is an option of gencli run, not of {command}." if is_of_run else meant_option(name, flags)
     return UsageError(f"There is no option {name}.", hint=hint or f"See {command} --help.")
 
 

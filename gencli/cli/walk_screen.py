@@ -17,9 +17,19 @@ from prompt_toolkit.styles import Style
 from gencli.cli.navigation_pages import draw
 from gencli.cli.render import is_terminal
 from gencli.cli.token_colors import LEVELS
-from gencli.cli.trace_views import KEYS, Walk, press
+from gencli.cli.trace_views import KEYS, TraceWalk, press
 from gencli.errors import UsageError
 from gencli.explain.trace_file import TracedText
+
+
+def walk(texts: Sequence[TracedText], at: int | None) -> int:
+    """Navigate the texts on the terminal. Raises UsageError without a token or a terminal."""
+    shown = tuple(text for text in texts if text.records)
+    if not shown:
+        raise UsageError("The trace has no tokens.")
+    check_terminal()
+    walk_through(TraceWalk(shown).at(at or 0))
+    return 0
 
 
 def check_terminal() -> None:
@@ -31,7 +41,7 @@ def check_terminal() -> None:
         )
 
 
-def walk_through(walk: Walk, source: Input | None = None, target: Output | None = None) -> Walk:
+def walk_through(walk: TraceWalk, source: Input | None = None, target: Output | None = None) -> TraceWalk:
     """Navigate until a key quits; return the last position. The terminal is restored, even after an error.
 
     `source`, `target`: input and output instead of the terminal.
@@ -93,13 +103,3 @@ def _colored(style: str) -> str:
     parsed = RichStyle.parse(style)
     color = parsed.color.get_truecolor().hex if parsed.color else ""
     return f"{'bold ' if parsed.bold else ''}{color}"
-
-
-def walk(texts: Sequence[TracedText], at: int | None) -> int:
-    """Navigate the texts on the terminal. Raises UsageError without a token or a terminal."""
-    shown = tuple(text for text in texts if text.records)
-    if not shown:
-        raise UsageError("The trace has no tokens.")
-    check_terminal()
-    walk_through(Walk(shown).at(at or 0))
-    return 0

@@ -3,7 +3,7 @@
 import io
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -28,9 +28,16 @@ class Result:
     code: int
     out: str
     err: str
+    words: tuple = field(default=(), compare=False)  # the command line, for messages of tests
 
     def __post_init__(self):
         assert self.err == with_flags(self.err), "a message for a person names an option by its key"
+
+    def refused(self, *parts, code=2):
+        """Check that the command ended with this code and wrote nothing but an error with these parts."""
+        assert self.code in (code if isinstance(code, tuple) else (code,)), self
+        assert self.out == "", self
+        assert [part for part in parts if part not in self.err] == [], self
 
     @property
     def json(self):
@@ -49,7 +56,7 @@ def gencli(capfd, monkeypatch):
     def call(*arguments, stdin=b""):
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         code = main([str(argument) for argument in arguments])
-        return Result(code, *capfd.readouterr())
+        return Result(code, *capfd.readouterr(), arguments)
 
     return call
 

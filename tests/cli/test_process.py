@@ -1,15 +1,11 @@
-"""What only a real process shows: pipes, signals, encodings, terminals."""
+"""What only a real process shows: pipes, signals, encodings, imports."""
 
 import sys
 
 from tests.helpers.terminals import on_a_terminal
 
 LONG = ("--seed", "1", "--max-tokens", "1000", "hi")
-
-
 MANY = (*LONG, *["hi"] * 63, "--max-batch", "1")  # half a minute, if nobody ends it
-
-
 SHORT = ("--seed", "1", "--max-tokens", "20", "hi")
 
 

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from tests.cli.test_output import valid
+from tests.cli.test_result_writers import valid
 
 TINY = ("--seed", "1")
-
 
 PERSON = {
     "type": "object",
@@ -18,14 +17,9 @@ PERSON = {
     "required": ["name", "age", "job", "city"],
 }  # fmt: skip
 
-
 # No mask knows this format, only the check at the end does: with two letters, aaa is valid and (aa is not.
 LOOSE = '{"type": "string", "format": "regex", "minLength": 3, "maxLength": 3}'
-
-
 LETTERS = ("--allow-ids", "34,40,97,257")
-
-
 ALL = ("run", "--model", "fake", "--seed", "1")
 
 
@@ -43,9 +37,7 @@ def schema(tmp_path):
 
 
 def test_a_document_that_the_check_refuses_is_no_result(fake):
-    result = fake("--json-schema", LOOSE, "--formats", *LETTERS, "hi")
-    assert (result.code, result.out) == (6, "")
-    assert 'of the format "regex"' in result.err
+    fake("--json-schema", LOOSE, "--formats", *LETTERS, "hi").refused('of the format "regex"', code=6)
     assert fake("--json-schema", LOOSE, *LETTERS, "hi").code == 0  # else it is a remark
 
     result = fake("--json-schema", LOOSE, "--formats", *LETTERS, "-n", "8", "hi")
@@ -63,8 +55,9 @@ def test_thinking_goes_to_stderr_or_a_field(fake):
     assert result.out in ("yes\n", "no\n")
     assert f"[thinking] {record['thinking']}" in result.err
     assert (record["text"], record["thinking"][-1]) == (result.out.strip(), "b")
-    never = fake("--constrain-after", "never", "--choice", "yes", "hi", "--max-tokens", "5")
-    assert (never.code, never.out, "before 'never'" in never.err) == (6, "", True)
+    fake("--constrain-after", "never", "--choice", "yes", "hi", "--max-tokens", "5").refused(
+        "before 'never'", code=6
+    )
 
 
 def test_a_prompt_that_ends_the_thinking_leaves_none(fake):
@@ -128,9 +121,7 @@ def test_what_cannot_be_used_is_exit_3_before_the_model_loads(gencli):
         (("--structural-tag", "nowhere.json"), "nowhere.json cannot be read"),
         (("--pydantic", "no_such_module:Model"), "no_such_module"),
     ]:
-        result = gencli("run", "--model", "nowhere", *flags, "hi")
-        assert (result.code, result.out) == (3, ""), flags
-        assert said in result.err, flags
+        gencli("run", "--model", "nowhere", *flags, "hi").refused(said, code=3)
 
 
 def test_what_does_not_stand_together_is_refused_by_both_names(gencli):
@@ -161,12 +152,10 @@ def test_what_does_not_stand_together_is_refused_by_both_names(gencli):
         "constrain-after=x grammar-backend=xgrammar grammar-timeout=3 schema-strict extra-properties "
         "json-whitespace=2 formats partial retries=2 parsed select=/a tool-choice=required".split()
     ):
-        result = gencli("run", f"--{flag}", "hi")
-        assert (result.code, f"--{flag.partition('=')[0]} needs" in result.err) == (2, True), flag
+        gencli("run", f"--{flag}", "hi").refused(f"--{flag.partition('=')[0]} needs")
 
     for pointer in ["a", "/a~2"]:
-        result = gencli("run", "--json", "--select", pointer, "hi")
-        assert (result.code, "JSON pointer" in result.err) == (2, True), pointer
+        gencli("run", "--json", "--select", pointer, "hi").refused("JSON pointer")
 
 
 def test_a_limit_of_a_back_end_that_ends_a_text_is_named(gencli, monkeypatch):
@@ -174,11 +163,9 @@ def test_a_limit_of_a_back_end_that_ends_a_text_is_named(gencli, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr("processors.grammar.compile_guards.WATCHED_SECONDS", -1.0)
             patch.setattr("processors.grammar.compile_guards.MAX_STEP_SECONDS", -1.0)
-            result = gencli(
+            gencli(
                 "run", "--model", "fake", "--regex", "[ab]{9}", "--grammar-backend", backend, "hi"
-            )
-            assert (result.code, result.out) == (6, ""), backend
-            assert f"in {backend} a token took longer than the limit of -1 s" in result.err, backend
+            ).refused(f"in {backend} a token took longer than the limit of -1 s", code=6)
 
 
 def test_a_preset_or_the_environment_may_give_structure_and_a_flag_another(
@@ -199,3 +186,53 @@ def test_a_preset_or_the_environment_may_give_structure_and_a_flag_another(
 
     monkeypatch.setenv("GENCLI_CHOICE", '["red", "blue"]')
     assert fake("hi").out in ("red\n", "blue\n")
+
+
+LEFT_OUT = {
+    "type": "object",
+    "properties": {"a": {"type": "integer"}, "b": {"type": "object", "enum": ["x"]}},
+}
+OLDER = {"$ref": "#/$defs/a", "$defs": {"a": {"$schema": "http://json-schema.org/draft-07/schema#"}}}
+
+
+def test_remarks_stand_behind_the_table_in_the_json_and_are_told_by_a_run(gencli):
+    for schema, part in [
+        (LEFT_OUT, "/properties/b/enum: no value has all the types that are asked for"),
+        (OLDER, "All of the schema is read as draft 2020-12"),
+    ]:
+        text = gencli("schema", "audit", json.dumps(schema))
+        assert (text.code, text.err) == (0, ""), schema
+        assert part in text.out, schema
+        assert text.out.endswith(".\n"), schema
+        (remark,) = json.loads(gencli("schema", "audit", json.dumps(schema), "--format", "json").out)[
+            "remarks"
+        ]
+        assert part in remark, schema
+
+    result = gencli("run", "-m", "fake", "--json-schema", json.dumps(LEFT_OUT), "x", "--max-tokens", "99")
+    assert "/properties/b/enum: no value has all the types" in result.err
+
+
+def test_keys_that_look_like_remarks_are_told_and_misspelled_constraints_refused(gencli):
+    for key in ["readonly", "decription", "$default", "Id"]:
+        result = gencli("schema", "audit", json.dumps({"type": "string", key: "a"}))
+        assert result.code == 0, key
+        assert f"/{key}" in result.out, key
+        assert "not understood" in result.out, key
+
+    gencli("schema", "audit", json.dumps({"type": "string", "maxlength": 3})).refused(
+        "/maxlength: 'maxlength' is no keyword; 'maxLength' is", "'x-maxlength'", code=3
+    )
+
+
+TWO = {"type": "object", "properties": {"a": {"enum": [1]}, "b": {"enum": [2]}}, "required": ["a", "b"]}
+
+
+def test_an_audit_knows_the_order_of_properties(gencli):
+    texts = [
+        gencli("schema", "audit", json.dumps(TWO), "--property-order", order).out
+        for order in ("schema", "any")
+    ]
+    assert ["each order of the properties" in text for text in texts] == [False, True]
+
+    gencli("run", "-m", "fake", "--property-order", "any", "x").refused("--property-order needs")

@@ -125,7 +125,7 @@ def test_lint_says_all_faults_of_all_files(here, gencli):
     result = gencli("config", "lint", "a.yaml", "b.yaml", "c.yaml", "d.yaml")
     assert (result.code, result.out) == (3, "")
     assert [line[:8] for line in result.err.splitlines()] == ["a.yaml:1", "a.yaml:2", "b.yaml:1", "d.yaml: "]
-    assert gencli("config", "lint", "c.yaml").out == "1 preset is right.\n"
+    assert gencli("config", "lint", "c.yaml").out == "1 preset is valid.\n"
 
     assert gencli("config", "lint", *SHIPPED).code == 0
 
@@ -143,7 +143,7 @@ def test_diff_list_and_path_say_what_differs_and_where_presets_are(here, gencli,
     assert [line.split()[0] for line in lines] == [
         "./configs", "user", "bundled", "./templates", "templates", "defaults",
     ]  # fmt: skip
-    assert lines[1].endswith("(is not there)")
+    assert lines[1].endswith("(does not exist)")
 
 
 def test_an_incomplete_command_or_a_prompt_is_a_usage_error_and_help_goes_to_stdout(gencli, here):
@@ -187,5 +187,5 @@ def test_edit_opens_the_users_defaults_and_checks_them(here, gencli, monkeypatch
     assert path.read_text().startswith("# Your defaults, a preset that every run begins with.")
     path.unlink()
     monkeypatch.setenv("EDITOR", "true")
-    assert gencli("config", "edit").out == "1 preset is right.\n"
+    assert gencli("config", "edit").out == "1 preset is valid.\n"
     assert str(path) in gencli("config", "path").out

@@ -53,7 +53,8 @@ def test_a_flag_that_is_not_there_names_the_one_of_the_same_meaning(gencli):
     result = gencli("chat", "--contrastive-alpha", "0.5")
     assert (result.code, result.out) == (2, "")
     assert (
-        "There is no option --contrastive-alpha.\nHint: gencli run has it; gencli chat has not." in result.err
+        "There is no option --contrastive-alpha.\nHint: It is an option of gencli run, not of gencli chat."
+        in result.err
     )
 
     for arguments, said in [

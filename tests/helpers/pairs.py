@@ -302,8 +302,8 @@ ELSEWHERE = {
     "compat": "It is a preset below all others; tests/config/test_compat.py tries every profile.",
     "trace_top": "It goes with `trace`; tests/cli/commands/test_explain.py.",
     "keep_logits": "It goes with `trace`; tests/explain/test_replay.py.",
-    "color": "The walk's stdout is no terminal; tests/cli/explain/test_colored.py.",
-    "dola": "The walk's model has no layers; tests/cli/test_guidance.py.",
+    "color": "The walk's stdout is no terminal; tests/cli/test_token_views.py.",
+    "dola": "The walk's model has no layers; tests/cli/commands/test_run.py.",
     "tp": "One process alone refuses it; tests/models/test_model_memory.py starts two.",
 }
 

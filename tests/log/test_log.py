@@ -60,7 +60,7 @@ def test_list_and_search_give_the_last_runs_first(logged, gencli):
     assert "There are more runs than 2" in limited.err
     (row,) = gencli("log", "search", "\xfcber", "--format", "json").json
     assert row["prompt"] == "\xdcBER two"
-    assert "No run holds" in gencli("log", "search", "%").err
+    assert "No run contains that text." in gencli("log", "search", "%").err
 
 
 def test_clear_removes_runs_from_the_file_and_numbers_are_not_used_again(logged, gencli, database):
@@ -114,7 +114,7 @@ def test_a_log_that_cannot_be_used_costs_no_result(logged, gencli, database):
         run = gencli("run", "-m", "fake", "--max-tokens", "2", "--seed", "1", "--log", "hi")
         assert run.code == 0, kind
         assert run.out, kind
-        assert "Notice: The run is not kept." in run.err, kind
+        assert "Notice: The run is not stored in the log." in run.err, kind
         assert said in run.err, kind
         if kind not in ("folder", "link"):  # where there is no log
             result = gencli("log", "list")
@@ -139,7 +139,7 @@ def test_chat_and_batch_say_that_the_log_keeps_runs(here, logged, gencli, databa
     here("home/gencli/defaults.yaml", "log: true\nmax_tokens: 2\nmodel: fake\n")
     here("rows.jsonl", json.dumps({"prompt": "hi"}) + "\n")
     assert "a batch has its journal" in gencli("batch", "rows.jsonl", "-o", "-").err
-    assert "/save keeps a chat" in gencli("chat", stdin=b"hi\n").err
+    assert "/save stores a chat" in gencli("chat", stdin=b"hi\n").err
     assert "--log" in gencli("chat", "--log").err
     assert not database.exists()
 
@@ -150,7 +150,7 @@ def test_what_cannot_be_shown_is_refused(logged, gencli):
         (("show",), "the number of one run"),
         (("show", "9"), "no run 9"),
         (("show", "x"), "'x' is not a run"),
-        (("show", "1", "--limit", "3"), "--limit is not for gencli log show"),
+        (("show", "1", "--limit", "3"), "gencli log show does not take --limit"),
         (("search", "a", "b"), "one text"),
         (("list", "--limit", "0"), "--limit is 0"),
     ]:
@@ -171,5 +171,7 @@ def test_a_log_that_is_no_file_is_not_called_empty(logged, gencli, database):
             done = gencli("log", *words)
             assert done.code == 3, (words, reason)
             assert f"cannot be used: {reason}" in done.err, words
-        assert "not kept" in gencli("run", "-m", "fake", "--log", "--max-tokens", "2", "hi").err
+        assert (
+            "is not stored in the log" in gencli("run", "-m", "fake", "--log", "--max-tokens", "2", "hi").err
+        )
         database.rmdir() if database.is_dir() else database.unlink()

@@ -5,7 +5,7 @@ from contextlib import redirect_stdout
 
 from gencli.cli.app import main
 from scripts.contract import helps
-from tests.cli.terminal.test_terminal import commands
+from tests.cli.test_render import commands
 
 
 def test_every_command_is_in_the_help_part():

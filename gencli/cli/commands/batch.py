@@ -24,7 +24,7 @@ Usage: gencli batch [OPTIONS] [INPUT]...
 
 Generate a text for each row of files: JSON Lines, JSON, CSV, TSV, Parquet, text;
 also .gz, .zst, folders, patterns, URLs, and - for stdin. Every finished row is
-safe in OUTPUT.journal; a run that was cut short goes on with --resume:
+safe in OUTPUT.journal; --resume continues an interrupted run:
     gencli batch prompts.jsonl -o out.jsonl --resume
 """,
     BATCH_OPTIONS,
@@ -46,15 +46,12 @@ def command() -> Callable[..., int]:
     return make_command(run, PAGE)
 
 
-def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Run the batch and return the exit code."""
-    if (code := follow_leader(given)) is not None:
+    if (code := follow_leader(flags)) is not None:
         return code
-    plan = make_plan(tuple(arguments), given, os.environ)
-    with (
-        interrupts(signal.SIGINT, signal.SIGTERM) as handler,
-        quiet_libraries(is_on="debug" not in given),
-    ):
+    plan = make_plan(tuple(arguments), flags, os.environ)
+    with interrupts(signal.SIGINT, signal.SIGTERM) as handler, quiet_libraries(is_on="debug" not in flags):
         return _run(plan, handler)
 
 
@@ -75,7 +72,7 @@ def _run(plan: BatchPlan, handler: Interrupts) -> int:
         *batch.input.notices,
         *batch.settings.notices(),
         *(batch.documents.notices if batch.documents else ()),
-        *(["The log keeps runs, and no batches; a batch has its journal."] if batch.settings["log"] else []),
+        *(["The log stores runs, not batches; a batch has its journal."] if batch.settings["log"] else []),
         *notices(batch.jobs.base, (), has_rows=True),
     ):
         reporter.notice(text)

@@ -22,9 +22,6 @@ from gencli.config.option import MAX_BATCH
 from gencli.errors import ModelError, UsageError
 from gencli.models.files.local_models import find_local
 
-# Name, function, what it measures in a few words and in full, and its records.
-
-
 _Model = Annotated[str, typer.Option("--model", metavar="MODEL", help="A bundled model or a model folder.")]
 _Tokens = Annotated[
     int, typer.Option("--max-tokens", min=3, max=100_000, metavar="N", help="Output tokens of a text.")
@@ -107,7 +104,7 @@ def runs(
     if folder is None:
         raise UsageError(f"--model is {model}, which is not on this machine.")
     if gguf is not None and rows > 1:
-        raise UsageError("--gguf goes with --rows 1: llama.cpp's Python API runs one text at a time.")
+        raise UsageError("--gguf needs --rows 1: llama.cpp's Python API runs one text at a time.")
     run = Run(max_tokens, rows, threads)
     ways = _ways(str(folder), run, flags=flags, dtype=dtype, gguf=gguf, beside=beside or ())
     costs = list(measure_runs(ways, run, turns))
@@ -149,10 +146,10 @@ def _ways(
     ways = [
         Way(
             f"gencli {more}".strip(),
-            (sys.executable, *ours, *shlex.split(said), "--max-tokens"),
+            (sys.executable, *ours, *shlex.split(way_flags), "--max-tokens"),
             tuple(prompts),
         )
-        for more, said in (("", flags), *((more, more) for more in beside))
+        for more, way_flags in (("", flags), *((more, more) for more in beside))
     ]
     if not beside:
         script = (sys.executable, "-c", _TRANSFORMERS, model)
@@ -209,18 +206,18 @@ def measure_runs(ways: Sequence[Way], run: Run, turns: int) -> Iterator[RunCost]
             speed = run.rows * (run.tokens - _FEW) / (whole - start) if whole > start else 0.0
             seen[way.name].append(_Turn(start, whole, speed, peak))
     first = seen[ways[0].name]
-    for name, made in seen.items():
-        pairs = list(zip(made, first, strict=True))
+    for name, way_turns in seen.items():
+        pairs = list(zip(way_turns, first, strict=True))
         yield RunCost(
             name,
-            start_s=statistics.median(one.start for one in made),
-            whole_s=statistics.median(one.whole for one in made),
-            tokens_per_second=statistics.median(one.speed for one in made),
-            peak_mib=max(one.peak for one in made) / 2**20,
-            start_ratio=statistics.median(own.start / base.start for own, base in pairs),
-            whole_ratio=statistics.median(own.whole / base.whole for own, base in pairs),
+            start_s=statistics.median(turn.start for turn in way_turns),
+            whole_s=statistics.median(turn.whole for turn in way_turns),
+            tokens_per_second=statistics.median(turn.speed for turn in way_turns),
+            peak_mib=max(turn.peak for turn in way_turns) / 2**20,
+            start_ratio=statistics.median(turn.start / base.start for turn, base in pairs),
+            whole_ratio=statistics.median(turn.whole / base.whole for turn, base in pairs),
             speed_ratio=statistics.median(
-                own.speed / base.speed if base.speed else 0.0 for own, base in pairs
+                turn.speed / base.speed if base.speed else 0.0 for turn, base in pairs
             ),
         )
 
@@ -232,12 +229,12 @@ def _timed(way: Way, tokens: int) -> tuple[float, int]:
     start = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environ) as process:
         assert process.stderr is not None
-        said = process.stderr.read()
+        errors = process.stderr.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - start
     if process.returncode:
-        last = said.decode(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
+        last = errors.decode(errors="replace").strip().splitlines()[-1:] or ["no message"]
         raise ModelError(f"The run of {way.name} ended with exit code {process.returncode}: {last[0]}")
     return seconds, usage.ru_maxrss * 1024
 
@@ -271,9 +268,9 @@ def help_of(measures: str, kind: type[Any]) -> str:
 
     The character \\b before the columns keeps click from wrapping their lines.
     """
-    names = [one.name for one in fields(kind)]
+    names = [column.name for column in fields(kind)]
     width = max(map(len, names)) + 2
-    columns = "\n".join(f"    {one.name:<{width}}{one.metadata['about']}" for one in fields(kind))
+    columns = "\n".join(f"    {column.name:<{width}}{column.metadata['about']}" for column in fields(kind))
     return f"{measures}\n\n\b\nColumns (with --format json or yaml: keys of each record):\n{columns}"
 
 

@@ -88,10 +88,7 @@ def _outcomes(subject: Subject, *, is_debugged: bool) -> Iterator[tuple[Check, s
 
 def _outcome(check: Check, subject: Subject, *, is_debugged: bool) -> tuple[str, str]:
     """Return the result (passed, failed, or "-" if it does not apply) and the report of a failure."""
-    does_not_apply = {
-        "equals_twin": subject.twin is None,
-        "drafts_equal_steps": subject.stage.sequential,
-    }
+    does_not_apply = {"equals_twin": subject.twin is None, "drafts_equal_steps": subject.stage.sequential}
     if does_not_apply.get(check.__name__):
         return "-", ""
     if run_check(check, subject).passed:

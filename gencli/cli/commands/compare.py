@@ -91,45 +91,45 @@ def command() -> Callable[..., int]:
     return make_command(run, PAGE)
 
 
-def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Compare, print the result, and return the exit code: 6 or 7 if an assertion does not hold."""
-    given = with_format(given, ("json", "jsonl", "yaml"))
-    own = {e.key: e.value(given[e.key], e.flag) if e.key in given else e.default for e in _OWN}
-    shared = {key: value for key, value in given.items() if key not in own}
-    missing = [f"--{key}" for key in "ab" if own[key] is None and not (key == "a" and own["trace"])]
+    flags = with_format(flags, ("json", "jsonl", "yaml"))
+    values = values_of(_OWN, flags)
+    shared = {key: value for key, value in flags.items() if key not in values}
+    missing = [f"--{key}" for key in "ab" if values[key] is None and not (key == "a" and values["trace"])]
     if missing:
         raise UsageError(
             f"compare needs {' and '.join(missing)}.", hint="Give a chain, a preset or a profile."
         )
-    if own["trace"] is not None:
-        return _on_trace(arguments, own, given, shared)
-    a, b = _sides(own, shared)
-    prompts = _prompts(arguments, own["prompts"], a)
-    if own["html"] is not None and len(prompts) > 1:
+    if values["trace"] is not None:
+        return _on_trace(arguments, values, flags, shared)
+    a, b = _sides(values, shared)
+    prompts = _prompts(arguments, values["prompts"], a)
+    if values["html"] is not None and len(prompts) > 1:
         raise UsageError(f"--html shows one prompt, and there are {len(prompts)}.", hint="Give one.")
-    voice = Stderr(is_quiet=a.settings["quiet"])
-    fetched = [fetch_models(side.settings, side.job.registry, voice) for side in (a, b)]
+    stderr = Stderr(is_quiet=a.settings["quiet"])
+    fetched = [fetch_models(side.settings, side.job.registry, stderr) for side in (a, b)]
     if any(fetched):
-        a, b = _sides(own, shared)  # again, because the model's files set defaults
-    _say(voice, ("A", (*a.notices, *notices(a.job, prompts))), ("B", (*b.notices, *notices(b.job, prompts))))
+        a, b = _sides(values, shared)  # again, because the model's files set defaults
+    _say(stderr, ("A", (*a.notices, *notices(a.job, prompts))), ("B", (*b.notices, *notices(b.job, prompts))))
     set_wait(a.settings["wait"], os.environ)  # before torch is imported
     with (
         Sink(a.settings["output"]) as sink,
         interrupts() as handler,
         quiet_libraries(is_on=not a.settings["debug"]),
     ):
-        with voice.starting(), importing():
+        with stderr.starting(), importing():
             from gencli.cli.experiment_runs import compare_live
 
-        return compare_live(a, b, prompts, own, sink=sink, voice=voice, handler=handler)
+        return compare_live(a, b, prompts, values, sink=sink, stderr=stderr, handler=handler)
 
 
-def _sides(own: Mapping[str, Any], shared: Mapping[str, Any]) -> tuple[Side, Side]:
+def _sides(values: Mapping[str, Any], shared: Mapping[str, Any]) -> tuple[Side, Side]:
     """Return both sides, with one seed. Raises the error of a side, with its flag."""
-    a = _side("a", own["a"], shared)
-    of_b = {**shared, **({} if own["model_b"] is None else {"model": own["model_b"]})}
-    b = _side("b", own["b"], of_b, a.settings.registry)
-    refuse_differences(a.settings, b.settings, models=own["model_b"] is not None)
+    a = _side("a", values["a"], shared)
+    of_b = {**shared, **({} if values["model_b"] is None else {"model": values["model_b"]})}
+    b = _side("b", values["b"], of_b, a.settings.registry)
+    refuse_differences(a.settings, b.settings, models=values["model_b"] is not None)
     seed = b.job.seed if a.settings["seed"] is None else a.job.seed
     return replace(a, job=replace(a.job, seed=seed)), replace(b, job=replace(b.job, seed=seed))
 
@@ -145,10 +145,11 @@ def _side(key: str, text: str, shared: Mapping[str, Any], registry: Registry | N
 
 def _prompts(arguments: Sequence[str], path: str | None, side: Side) -> tuple[str, ...]:
     if path is None:
-        found = read_prompts(arguments, side.settings["file"], wanted_template(side.settings))
-        return found.texts
+        return read_prompts(arguments, side.settings["file"], wanted_template(side.settings)).texts
     if arguments or side.settings["file"] or side.settings["template"]:
-        raise UsageError("--prompts has all prompts.", hint="Leave out other prompts, --file and --template.")
+        raise UsageError(
+            "--prompts gives all prompts.", hint="Leave out other prompts, --file and --template."
+        )
     prompts = list[str]()
     for record in open_input([path]):
         text = record.columns.get("prompt") if record.failure is None else None
@@ -163,14 +164,14 @@ def _prompts(arguments: Sequence[str], path: str | None, side: Side) -> tuple[st
     return tuple(prompts)
 
 
-def _say(voice: Stderr, *named: tuple[str, Iterable[str]]) -> None:
+def _say(stderr: Stderr, *named: tuple[str, Iterable[str]]) -> None:
     """Write the notices of the sides; common notices once, others with the side's name."""
     texts = {name: list(dict.fromkeys(sentences)) for name, sentences in named}
     for name, sentences in texts.items():
         for text in sentences:
             count = sum(text in other for other in texts.values())
             if count == 1 or name == next(iter(texts)):
-                voice.notice(text if count > 1 else f"{name}: {text}")
+                stderr.notice(text if count > 1 else f"{name}: {text}")
 
 
 def _idle(side: Side) -> Iterator[str]:
@@ -181,28 +182,30 @@ def _idle(side: Side) -> Iterator[str]:
         settings.name(k) for k in keys if k not in _ON_TRACE and settings.origin(k) not in (DEFAULT, FLAG)
     ]
     if idle:
-        yield f"On a trace {', '.join(idle)} has no part."
+        yield f"On a trace {', '.join(idle)} has no effect."
 
 
 def _on_trace(
-    arguments: Sequence[str], own: Mapping[str, Any], given: Mapping[str, Any], shared: Mapping[str, Any]
+    arguments: Sequence[str], values: Mapping[str, Any], flags: Mapping[str, Any], shared: Mapping[str, Any]
 ) -> int:
     """Compare on a trace. Raises UsageError for options that need a model."""
-    idle = [f"--{key.replace('_', '-')}" for key in given if key not in _ON_TRACE]
+    idle = [f"--{key.replace('_', '-')}" for key in flags if key not in _ON_TRACE]
     if idle or arguments:
         raise UsageError(
-            f"{', '.join(idle) or 'A prompt'} has no part in a comparison on a trace.",
+            f"{', '.join(idle) or 'A prompt'} has no effect in a comparison on a trace.",
             hint="The trace has its text, and the chain that made it.",
         )
-    tokenizer = given.get("model")
-    b = _side("b", own["b"], {**shared, "model": tokenizer or "fake"})
-    voice = Stderr(is_quiet=b.settings["quiet"])
-    _say(voice, ("B", (*b.notices, *_idle(b))))
+    tokenizer = flags.get("model")
+    b = _side("b", values["b"], {**shared, "model": tokenizer or "fake"})
+    stderr = Stderr(is_quiet=b.settings["quiet"])
+    _say(stderr, ("B", (*b.notices, *_idle(b))))
     with Sink(b.settings["output"]) as sink, quiet_libraries(is_on=not b.settings["debug"]):
-        with voice.starting(), importing():
+        with stderr.starting(), importing():
             from gencli.cli.experiment_runs import compare_on_trace
 
-        return compare_on_trace(own["trace"], b, own, sink=sink, voice=voice, has_model=tokenizer is not None)
+        return compare_on_trace(
+            values["trace"], b, values, sink=sink, stderr=stderr, has_model=tokenizer is not None
+        )
 
 
 _MAX_TEXTS = 100_000
@@ -249,28 +252,28 @@ def sweep_command() -> Callable[..., int]:
     return make_command(run_sweep, SWEEP_PAGE)
 
 
-def run_sweep(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Run the cells, write the results and return the exit code."""
-    given = with_format(given, ("csv", "json", "jsonl", "yaml"))
-    values = values_of(
-        Page("", _SWEEP_OPTIONS), {key: value for key, value in given.items() if key not in _RUN_KEYS}
-    )
+    flags = with_format(flags, ("csv", "json", "jsonl", "yaml"))
+    values = values_of(_SWEEP_OPTIONS, flags)
     axes = [read_axis(text) for text in values["vary"] or ()]
     _check(axes, values)
     grid = cells(axes)
     # With a trace, the settings are checked as those of a traced run.
-    run_given = {key: value for key, value in given.items() if key in _RUN_KEYS} | {"trace": os.devnull}
+    run_given = {key: value for key, value in flags.items() if key in _RUN_KEYS} | {"trace": os.devnull}
     settings = gather(run_given, os.environ)
     job = make_job(settings)
     source = read_prompts(arguments, settings["file"], wanted_template(settings))
-    voice = Stderr(is_quiet=settings["quiet"])
+    stderr = Stderr(is_quiet=settings["quiet"])
     if (count := len(grid) * len(source.texts) * job.n) > _MAX_TEXTS:
-        raise UsageError(f"These are {count} texts, at most {_MAX_TEXTS} are drawn.", hint="Vary less.")
-    job, settings = begin(job, settings, source, run_given, voice)
+        raise UsageError(
+            f"The sweep has {count} texts, but at most {_MAX_TEXTS} are possible.", hint="Vary less."
+        )
+    job, settings = begin(job, settings, source, run_given, stderr)
     jobs = Jobs(settings, _layer)
     cell_jobs = [*map(jobs.job, grid)]  # faults are reported before anything is loaded
     for text in dict.fromkeys(text for cell_job in cell_jobs for text in cell_job.assembly.notices):
-        voice.notice(text)
+        stderr.notice(text)
     set_wait(settings["wait"], os.environ)  # before torch is imported
     results, total = [], len(grid)
     with (
@@ -278,14 +281,14 @@ def run_sweep(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         interrupts() as handler,
         quiet_libraries(is_on=not settings["debug"]),
     ):
-        with voice.starting(), importing():
+        with stderr.starting(), importing():
             from gencli.cli.experiment_runs import run_cells
 
         def take(engine: Any) -> None:
             handler.on_first = engine.interrupt
 
         for cell in run_cells(
-            grid, cell_jobs, source.texts, jobs, settings, voice, first=values["first"], on_engine=take
+            grid, cell_jobs, source.texts, jobs, settings, stderr, first=values["first"], on_engine=take
         ):
             results.append(cell)
         sink.write(_shown(axes, results, source.texts, values, settings["model"], job.seed))
@@ -295,7 +298,7 @@ def run_sweep(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         with Sink(values["html"]) as page:
             page.write(grid_page(axes, results, " ".join(source.texts)[:_MAX_TITLE]))
     samples = [sample for cell in results for sample in cell.samples]
-    voice.say(f"{len(results)} of {total} cells, seed {job.seed}")
+    stderr.say(f"{len(results)} of {total} cells, seed {job.seed}")
     if any(sample.reason == "interrupted" for sample in samples):
         return 130
     failed = [sample.error for sample in samples if sample.error]
@@ -307,7 +310,7 @@ def run_sweep(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 def _check(axes: Sequence[Axis], values: Mapping[str, Any]) -> None:
     """Raise UsageError for measures that the cells cannot have."""
     if not axes:
-        raise UsageError("A sweep varies something.", hint="Add --vary temperature=0.2:1.4:0.2.")
+        raise UsageError("A sweep needs an option to vary.", hint="Add --vary temperature=0.2:1.4:0.2.")
     if values["first"]:
         for axis in axes:
             if VARIED[axis.key].section not in ("Chain", "Draw") or axis.key in ("n", "max_tokens"):

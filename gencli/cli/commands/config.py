@@ -74,8 +74,8 @@ _NEW_DEFAULTS = """\
 # extends: creative
 """
 _FROM = (
-    "Whose settings they are: llama-cpp, tgw, sillytavern, koboldcpp, openai, vllm, sglang, hf, mlx, "
-    "exl2, exl3 or aphrodite; by default the fields tell it."
+    "The system that the settings are from: llama-cpp, tgw, sillytavern, koboldcpp, openai, vllm, sglang, "
+    "hf, mlx, exl2, exl3 or aphrodite; by default it is recognised by the fields."
 )
 _SHOW_OPTIONS = tuple(
     dataclasses.replace(
@@ -91,7 +91,7 @@ _SHOW_OPTIONS = tuple(
 def command() -> typer.Typer:
     """Return the typer group of the commands."""
     app = typer.Typer(context_settings=_CONTEXT, rich_markup_mode=None, add_completion=False)
-    app.command("list", help="List the presets there are, and where.")(_list)
+    app.command("list", help="List the presets and their folders.")(_list)
     show = make_command(_show, Page(_SHOW, _SHOW_OPTIONS, "PROMPT"))
     app.command("show", help="Print every value and its origin.", add_help_option=False)(show)
     app.command("lint", help="Check preset files; all faults at once.")(_lint)
@@ -114,12 +114,12 @@ def _list() -> int:
     return 0
 
 
-def _show(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def _show(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     _refuse_prompts(arguments)
-    flags = dict(given)
+    run_flags = dict(flags)
     entry = next(entry for entry in _SHOW_OPTIONS if entry.key == "format")
-    form = entry.value(flags.pop("format", "text"), entry.flag)
-    settings = gather(flags, os.environ)
+    form = entry.value(run_flags.pop("format", "text"), entry.flag)
+    settings = gather(run_flags, os.environ)
     job = make_job(settings)
     with Sink(settings["output"]) as sink:
         if form == "yaml":
@@ -138,7 +138,7 @@ def _lint(files: _Files, plugins: Plugins = None) -> int:
     for line in faults:
         say(with_flags(line))
     if not faults:
-        Sink().write(f"{len(files)} {'preset is' if len(files) == 1 else 'presets are'} right.\n")
+        Sink().write(f"{len(files)} {'preset is' if len(files) == 1 else 'presets are'} valid.\n")
     return 3 if faults else 0
 
 
@@ -163,9 +163,9 @@ def _registry(plugins: Sequence[str] | None) -> PluginRegistry:
     return make_registry(plugin_texts(plugins, os.environ))
 
 
-def _export(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def _export(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     _refuse_prompts(arguments)
-    settings = gather(given, os.environ)
+    settings = gather(flags, os.environ)
     job = make_job(settings)
     with Sink(settings["output"]) as sink:
         sink.write(preset_text(settings, job))
@@ -208,11 +208,11 @@ def _edit() -> int:
 
 def _path() -> int:
     lines = (
-        f"{label:<12}{folder}{'' if folder.is_dir() else '  (is not there)'}"
+        f"{label:<12}{folder}{'' if folder.is_dir() else '  (does not exist)'}"
         for label, folder in (*folders(), *template_folders())
     )
     defaults = defaults_file()
-    state = "" if os.path.lexists(defaults) else "  (is not there)"
+    state = "" if os.path.lexists(defaults) else "  (does not exist)"
     Sink().write("\n".join([*lines, f"{'defaults':<12}{defaults}{state}"]) + "\n")
     return 0
 
@@ -225,7 +225,9 @@ def _say_notices(settings: Settings) -> int:
 
 def _refuse_prompts(arguments: Sequence[str]) -> None:
     if arguments:
-        raise UsageError(f"{arguments[0]!r} is a prompt, and a prompt is no setting.", hint="Leave it out.")
+        raise UsageError(
+            f"{arguments[0]!r} is a prompt, but config takes only options.", hint="Leave it out."
+        )
 
 
 _Values = Annotated[
@@ -309,10 +311,10 @@ def tokenize_command() -> Callable[..., int]:
     return make_command(run_tokenize, TOKENIZE_PAGE)
 
 
-def run_tokenize(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run_tokenize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the tokens and return the exit code. Raises UsageError for options that exclude each other."""
-    values = values_of(TOKENIZE_PAGE, given)
-    _refuse_conflicts(values, arguments, given)
+    values = values_of(TOKENIZE_PAGE.options, flags)
+    _refuse_conflicts(values, arguments, flags)
     if len(arguments) > 1:
         raise UsageError("tokenize takes one text.", hint="Put it between quotes.")
     text = "" if values["decode"] else _read(arguments)
@@ -334,7 +336,7 @@ def run_tokenize(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     return 0
 
 
-def _refuse_conflicts(values: Mapping[str, Any], arguments: Sequence[str], given: Mapping[str, Any]) -> None:
+def _refuse_conflicts(values: Mapping[str, Any], arguments: Sequence[str], flags: Mapping[str, Any]) -> None:
     text_options = {
         "a text": bool(arguments),
         "--chat": values["chat"],
@@ -342,7 +344,7 @@ def _refuse_conflicts(values: Mapping[str, Any], arguments: Sequence[str], given
     }
     for name in (name for name, is_on in text_options.items() if is_on and values["decode"]):
         raise UsageError(f"--decode and {name} are both given.", hint="Leave one of them out.")
-    if values["chat"] and "special" in given:
+    if values["chat"] and "special" in flags:
         raise UsageError(
             "The chat template has tokens of its own, so --special and --no-special do not go with --chat.",
             hint="Leave one of them out.",
@@ -371,7 +373,12 @@ def _record(ids: Sequence[int], tokenizer: Tokenizer, model: str) -> dict[str, A
             raise UsageError(f"Token id {token} is not one of {model}'s: 0 to {tokenizer.vocab_size - 1}.")
     text = tokenizer.decode(ids)
     counts = {"tokens": len(ids), "characters": len(text), "bytes": len(text.encode())}
-    return {"model": model, "text": text, "counts": counts, "tokens": [_token(one, tokenizer) for one in ids]}
+    return {
+        "model": model,
+        "text": text,
+        "counts": counts,
+        "tokens": [_token(token, tokenizer) for token in ids],
+    }
 
 
 def _token(token: int, tokenizer: Tokenizer) -> dict[str, Any]:

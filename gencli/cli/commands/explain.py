@@ -58,15 +58,15 @@ def command() -> Callable[..., int]:
     return make_command(run, PAGE)
 
 
-def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the explanations and return the exit code. Raises UsageError for data that the text lacks."""
-    values = values_of(Page("", OWN), {key: value for key, value in given.items() if key not in RUN_KEYS})
-    _check(arguments, given, values)
+    values = values_of(OWN, flags)
+    _check(arguments, flags, values)
     if values["teach"]:
-        return _teach(given)
+        return _teach(flags)
     if values["live"]:
         return show_trace(arguments[0], values)
-    texts, seeker = _source(arguments, given, values)
+    texts, seeker = _source(arguments, flags, values)
     chosen = [*_chosen(texts, values)]
     if values["keys"]:
         _records(chosen[0], chosen[0].records, values)  # raises for a missing token
@@ -75,12 +75,12 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         return _write_page(chosen, values)
     for index, text in enumerate(chosen):
         if len(chosen) > 1 and values["format"] == "text":
-            Sink().write(("\n" if index else "") + f"{_name(text)}\n")
+            Sink().write(("\n" if index else "") + f"== {text_label(text.key)}\n")
         _show(text, seeker, values)
     return 0
 
 
-def _check(arguments: Sequence[str], given: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+def _check(arguments: Sequence[str], flags: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Raise UsageError for options that exclude each other."""
     refuse_beside(values)
     if values["live"] and len(arguments) != 1:
@@ -97,9 +97,9 @@ def _check(arguments: Sequence[str], given: Mapping[str, Any], values: Mapping[s
         if values[key] is not None and values["logits_file"] is None:
             raise UsageError(f"{_flag(key)} is given, but no --logits-file.", hint="Add it.")
     if (values["teach"] or values["logits_file"] is not None) and (arguments or values["replay"]):
-        raise UsageError("A lesson and a file of logits take neither a prompt nor a trace.", hint=_SELECTED)
+        raise UsageError("--teach and --logits-file take neither a prompt nor a trace.", hint=_SELECTED)
     if values["teach"]:
-        idle = [key for key in given if key in values and key not in ("teach", "debug")]
+        idle = [key for key in flags if key in values and key not in ("teach", "debug")]
         if idle:
             raise UsageError(
                 f"--teach shows its own text, so {_flag(idle[0])} has no effect.", hint=_SELECTED
@@ -110,12 +110,12 @@ def _flag(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
-def _teach(given: Mapping[str, Any]) -> int:
+def _teach(flags: Mapping[str, Any]) -> int:
     from gencli.cli.explained_sources import settings_of
     from gencli.cli.token_views import lesson_page
     from gencli.runtime.machine import importing, quiet_libraries
 
-    settings, job = settings_of(given)
+    settings, job = settings_of(flags)
     with quiet_libraries(is_on=not settings["debug"]), importing():
         from gencli.explain.lesson import TEXT, WORDS, make_lesson
 
@@ -127,7 +127,7 @@ def _teach(given: Mapping[str, Any]) -> int:
 
 
 def _source(
-    arguments: Sequence[str], given: Mapping[str, Any], values: Mapping[str, Any]
+    arguments: Sequence[str], flags: Mapping[str, Any], values: Mapping[str, Any]
 ) -> tuple[list[TracedText], Seeker | None]:
     """Return the texts, and the Seeker of a named token if one is given."""
     is_trace = len(arguments) == 1 and _is_file(arguments[0])
@@ -137,9 +137,9 @@ def _source(
         if values["replay"]:
             raise UsageError("--replay needs a trace with logits.", hint="Write one with --keep-logits.")
         if values["logits_file"] is not None:
-            return of_logits(values["logits_file"], given, values)
-        return of_prompts(arguments, given, values["why"])
-    idle = [key for key in given if key in RUN_KEYS and key not in ("debug", "trace_top", "plugin")]
+            return of_logits(values["logits_file"], flags, values)
+        return of_prompts(arguments, flags, values["why"])
+    idle = [key for key in flags if key in RUN_KEYS and key not in ("debug", "trace_top", "plugin")]
     if idle and not values["replay"]:
         raise UsageError(
             f"The trace has its own chain, so {_flag(idle[0])} has no effect.",
@@ -152,7 +152,7 @@ def _source(
         return texts, None
     from gencli.cli.explained_sources import of_trace
 
-    return of_trace([*_chosen(texts, values)], given, values["why"], is_replay=values["replay"])
+    return of_trace([*_chosen(texts, values)], flags, values["why"], is_replay=values["replay"])
 
 
 def _is_file(word: str) -> bool:
@@ -195,15 +195,11 @@ def _write_page(texts: Sequence[TracedText], values: Mapping[str, Any]) -> int:
     return 0
 
 
-def _name(text: TracedText) -> str:
-    return f"== {text_label(text.key)}"
-
-
 def _chosen(texts: Sequence[TracedText], values: Mapping[str, Any]) -> Iterator[TracedText]:
     """Yield the texts selected by the options. Raises UsageError if there is none."""
     matches = matching(texts, values)
     if not matches:
-        names = ", ".join(_name(text).removeprefix("== ") for text in texts[:5]) or "no text"
+        names = ", ".join(text_label(text.key) for text in texts[:5]) or "no text"
         raise UsageError("The trace has no such text.", hint=f"It has {names}.")
     yield from matches
 

@@ -47,11 +47,11 @@ from gencli.text.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
 from processors.registry import Registry
 
-Beside = Callable[[Results, RunInfo], Writer]  # makes a further writer of a run
+WriterFactory = Callable[[Results, RunInfo], Writer]  # makes a further writer of a run
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
+class LoadedRun:
     """The model, its engine, and the job with its compiled grammar. `load_seconds`: time of loading."""
 
     job: Job
@@ -67,9 +67,9 @@ def generate(
     settings: Settings,
     *,
     sink: Sink,
-    voice: Stderr,
+    stderr: Stderr,
     handler: Interrupts,
-    beside: Sequence[Beside] = (),
+    beside: Sequence[WriterFactory] = (),
 ) -> int:
     """Run the job and return the exit code.
 
@@ -77,19 +77,19 @@ def generate(
     of the last prompt if the engine accepts none.
     """
     with ExitStack() as stack:
-        ready = prepare(job, len(prompts), settings, voice, stack)
+        ready = prepare(job, len(prompts), settings, stderr, stack)
         engine, job = ready.engine, ready.job
         attempts = RetryingEngine(engine)
-        scale = wanted_scale(settings, sink, voice.notice)
+        scale = wanted_scale(settings, sink, stderr.notice)
         asked = asking(job, scale) if scale else job
         requests = list(make_requests(asked, prompts, ready.loaded.tokenizer))
         refused = _submit(attempts, requests, job.structure)
-        num_notices = _say_notices(engine, voice)
+        num_notices = _say_notices(engine, stderr)
         is_partial = job.structure is None or job.structure.is_partial
         results = Results(prompts, job.n, is_partial=is_partial)
         for row, request in zip(results.rows, requests, strict=True):
             row.prompt_ids = request.prompt_ids
-        identity = None if settings["format"] == "text" else model_identity(settings, voice)
+        identity = None if settings["format"] == "text" else model_identity(settings, stderr)
         chain_run = engine.effective(requests[0]).chain
         shared = settings["model"], chain_run, job, ready.compiled, identity
         info = RunInfo(*shared, ready.loaded.tokenizer, engine.eos_ids)
@@ -97,7 +97,7 @@ def generate(
         pen = _colored(scale, sink, requests, info) if scale else None
         writers: list[Writer] = [pen] if pen else []
         writers += open_writers(
-            settings, sink, results, info, voice, stack, [request.marker for request in requests], pen
+            settings, sink, results, info, stderr, stack, [request.marker for request in requests], pen
         )
         writers += [make(results, info) for make in beside]
         for event in chain(refused, attempts.run(is_merged=True)):
@@ -106,13 +106,13 @@ def generate(
                 writer.add(event)
         for writer in writers:
             writer.close()
-    _say_notices(engine, voice, num_notices)
+    _say_notices(engine, stderr, num_notices)
     is_scored = not (job.logprobs is None and job.prompt_logprobs is None)  # colours may need them as well
     if settings["format"] == "text" and is_scored:
         _show_scores(results, job.n, ready.loaded.tokenizer)
     if pen:
-        voice.say(pen.legend)
-    _print_summary(results, info, ready, settings, voice)
+        stderr.say(pen.legend)
+    _print_summary(results, info, ready, settings, stderr)
     return results.exit_code
 
 
@@ -131,7 +131,7 @@ def _colored(scale: Scale, sink: Sink, requests: Sequence[Request], info: RunInf
     return ColoredPen(Brush(sink), scale, decoders, markers)
 
 
-def prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack: ExitStack) -> Ready:
+def prepare(job: Job, num_prompts: int, settings: Settings, stderr: Stderr, stack: ExitStack) -> LoadedRun:
     """Load the model while the grammar compiles. `stack` closes the compiler.
 
     Raises ModelError or ConfigError for an unusable model or grammar.
@@ -140,24 +140,26 @@ def prepare(job: Job, num_prompts: int, settings: Settings, voice: Stderr, stack
     stack.callback(compiling.close)
     loaded, seconds = load_model(
         settings,
-        voice,
+        stderr,
         companions=job.guidance.is_on,
         rows=min(settings["max_batch"], num_prompts * job.num_drawn) * job.rows_each,
         is_chat=job.is_chat,
         on_tokenizer=compiling.begin,
     )
     for text in chat_notices(job, loaded.tokenizer):
-        voice.notice(text)
+        stderr.notice(text)
     compiler, compiled = compiling.finish(loaded)
     if compiled is not None:
         job = job.on(compiled.variant.constraint)
         for text in compiled.notices:
-            voice.notice(text)
+            stderr.notice(text)
     engine = make_engine(loaded, settings, compiler, registry=job.registry)
-    return Ready(job, loaded, seconds, engine, compiled)
+    return LoadedRun(job, loaded, seconds, engine, compiled)
 
 
-def _print_summary(results: Results, info: RunInfo, ready: Ready, settings: Settings, voice: Stderr) -> None:
+def _print_summary(
+    results: Results, info: RunInfo, ready: LoadedRun, settings: Settings, stderr: Stderr
+) -> None:
     for error in errors(results):
         say_error(error)
     if settings["debug"]:
@@ -165,19 +167,19 @@ def _print_summary(results: Results, info: RunInfo, ready: Ready, settings: Sett
             if isinstance(outcome, Error) and outcome.cause:
                 say("".join(traceback.format_exception(outcome.cause)).rstrip())
     for line in summary(results, info):
-        voice.say(line)
+        stderr.say(line)
     if settings["stats"]:
         spec, threads = ready.loaded.runner.spec, torch.get_num_threads()
         for line in stats(results, info, spec, load_seconds=ready.load_seconds, threads=threads):
-            voice.say(line)
+            stderr.say(line)
         if ahead := ready.engine.ahead:
-            voice.say(f"steps ahead: {ahead.num_launched}, of which {ahead.num_used} were used in full")
+            stderr.say(f"steps ahead: {ahead.num_launched}, of which {ahead.num_used} were used in full")
 
 
-def _say_notices(engine: Engine, voice: Stderr, start: int = 0) -> int:
+def _say_notices(engine: Engine, stderr: Stderr, start: int = 0) -> int:
     """Print the engine's notices from index `start` on. Return the number of all notices."""
     for text in engine.notices[start:]:
-        voice.notice(text)
+        stderr.notice(text)
     return len(engine.notices)
 
 
@@ -212,10 +214,10 @@ class Growth:
 class Grower:
     """A loaded model that grows children of a tree's texts."""
 
-    ready: Ready
+    ready: LoadedRun
     forks: Forks
     handler: Interrupts
-    voice: Stderr
+    stderr: Stderr
 
     def grow(
         self,
@@ -266,7 +268,7 @@ class Grower:
         for request in requests:
             engine.submit(request)
         while engine.notices:
-            self.voice.notice(engine.notices.pop(0))
+            self.stderr.notice(engine.notices.pop(0))
         self.handler.on_first = engine.interrupt
         try:
             yield from engine.run()
@@ -276,20 +278,20 @@ class Grower:
 
 @contextmanager
 def open_grower(
-    job: Job, prompt: str, settings: Settings, count: int, *, voice: Stderr, handler: Interrupts
+    job: Job, prompt: str, settings: Settings, count: int, *, stderr: Stderr, handler: Interrupts
 ) -> Iterator[Grower]:
     """Load the model of a run for `count` children at once."""
     with ExitStack() as stack:
-        ready = prepare(job, count, settings, voice, stack)
-        yield Grower(ready, Forks.of(ready.job, prompt, ready.loaded.tokenizer), handler, voice)
+        ready = prepare(job, count, settings, stderr, stack)
+        yield Grower(ready, Forks.of(ready.job, prompt, ready.loaded.tokenizer), handler, stderr)
 
 
 _TEXTS = ("prompt", "text", "texts")  # keys of a record that the log stores in separate fields
 
 
-def keep(settings: Settings, voice: Stderr) -> Callable[[Results, RunInfo], _LogWriter]:
+def keep(settings: Settings, stderr: Stderr) -> Callable[[Results, RunInfo], _LogWriter]:
     """Return a factory of the writer that stores the run in the log."""
-    return lambda results, info: _LogWriter(results, info, settings, voice)
+    return lambda results, info: _LogWriter(results, info, settings, stderr)
 
 
 def compare(entry: Entry) -> Callable[[Results, RunInfo], _Comparison]:
@@ -297,11 +299,11 @@ def compare(entry: Entry) -> Callable[[Results, RunInfo], _Comparison]:
     return lambda results, info: _Comparison(results, entry)
 
 
-def model_records(settings: Settings, registry: Registry, voice: Stderr) -> dict[str, Any]:
+def model_records(settings: Settings, registry: Registry, stderr: Stderr) -> dict[str, Any]:
     """Return name, revision and SHA-256 of each model of a run by option key; both null for `fake`."""
     records: dict[str, Any] = {}
     for key, name in named_models(settings, registry).items():
-        with voice.loading(name, "Hashing") as on_bytes:
+        with stderr.loading(name, "Hashing") as on_bytes:
             identity = identify_model(name, on_bytes)
         revision, digest = (identity.revision, identity.sha256) if identity else (None, None)
         records[key] = {"name": name, "revision": revision, "sha256": digest}
@@ -311,12 +313,12 @@ def model_records(settings: Settings, registry: Registry, voice: Stderr) -> dict
 class _LogWriter:
     """Stores the run in the log at its end. If that fails, a notice gives the reason."""
 
-    def __init__(self, results: Results, info: RunInfo, settings: Settings, voice: Stderr) -> None:
+    def __init__(self, results: Results, info: RunInfo, settings: Settings, stderr: Stderr) -> None:
         self._results, self._info, self._settings = results, info, settings
         self._time = datetime.now(UTC).isoformat(timespec="seconds")
         # Read now, because files may change during the run.
         self._files = files_of(settings)
-        self._models = model_records(settings, info.job.registry, voice)
+        self._models = model_records(settings, info.job.registry, stderr)
 
     def add(self, event: Event) -> None:
         """Do nothing; the run is stored at its end."""
@@ -326,7 +328,7 @@ class _LogWriter:
         try:
             add_run(self._entry())
         except GencliError as error:
-            say_notice(f"The run is not kept. {error.message}")
+            say_notice(f"The run is not stored in the log. {error.message}")
 
     def _entry(self) -> Entry:
         settings, job = self._settings, self._info.job
@@ -372,7 +374,7 @@ class _Comparison:
         changed = [row.id for row, before in pairs if _texts(row) != before.texts]
         if changed:
             which = f" of prompt {', '.join(changed)}" if len(self._results.rows) > 1 else ""
-            say_notice(f"The text{which} is not the one that was logged.")
+            say_notice(f"The text{which} differs from the logged one.")
 
 
 def differences(entry: Entry, models: Mapping[str, Any]) -> list[str]:
@@ -383,7 +385,7 @@ def differences(entry: Entry, models: Mapping[str, Any]) -> list[str]:
     for key, before in entry.models.items():
         now = models.get(key)
         if now is None or now["sha256"] != before["sha256"]:
-            sentences.append(f"The weights of {before['name']} ({key}) are not those of the run.")
+            sentences.append(f"The weights of {before['name']} ({key}) differ from those of the logged run.")
     return sentences
 
 

@@ -58,13 +58,13 @@ def command() -> Callable[..., int]:
     return make_command(run, PAGE)
 
 
-def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Run the subcommand that the first argument names and return the exit code.
 
     Raises UsageError for an unknown subcommand, and for arguments and options that it does not accept.
     """
-    values = values_of(PAGE, given)
-    word, names = read_subcommand("gencli log", _OF_WORD, arguments, given)
+    values = values_of(PAGE.options, flags)
+    word, names = read_subcommand("gencli log", _OF_WORD, arguments, flags)
     if word == "clear":
         return _clear(names, values)
     if len(names) != (0 if word == "list" else 1):
@@ -100,8 +100,8 @@ def _list(text: str, values: Mapping[str, Any]) -> int:
     if count > limit:
         say_notice(f"There are more runs than {limit}; --limit shows more.")
     elif not count:
-        empty = "The log is empty; gencli run --log keeps a run."
-        say_notice("No run holds that text." if text else empty)
+        empty = "The log is empty; gencli run --log stores a run."
+        say_notice("No run contains that text." if text else empty)
     return 0
 
 
@@ -130,9 +130,9 @@ def _record(number: int, entry: Entry) -> dict[str, Any]:
     }
 
 
-def _text(number: int, entry: Entry, is_terminal: bool) -> str:
+def _text(run_number: int, entry: Entry, is_terminal: bool) -> str:
     lines = [
-        f"run      {number}, exit code {entry.exit_code}",
+        f"run      {run_number}, exit code {entry.exit_code}",
         f"time     {entry.time}",
         f"gencli   {entry.version}",
         f"folder   {entry.folder}",
@@ -144,13 +144,15 @@ def _text(number: int, entry: Entry, is_terminal: bool) -> str:
         lines.append(f"{key:<8} {model['name']}{revision}{digest}")
     lines += [f"file     {file['path']} ({key})" for key, file in entry.files.items()]
     lines += [f"code     {option(key).flag} {value}" for key, value in entry.code.items()]
-    lines += [f"set      {key}: {one['value']}  ({one['origin']})" for key, one in entry.settings.items()]
-    for place, one in enumerate(entry.prompts, start=1):
-        lines += ["", f"==> prompt {place} <==", _cut(one.prompt, is_terminal)]
-        for sample, text in enumerate(one.texts, start=1):
-            reasons = one.record["finish_reason"]
+    lines += [
+        f"set      {key}: {prompt['value']}  ({prompt['origin']})" for key, prompt in entry.settings.items()
+    ]
+    for number, prompt in enumerate(entry.prompts, start=1):
+        lines += ["", f"==> prompt {number} <==", _cut(prompt.prompt, is_terminal)]
+        for sample, text in enumerate(prompt.texts, start=1):
+            reasons = prompt.record["finish_reason"]
             reason = reasons[sample - 1] if isinstance(reasons, list) else reasons
-            lines += ["", f"==> text {place}.{sample}: {reason} <==", _cut(text or "", is_terminal)]
+            lines += ["", f"==> text {number}.{sample}: {reason} <==", _cut(text or "", is_terminal)]
     return "\n".join(lines) + "\n"
 
 
@@ -170,10 +172,10 @@ def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
     from gencli.config.job import make_job
 
     job = make_job(settings)
-    voice = Stderr(is_quiet=settings["quiet"])
-    for text in differences(entry, model_records(settings, job.registry, voice)):
+    stderr = Stderr(is_quiet=settings["quiet"])
+    for text in differences(entry, model_records(settings, job.registry, stderr)):
         say_notice(text)
-    return carry_out(job, [prompt.prompt for prompt in entry.prompts], settings, voice, [compare(entry)])
+    return carry_out(job, [prompt.prompt for prompt in entry.prompts], settings, stderr, [compare(entry)])
 
 
 def _clear(names: Sequence[str], values: Mapping[str, Any]) -> int:
@@ -241,19 +243,19 @@ def fork_command() -> Callable[..., int]:
     return make_command(run_fork, FORK_PAGE)
 
 
-def run_fork(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run_fork(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Grow, show or walk a tree and return the exit code. Raises UsageError for wrong arguments."""
-    values = values_of(FORK_PAGE, given)
+    values = values_of(FORK_PAGE.options, flags)
     word = arguments[0] if arguments and arguments[0] in ("show", "walk") else ""
     names = arguments[1:] if word else arguments
     if len(names) != 1:
         what = f"fork {word}".strip()
         raise UsageError(f"{what} takes one {'tree' if word else 'trace or tree'}.", hint=_hint(word))
     takes = {"show": _SHOWN, "walk": _WALKED, "": _FROM}[word]
-    for key in given:
+    for key in flags:
         if key not in (*takes, "debug"):
             flag = next(entry.flag for entry in FORK_PAGE.options if entry.key == key)
-            raise UsageError(f"{flag} is not for gencli fork{word and ' ' + word}.", hint="Leave it out.")
+            raise UsageError(f"gencli fork{word and ' ' + word} does not take {flag}.", hint="Leave it out.")
     path = Path(names[0])
     if word == "show":
         return _show(path, values)
@@ -263,7 +265,7 @@ def run_fork(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         return walk(path, values)
     from gencli.cli.forking import fork
 
-    return fork(path, values, given)
+    return fork(path, values, flags)
 
 
 def _hint(word: str) -> str:

@@ -62,12 +62,12 @@ def command() -> Callable[..., int]:
     return make_command(run, PAGE)
 
 
-def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Show a page, or write all pages into a folder, and return the exit code.
 
     Raises UsageError for an unknown command, and for a folder that is not writable.
     """
-    folder = values_of(PAGE, given)["output"]
+    folder = values_of(PAGE.options, flags)["output"]
     if folder is not None and arguments:
         raise UsageError("--output writes all pages.", hint="Leave the command out.")
     sources = pages()
@@ -77,8 +77,8 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
     name = f"gencli {words}".strip().replace(" ", "-")
     if name not in sources:
         first = words.partition(" ")[0]
-        known = [page[7:].replace("-", " ") for page in sources if page.startswith(f"gencli-{first}-")]
-        raise unknown_word("gencli man", words, known or list(COMMANDS))
+        subcommands = [page[7:].replace("-", " ") for page in sources if page.startswith(f"gencli-{first}-")]
+        raise unknown_word("gencli man", words, subcommands or list(COMMANDS))
     sink = Sink()
     if not (sink.is_terminal and _show(sources[name])):
         sink.write(sources[name])

@@ -39,11 +39,11 @@ def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> di
     """
     is_stored = has_codes(card)
     formats = [
-        one
-        for one in _FORMATS
-        if (has_decoder or (one[0] == one[1] and one[2] == "none"))
-        and (one[2] != "kept" or kept_kinds(card.folder))
-        and not (is_stored and (one[0] != torch.float32 or one[2] != "none"))
+        (dtype, kv_dtype, quantize)
+        for dtype, kv_dtype, quantize in _FORMATS
+        if (has_decoder or (dtype == kv_dtype and quantize == "none"))
+        and (quantize != "kept" or kept_kinds(card.folder))
+        and not (is_stored and (dtype != torch.float32 or quantize != "none"))
     ]
     needs = [
         need_of(
@@ -130,9 +130,7 @@ def _entry(card: Card, fit: CardFit) -> dict[str, Any]:
 
 def _flags(card: Card, fit: CardFit) -> str:
     """Return the flags that select the formats on a GPU; "" if they are the defaults."""
-    from torch import device
-
-    chosen, _ = pick_dtype("auto", device=device("cuda", 0), stored=card.weights.stored)
+    chosen, _ = pick_dtype("auto", device=torch.device("cuda", 0), stored=card.weights.stored)
     flags = []
     if fit.quantize == "none" and fit.dtype != chosen:
         flags.append(f"--dtype {kv_name(fit.dtype)}")

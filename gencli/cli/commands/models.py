@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gencli.cli.fetching import Output, alias, cache_line, partial_json, partial_line, pull, remove
+from gencli.cli.fetching import CommandOutput, alias, cache_line, partial_json, partial_line, pull, remove
 from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, table
 from gencli.cli.usage import FORMAT, Page, read_subcommand, record_text, values_of
@@ -27,13 +27,7 @@ from gencli.models.files.local_models import (
     find_local,
     read_aliases,
 )
-from gencli.models.files.model_card import (
-    Card,
-    kv_bytes,
-    read_card,
-    read_config,
-    whole_bytes,
-)
+from gencli.models.files.model_card import Card, kv_bytes, read_card, read_config, whole_bytes
 from gencli.models.files.model_files import stored_bits
 from processors.params import MOST, Bounds
 
@@ -92,7 +86,7 @@ _NUMBERS = {"float32": 4, "bfloat16": 2}
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _ListedModel:
     """A model by name, its source (bundled, hub, folder or file), and its card or an error message."""
 
     name: str
@@ -105,20 +99,20 @@ def command() -> Callable[..., int]:
     return make_command(run, PAGE)
 
 
-def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Run the subcommand that the first argument names and return the exit code.
 
     Raises UsageError for an unknown subcommand, and for arguments and options that it does not accept.
     """
-    values = values_of(PAGE, given)
-    word, names = read_subcommand("gencli models", _OF_WORD, arguments, given)
+    values = values_of(PAGE.options, flags)
+    word, names = read_subcommand("gencli models", _OF_WORD, arguments, flags)
     functions = {"list": _list, "show": _show, "pull": pull, "rm": remove, "alias": alias}
     record, text = functions[word](names, values)
     Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))
     return 0
 
 
-def _list(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+def _list(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     """Return all models, partial downloads and aliases."""
     complete, cached = list(_all(names)), list(cached_models())
     partial = [model for model in cached if model.is_partial]
@@ -135,39 +129,39 @@ def _list(names: Sequence[str], values: Mapping[str, Any]) -> Output:
     return rows, text
 
 
-def _all(folders: Sequence[str]) -> Iterator[_Found]:
+def _all(folders: Sequence[str]) -> Iterator[_ListedModel]:
     for name in BUNDLED:
         if name != "fake":
-            yield _found(name, "bundled", bundled_folder(name))
+            yield _listed_model(name, "bundled", bundled_folder(name))
     for model in cached_models():
         if model.folder is not None and not model.is_partial:
-            yield _found(model.name, "hub", model.folder)
+            yield _listed_model(model.name, "hub", model.folder)
     for name in folders:
         source = Path(name).expanduser()
         if is_gguf(source) and source.is_file():
-            yield _found(name, "file", source)
+            yield _listed_model(name, "file", source)
             continue
         if not source.is_dir():
             raise ModelError(f"There is no folder {name}.")
         inner = [path.parent for path in sorted(source.glob("*/config.json"))]
         is_model = (source / "config.json").is_file() or not (inner or any(source.glob("*.gguf")))
         for folder in [source] if is_model else inner:
-            yield _found(str(folder), "folder", folder)
+            yield _listed_model(str(folder), "folder", folder)
         for file in sorted(source.glob("*.gguf")):
             part = PART.fullmatch(file.name)
             if part and int(part["number"]) > 1:
                 continue
-            yield _found(str(file), "file", file)
+            yield _listed_model(str(file), "file", file)
 
 
-def _found(name: str, source: str, folder: Path) -> _Found:
+def _listed_model(name: str, source: str, folder: Path) -> _ListedModel:
     try:
-        return _Found(name, source, read_card(folder))
+        return _ListedModel(name, source, read_card(folder))
     except ModelError as error:
-        return _Found(name, source, error.message)
+        return _ListedModel(name, source, error.message)
 
 
-def _table(models: Sequence[_Found]) -> str:
+def _table(models: Sequence[_ListedModel]) -> str:
     rows = [("name", "source", "size", "dtype", "architecture", "context", "chat", "lanes", "rollback")]
     rows += [
         (model.name, model.source, *_cells(model.card)) for model in models if isinstance(model.card, Card)
@@ -192,7 +186,7 @@ def _cells(card: Card) -> tuple[str, str, str, str, str, str, str]:
     )
 
 
-def _row_json(model: _Found) -> dict[str, Any]:
+def _row_json(model: _ListedModel) -> dict[str, Any]:
     head = {"name": model.name, "source": model.source}
     if isinstance(model.card, str):
         return {**head, "error": model.card}
@@ -215,11 +209,13 @@ def _card_json(card: Card) -> dict[str, Any]:
     }
 
 
-def _show(names: Sequence[str], values: Mapping[str, Any]) -> Output:
+def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     """Return one model and the memory that it needs."""
     batch, context = values["batch"], values["context"]
     if len(names) != 1:
-        raise UsageError("models show takes one model.", hint="gencli models list names those that are here.")
+        raise UsageError(
+            "models show takes one model.", hint="gencli models list shows the models on this machine."
+        )
     if names[0] == "fake":
         raise UsageError("The fake model is a table that is made when it is used; it has no files.")
     folder = find_local(names[0])
@@ -281,7 +277,7 @@ def _show_text(record: Mapping[str, Any]) -> str:
     rollback = (
         "drafts, and chats that go back"
         if record["rollback"]
-        else "no drafts; a chat that goes back reads anew"
+        else "no drafts; a chat that goes back reads its text again"
     )
     rows = [
         ("name", record["name"]),

@@ -32,7 +32,7 @@ from gencli.scoring.text_scores import CHAIN_KEYS
 from gencli.structured.output_spec import DOCUMENTS
 
 if TYPE_CHECKING:
-    from gencli.cli.commands.generate import Beside
+    from gencli.cli.commands.generate import WriterFactory
 
 
 def command() -> Callable[..., int]:
@@ -40,17 +40,17 @@ def command() -> Callable[..., int]:
     return make_command(run)
 
 
-def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Run the command with the given flags and return the exit code."""
-    if (code := follow_leader(given)) is not None:
+    if (code := follow_leader(flags)) is not None:
         return code
-    is_shown = is_terminal(sys.stdout) and "output" not in given  # a person reads the text
-    settings = gather(given, os.environ, applies_template=is_shown)
+    is_shown = is_terminal(sys.stdout) and "output" not in flags  # a person reads the text
+    settings = gather(flags, os.environ, applies_template=is_shown)
     is_document = any(settings[kind] for kind in (*DOCUMENTS, "tools"))  # which is JSON as it is
-    formatted = with_format(given, ("json", "jsonl", "yaml"))
-    if formatted is not given and not settings.is_given("format") and not is_document:
-        given = formatted
-        settings = gather(given, os.environ, settings.registry, applies_template=is_shown)
+    formatted = with_format(flags, ("json", "jsonl", "yaml"))
+    if formatted is not flags and not settings.is_given("format") and not is_document:
+        flags = formatted
+        settings = gather(flags, os.environ, settings.registry, applies_template=is_shown)
     job = make_job(settings)
     refuse_quiet_scores(settings)
     refuse_unwritten_ids(settings)
@@ -58,29 +58,29 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
         return _show_chain(job, settings)
     source = read_prompts(arguments, settings["file"], wanted_template(settings))
     prompts = source.texts
-    voice = Stderr(is_quiet=settings["quiet"])
+    stderr = Stderr(is_quiet=settings["quiet"])
     if settings["show_prompt"]:
-        return _show_prompts(job, source, settings, voice)
-    job, settings = begin(job, settings, source, given, voice, applies_template=is_shown)
-    beside: list[Beside] = []
+        return _show_prompts(job, source, settings, stderr)
+    job, settings = begin(job, settings, source, flags, stderr, applies_template=is_shown)
+    beside: list[WriterFactory] = []
     if settings["log"]:
         from gencli.cli.commands.generate import keep
 
-        beside.append(keep(settings, voice))
+        beside.append(keep(settings, stderr))
     with ExitStack() as stack:
         if settings["trace"] is not None:
             from gencli.cli.commands.generate import trace_to
 
             beside.append(trace_to(stack.enter_context(Sink(settings["trace"])).write, settings))
-        return carry_out(job, prompts, settings, voice, beside)
+        return carry_out(job, prompts, settings, stderr, beside)
 
 
 def begin(
     job: Job,
     settings: Settings,
     source: Prompts,
-    given: Mapping[str, Any],
-    voice: Stderr,
+    flags: Mapping[str, Any],
+    stderr: Stderr,
     *,
     applies_template: bool = False,
 ) -> tuple[Job, Settings]:
@@ -88,19 +88,19 @@ def begin(
 
     `applies_template`: as in `gather`.
     """
-    if fetch_models(settings, job.registry, voice):
+    if fetch_models(settings, job.registry, stderr):
         # Again, because the model's files set defaults.
-        settings = gather(given, os.environ, applies_template=applies_template)
+        settings = gather(flags, os.environ, applies_template=applies_template)
         job = make_job(settings)
     prompts = source.texts
     texts = (*settings.notices(), *source.notices, *notices(job, prompts), *_tool_notices(job, prompts))
     for text in (*texts, *search_notices(settings), *_template_notices(settings)):
-        voice.notice(text)
+        stderr.notice(text)
     return job, settings
 
 
 def carry_out(
-    job: Job, prompts: Sequence[str], settings: Settings, voice: Stderr, beside: Sequence[Beside] = ()
+    job: Job, prompts: Sequence[str], settings: Settings, stderr: Stderr, beside: Sequence[WriterFactory] = ()
 ) -> int:
     """Load the model, generate, and return the exit code. `beside`: as in `generate`."""
     set_wait(settings["wait"], os.environ)  # before torch is imported
@@ -110,10 +110,10 @@ def carry_out(
         interrupts() as handler,
         quiet_libraries(is_on=not settings["debug"]),
     ):
-        with voice.starting(), importing():
+        with stderr.starting(), importing():
             from gencli.cli.commands.generate import generate
 
-        return generate(job, prompts, settings, sink=sink, voice=voice, handler=handler, beside=beside)
+        return generate(job, prompts, settings, sink=sink, stderr=stderr, handler=handler, beside=beside)
 
 
 def _template_notices(settings: Settings) -> Iterator[str]:
@@ -126,12 +126,12 @@ def _template_notices(settings: Settings) -> Iterator[str]:
 def _tool_notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
     names = job.untold_tools
     if names and not all(any(name in prompt for name in names) for prompt in prompts):
-        yield "The prompt does not name the tools, so the model does not know of them; --chat tells it."
+        yield "The prompt does not name the tools, so the model does not know them; --chat describes them."
 
 
-def _show_prompts(job: Job, prompts: Prompts, settings: Settings, voice: Stderr) -> int:
+def _show_prompts(job: Job, prompts: Prompts, settings: Settings, stderr: Stderr) -> int:
     for text in (*settings.notices(), *prompts.notices):
-        voice.notice(text)
+        stderr.notice(text)
     with Sink(settings["output"]) as sink, quiet_libraries(is_on=not settings["debug"]):
         from gencli.cli.result_writers import show_prompts
         from gencli.runtime.model_loading import load_tokenizer
@@ -176,26 +176,26 @@ def chat_command() -> Callable[..., int]:
     return make_command(run_chat, CHAT_PAGE)
 
 
-def run_chat(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run_chat(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Read and answer turns until the input ends. Return the exit code."""
-    if (code := follow_leader(given)) is not None:
+    if (code := follow_leader(flags)) is not None:
         return code
-    chat = open_chat(given)
-    voice = Stderr(is_quiet=chat.settings["quiet"])
-    if fetch_models(chat.settings, chat.job.registry, voice):
-        chat = open_chat(given)  # again, because the model's files set defaults
+    chat = open_chat(flags)
+    stderr = Stderr(is_quiet=chat.settings["quiet"])
+    if fetch_models(chat.settings, chat.job.registry, stderr):
+        chat = open_chat(flags)  # again, because the model's files set defaults
     settings = chat.settings
     refuse_quiet_scores(settings)
     for text in (*settings.notices(), *notices(chat.job, ())):
-        voice.notice(text)
+        stderr.notice(text)
     if settings["log"]:
-        voice.notice("The log keeps runs, and no chats; /save keeps a chat.")
+        stderr.notice("The log stores runs, not chats; /save stores a chat.")
     set_wait(settings["wait"], os.environ)  # before torch is imported
     with type_ahead(), interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
-        with voice.starting(), importing():
+        with stderr.starting(), importing():
             from gencli.cli.commands.talk import talk
 
-        return talk(chat, voice=voice, handler=handler)
+        return talk(chat, stderr=stderr, handler=handler)
 
 
 SCORE_PAGE = Page(
@@ -218,27 +218,24 @@ def score_command() -> Callable[..., int]:
     return make_command(run_score, SCORE_PAGE)
 
 
-def run_score(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run_score(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Score the rows and return the exit code."""
-    plan = make_plan(tuple(arguments), given, os.environ, SCORE_OWN)
+    plan = make_plan(tuple(arguments), flags, os.environ, SCORE_OWN)
     if plan["tokens"] is not None and plan["format"] == "text":
-        raise UsageError("`tokens` has no place in lines of text.", hint="Set `format` = jsonl.")
+        raise UsageError("`tokens` cannot be written as lines of text.", hint="Set `format` = jsonl.")
     if plan["max_batch"] == "auto":
         raise UsageError("`max_batch` = auto plans for generated texts only.", hint="Give a number.")
-    with (
-        interrupts(signal.SIGINT, signal.SIGTERM) as handler,
-        quiet_libraries(is_on="debug" not in given),
-    ):
+    with interrupts(signal.SIGINT, signal.SIGTERM) as handler, quiet_libraries(is_on="debug" not in flags):
         return _run(plan, handler)
 
 
 def _run(plan: BatchPlan, handler: Interrupts) -> int:
     settings = gather_settings(plan, untraced(os.environ))
-    voice = Stderr(is_quiet=settings["quiet"])
+    stderr = Stderr(is_quiet=settings["quiet"])
     _check_chain(plan, settings)
-    fetch_models(settings, None, voice)
+    fetch_models(settings, None, stderr)
     set_wait(settings["wait"], os.environ)  # before torch is imported
-    with voice.starting(), importing():
+    with stderr.starting(), importing():
         from gencli.batch.batch_setup import prepare
         from gencli.batch.run_batch import run_batch
         from gencli.batch.score_files import ScoreWork
@@ -246,7 +243,7 @@ def _run(plan: BatchPlan, handler: Interrupts) -> int:
 
     batch, sink = prepare(plan, settings, ScoreWork(plan, seed=settings["seed"] or 0)), Sink()
     if plan["tokens"] is not None and batch.output.format.name == "text":
-        raise UsageError("`tokens` has no place in lines of text.", hint="Set `format` = jsonl.")
+        raise UsageError("`tokens` cannot be written as lines of text.", hint="Set `format` = jsonl.")
     reporter = TerminalReporter(sink, handler, is_quiet=settings["quiet"])
     for text in (*batch.input.notices, *settings.notices(), *_idle(plan, settings)):
         reporter.notice(text)

@@ -51,7 +51,7 @@ def command() -> Callable[..., int]:
     return make_command(run, PAGE)
 
 
-def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Serve until a signal, and return the exit code."""
     for name in ("starlette", "uvicorn"):
         if find_spec(name) is None:
@@ -59,9 +59,9 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
                 f"gencli serve needs {name}, which is not installed.",
                 hint="Install it with: pip install 'gencli[serve]'",
             )
-    plan = make_plan(given, os.environ)
+    plan = make_plan(flags, os.environ)
     set_wait(plan.settings["wait"], os.environ)  # before torch is imported
-    with quiet_libraries(is_on="debug" not in given):
+    with quiet_libraries(is_on="debug" not in flags):
         _serve(plan)
     return 0
 
@@ -69,9 +69,9 @@ def run(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
 def _serve(plan: ServePlan) -> None:
     from gencli.server.listen import bind, listen
 
-    voice = Stderr(is_quiet=plan.settings["quiet"])
+    stderr = Stderr(is_quiet=plan.settings["quiet"])
     for text in dict.fromkeys(text for each in plan.models.values() for text in each.notices()):
-        voice.notice(text)
+        stderr.notice(text)
     with (
         interrupts(signal.SIGINT, signal.SIGTERM) as early,
         bind(plan.host, plan.port) as listener,
@@ -82,25 +82,25 @@ def _serve(plan: ServePlan) -> None:
         names = ", ".join(plan.models)
 
         def load() -> Models:
-            with voice.starting(), importing():
+            with stderr.starting(), importing():
                 from gencli.server.serving import load_models
-            return load_models(plan, voice, stack)
+            return load_models(plan, stderr, stack)
 
         def say_ready() -> None:
-            voice.say(f"{names} {'answer' if len(plan.models) > 1 else 'answers'} at {address}/v1")
+            stderr.say(f"{names} {'answer' if len(plan.models) > 1 else 'answers'} at {address}/v1")
             if plan.has_page:
-                threading.Thread(target=_show, args=(address, voice), daemon=True).start()
+                threading.Thread(target=_show, args=(address, stderr), daemon=True).start()
 
-        voice.say(f"Listening at {address}, loading {names} ...")
+        stderr.say(f"Listening at {address}, loading {names} ...")
         if not is_loopback(plan.host) and not plan.conditions.rules.key:
-            voice.notice(f"{address} can be reached from other machines, and asks for no key.")
+            stderr.notice(f"{address} can be reached from other machines, and requires no key.")
         listen(load, plan.conditions.rules, listener, on_ready=say_ready, on_early_signal=early)
 
 
-def _show(address: str, voice: Stderr) -> None:
+def _show(address: str, stderr: Stderr) -> None:
     """Open the page in a browser; a wildcard address is replaced by the loopback address."""
     from gencli.cli.stderr import open_browser
 
     page = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") + "/"
     if not open_browser(page):
-        voice.notice(f"There is no browser here; open {page} in one.")
+        stderr.notice(f"No browser could be opened; open {page} in one.")

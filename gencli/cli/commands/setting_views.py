@@ -56,19 +56,6 @@ def chain_rows(job: Job) -> list[dict[str, str]]:
     return [dict(zip(_COLUMNS, row, strict=True)) for row in _rows(job)]
 
 
-def _output_text(structure: OutputSpec) -> str:
-    """Return the kind of the output, its source and the back end, without the grammar's text."""
-    backend = structure.plan.variants[0].constraint.backend
-    after = f", after {to_json(structure.after)}" if structure.after else ""
-    return f"{structure.kind} {structure.source}".strip() + f", {backend}{after}"
-
-
-def _short(value: object) -> str:
-    """Return a value as JSON of at most _WIDTH characters; a grammar's text may be longer."""
-    text = to_json(value)
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 4] + '..."'
-
-
 def _rows(job: Job) -> Iterator[tuple[str, str, str, str]]:
     active = {name for name, _ in job.chain}
     varying = next((name for name, params in job.chain if isinstance(params, VaryingParams)), "")
@@ -93,10 +80,31 @@ def _rows(job: Job) -> Iterator[tuple[str, str, str, str]]:
         yield "draw", job.method, "", with_flags(job.draw_origin)
 
 
+def _output_text(structure: OutputSpec) -> str:
+    """Return the kind of the output, its source and the back end, without the grammar's text."""
+    backend = structure.plan.variants[0].constraint.backend
+    after = f", after {to_json(structure.after)}" if structure.after else ""
+    return f"{structure.kind} {structure.source}".strip() + f", {backend}{after}"
+
+
+def _short(value: object) -> str:
+    """Return a value as JSON of at most _WIDTH characters; a grammar's text may be longer."""
+    text = to_json(value)
+    return text if len(text) <= _WIDTH else text[: _WIDTH - 4] + '..."'
+
+
 def preset_table() -> str:
     """Return a table of all presets: name, folder, and first comment line."""
     rows = [(name, label, _sentence(path)) for name, label, path in list_presets()]
     return table([("preset", "from", "what it is for"), *rows])
+
+
+def _sentence(path: Path) -> str:
+    try:
+        with open_regular(path) as file:
+            return description_of(file.readline(800))[:200]
+    except OSError as error:
+        return f"({error.strerror})"
 
 
 def config_table(settings: Settings, job: Job) -> str:
@@ -117,12 +125,32 @@ def config_json(settings: Settings, job: Job) -> str:
     return to_json({"settings": values, "chain": chain_rows(job)}, indent=2) + "\n"
 
 
-def differences(one: Settings, other: Settings, *, names: tuple[str, str]) -> str:
+def differences(first: Settings, second: Settings, *, names: tuple[str, str]) -> str:
     """Return a table with a row for every value that differs between two runs."""
-    tables = _all_values(one), _all_values(other)
+    tables = _all_values(first), _all_values(second)
     keys = [key for key in {**tables[0], **tables[1]} if tables[0].get(key) != tables[1].get(key)]
     rows = [(key, *(to_json(values[key]) if key in values else "-" for values in tables)) for key in keys]
     return table([("value", *names), *rows]) if rows else f"{names[0]} and {names[1]} give the same run.\n"
+
+
+def _plain(settings: Settings) -> Iterator[Option]:
+    """Yield the options that set no field of a stage; options without a preset key only if given."""
+    for entry in OPTIONS:
+        if not entry.field and (not entry.flag_only or settings.is_given(entry.key)):
+            yield entry
+
+
+def _all_values(settings: Settings) -> dict[str, object]:
+    """Return values of options by key and of stages by "name.field"; "order" is the order of the chain."""
+    job = make_job(settings)
+    values: dict[str, object] = {entry.key: settings[entry.key] for entry in _plain(settings)}
+    del values["chain"], values["temperature_last"]
+    values["order"] = list(dict.fromkeys(name for name, _ in job.chain))
+    for name, params in job.assembly.chain:
+        fields = params.to_mapping()
+        where = f" {to_json(fields.pop(WHEN))}" if WHEN in fields else ""
+        values.update({f"{name}.{key}{where}": value for key, value in fields.items()})
+    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
 
 
 def lint_report(files: Sequence[str], registry: Registry | None = None) -> list[str]:
@@ -149,34 +177,6 @@ def _faults(name: str, registry: Registry) -> Iterator[str]:
         make_job(resolve(*(preset.layer() for preset in presets), registry=registry))
     except (GencliError, ProcessorsError) as error:
         yield f"{shown(presets[-1].path)}: {error}"
-
-
-def _plain(settings: Settings) -> Iterator[Option]:
-    """Yield the options that set no field of a stage; options without a preset key only if given."""
-    for entry in OPTIONS:
-        if not entry.field and (not entry.flag_only or settings.is_given(entry.key)):
-            yield entry
-
-
-def _all_values(settings: Settings) -> dict[str, object]:
-    """Return values of options by key and of stages by "name.field"; "order" is the order of the chain."""
-    job = make_job(settings)
-    values: dict[str, object] = {entry.key: settings[entry.key] for entry in _plain(settings)}
-    del values["chain"], values["temperature_last"]
-    values["order"] = list(dict.fromkeys(name for name, _ in job.chain))
-    for name, params in job.assembly.chain:
-        given = params.to_mapping()
-        where = f" {to_json(given.pop(WHEN))}" if WHEN in given else ""
-        values.update({f"{name}.{key}{where}": value for key, value in given.items()})
-    return {key: list(value) if isinstance(value, tuple) else value for key, value in values.items()}
-
-
-def _sentence(path: Path) -> str:
-    try:
-        with open_regular(path) as file:
-            return description_of(file.readline(800))[:200]
-    except OSError as error:
-        return f"({error.strerror})"
 
 
 def stage_table(stages: Iterable[ListedStage]) -> str:
@@ -206,7 +206,7 @@ def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
         yield (
             field,
             _type(about["type"]),
-            _default(about["default"]),
+            json.dumps(about["default"], ensure_ascii=False),
             str(about["bounds"]) or "-",
             flags.get(field, "-"),
             about["doc"],
@@ -257,10 +257,6 @@ def _type(hint: Any) -> str:
     names = {int: "whole number", float: "number", bool: "true|false", str: "text", type(None): "null"}
     names[Secret] = "secret numbers"
     return names.get(hint, getattr(hint, "__name__", str(hint)))
-
-
-def _default(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False)
 
 
 def wanted_scale(settings: Settings, sink: Sink, notice: Callable[[str], None]) -> Scale | None:
@@ -335,7 +331,7 @@ class ColoredPen:
         return self._shades[key]
 
 
-def follow_leader(given: Mapping[str, Any]) -> int | None:
+def follow_leader(flags: Mapping[str, Any]) -> int | None:
     """Run as a follower of --tp until the leader ends and return the exit code 0.
 
     Return None immediately in the process of rank 0, and without --tp. The leader (rank 0) reads the input,
@@ -344,10 +340,10 @@ def follow_leader(given: Mapping[str, Any]) -> int | None:
     if rank() == 0:
         return None
     keys = {entry.key for entry in OPTIONS if entry.section in ("Model", "Presets")} | {"plugin"}
-    own = {
-        key: value for key, value in given.items() if key in keys and (key, value) != ("max_batch", "auto")
+    shared_flags = {
+        key: value for key, value in flags.items() if key in keys and (key, value) != ("max_batch", "auto")
     }
-    settings = gather(own, run_variables(os.environ))
+    settings = gather(shared_flags, run_variables(os.environ))
     if settings["tp"] is None:  # torchrun also starts independent runs
         return None
     silence()

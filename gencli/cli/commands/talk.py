@@ -34,27 +34,23 @@ from processors.errors import ProcessorsError
 __all__ = ["talk"]
 
 
-def talk(chat: Chat, *, voice: Stderr, handler: Interrupts) -> int:
+def talk(chat: Chat, *, stderr: Stderr, handler: Interrupts) -> int:
     """Load the model, read turns and answer them. Return the exit code."""
     loaded, _ = load_model(
-        chat.settings,
-        voice,
-        companions=True,
-        rows=chat.job.rows_each,
-        is_chat=not chat.settings["raw"],
+        chat.settings, stderr, companions=True, rows=chat.job.rows_each, is_chat=not chat.settings["raw"]
     )
     with ExitStack() as stack:
         sink = stack.enter_context(Sink())
         sink.wrap_words()
-        progress = [reading_line(sink, stack)] if voice.has_drawing else []
-        talker = _Talker(chat, loaded, sink=sink, progress_writers=progress, voice=voice, handler=handler)
-        reader = open_reader(talker.offer)
+        progress = [reading_line(sink, stack)] if stderr.has_drawing else []
+        loop = _ChatLoop(chat, loaded, sink=sink, progress_writers=progress, stderr=stderr, handler=handler)
+        reader = open_reader(loop.offer)
         if reader.is_live:
-            voice.say(f"{chat.settings['model']}, seed {chat.conversation.seed}. /help lists the commands.")
-        return talker.follow(reader)
+            stderr.say(f"{chat.settings['model']}, seed {chat.conversation.seed}. /help lists the commands.")
+        return loop.follow(reader)
 
 
-class _Talker:
+class _ChatLoop:
     """The current chat and an engine whose KV cache keeps the conversation between turns."""
 
     def __init__(
@@ -64,11 +60,11 @@ class _Talker:
         *,
         sink: Sink,
         progress_writers: Sequence[Writer],
-        voice: Stderr,
+        stderr: Stderr,
         handler: Interrupts,
     ) -> None:
         self._chat, self._loaded, self._progress_writers = chat, loaded, progress_writers
-        self._sink, self._voice, self._handler = sink, voice, handler
+        self._sink, self._stderr, self._handler = sink, stderr, handler
         self._compiler = make_compiler(grammar_env(loaded), chat.settings["grammar_timeout"])
         # Draft and contrast models are loaded once and outlive a replaced engine.
         choice = replace(model_choice(chat.settings), max_batch=1)
@@ -85,8 +81,8 @@ class _Talker:
         self._draft, self._is_edit = "", False  # initial text of the input line, which replaces the last turn
         self._is_over = False
         # Notices of the job are printed before the chat.
-        self._notice_once = once(self._voice.notice, notices(chat.job, ()))
-        self._say_once = once(self._voice.say)
+        self._notice_once = once(self._stderr.notice, notices(chat.job, ()))
+        self._say_once = once(self._stderr.say)
         self._is_valid = True  # whether all answers were valid under their schema or grammar
 
     def offer(self, line: str) -> tuple[str, list[str]]:
@@ -140,7 +136,7 @@ class _Talker:
         if chat.conversation.is_waiting:
             chat, end = self._answer_turn(chat)
             if text := same_again(self._chat.conversation, chat.conversation):
-                self._voice.say(text)
+                self._stderr.say(text)
             self._chat = chat
             return end.reason
         self._chat = chat
@@ -154,11 +150,11 @@ class _Talker:
         """Explain the last answer or one of its tokens. Raises UsageError without an answer."""
         turns = chat.conversation.turns
         if self._last is None or not turns or turns[-1].answer != self._last.text:
-            raise UsageError("The last turn has no answer that was given since the chat began.")
+            raise UsageError("The last turn has no answer from this session.")
         self._handler.on_first = self._engine.interrupt
         try:
             with Waiting(sys.stderr) as waiting:
-                if self._voice.has_drawing:
+                if self._stderr.has_drawing:
                     waiting.show("Explaining the answer")
                 return self._last.page(self._engine, position)
         except GencliError:
@@ -191,7 +187,7 @@ class _Talker:
             self._say_once(f"Colours: {legend(scale, self._brush.look)}")
         self._engine.submit(request)
         while self._engine.notices:
-            self._voice.notice(self._engine.notices.pop(0))
+            self._stderr.notice(self._engine.notices.pop(0))
         self._handler.on_first = self._engine.interrupt
         try:
             shades = Shades(tokenizer.stream(ids), scale) if scale else None
@@ -205,12 +201,10 @@ class _Talker:
             self._handler.on_first = None
         self._context = replace(self._context, answers=(*self._context.answers, end))
         for line in _summary(end):
-            self._voice.say(line)
+            self._stderr.say(line)
         if failed := failure(OutputValidator(job.structure)(end, request.marker)):
             self._is_valid = False
-            say(
-                f"{with_flags(failed.message)} The answer is kept; /undo takes it back, /regen draws another."
-            )
+            say(f"{with_flags(failed.message)} The answer is kept; /undo removes it, /regen draws another.")
         return chat.with_conversation(chat.conversation.answered(end.text, end.reason, chat.job)), end
 
     def _new_engine(self) -> Engine:
@@ -259,9 +253,8 @@ class _Talker:
                 say_part(splitter.finish().thinking if splitter else "")
                 end = event
                 self._sink.write("" if event.text.endswith("\n") else "\n")
-        if not (
-            request.logprobs is None and request.prompt_logprobs is None
-        ):  # colours may need them as well
+        is_scored = not (request.logprobs is None and request.prompt_logprobs is None)
+        if is_scored:  # colours may need them as well
             show_scores(scores, 0, self._loaded.tokenizer)
         if isinstance(end, Finish):
             return end
@@ -280,14 +273,11 @@ class _Talker:
 
 
 def _summary(end: Finish) -> Iterator[str]:
-    read = end.prompt_tokens - end.cached_tokens
-    speed = (
-        f", {(end.completion_tokens - 1) / end.timings.decode:.1f} tok/s" if end.timings.decode > 0 else ""
-    )
-    yield f"[prompt {end.prompt_tokens}: {end.cached_tokens} kept, {read} read; " + (
-        f"answer {end.completion_tokens}{speed}, {end.reason}]"
-    )
+    read, seconds = end.prompt_tokens - end.cached_tokens, end.timings.decode
+    prompt = f"prompt {end.prompt_tokens}: {end.cached_tokens} kept, {read} read"
+    speed = f", {(end.completion_tokens - 1) / seconds:.1f} tok/s" if seconds > 0 else ""
+    yield f"[{prompt}; answer {end.completion_tokens}{speed}, {end.reason}]"
     if end.matched == "context":
-        yield "The context is full. /undo takes back the last turn, /clear all of them."
+        yield "The context is full. /undo removes the last turn, /clear all of them."
     if end.matched == "max_tokens":
         yield "Cut at max-tokens; /set max-tokens N raises it."

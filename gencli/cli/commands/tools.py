@@ -49,29 +49,22 @@ def doctor_command() -> Callable[..., int]:
     return make_command(run_doctor, DOCTOR_PAGE)
 
 
-def run_doctor(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the findings and return 0."""
     from gencli.runtime.machine import examine
 
-    values = values_of(DOCTOR_PAGE, given)
+    values = values_of(DOCTOR_PAGE.options, flags)
     with quiet_libraries(is_on=not values["debug"]):
         findings = list(examine())
     if values["format"] != "text":
-        rows = [
-            {
-                "area": one.area,
-                "name": one.name,
-                "value": one.value,
-                "is_good": one.is_good,
-                "advice": one.advice,
-            }
-            for one in findings
-        ]
+        keys = ("area", "name", "value", "is_good", "advice")
+        rows = [{key: getattr(finding, key) for key in keys} for finding in findings]
         text = record_text(rows, values["format"])
     else:
         marks = {True: "ok", False: "!"}
         text = table(
-            (marks[one.is_good], one.area, one.name, one.value, with_flags(one.advice)) for one in findings
+            (marks[finding.is_good], finding.area, finding.name, finding.value, with_flags(finding.advice))
+            for finding in findings
         )
     Sink().write(text)
     return 0
@@ -100,9 +93,9 @@ def quantize_command() -> Callable[..., int]:
     return make_command(run_quantize, QUANTIZE_PAGE)
 
 
-def run_quantize(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run_quantize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Write the model, print its old and new size, and return the exit code."""
-    values = values_of(QUANTIZE_PAGE, given)
+    values = values_of(QUANTIZE_PAGE.options, flags)
     if len(arguments) != 2:
         raise UsageError("quantize takes a model and a new folder.", hint="gencli quantize MODEL OUT")
     name, target = arguments[0], Path(arguments[1]).expanduser()
@@ -154,9 +147,9 @@ def schema_command() -> Callable[..., int]:
     return make_command(run_schema, SCHEMA_PAGE)
 
 
-def run_schema(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run_schema(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the audit of a schema and return the exit code. Raises SchemaError for an unusable schema."""
-    values = values_of(SCHEMA_PAGE, given)
+    values = values_of(SCHEMA_PAGE.options, flags)
     word, *schemas = arguments or [""]
     if word != "audit":
         raise unknown_word("gencli schema", word, ("audit",))
@@ -199,8 +192,8 @@ def _audit_text(plan: Plan) -> str:
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
     by_keyword: dict[tuple[str, str], dict[str, Finding]] = {}
     for variant in plan.variants:
-        for one in variant.audit.findings:
-            by_keyword.setdefault((one.pointer, one.keyword), {})[variant.audit.backend] = one
+        for finding in variant.audit.findings:
+            by_keyword.setdefault((finding.pointer, finding.keyword), {})[variant.audit.backend] = finding
     for (pointer, keyword), by_backend in by_keyword.items():
         cells = [by_backend.get(variant.audit.backend) for variant in plan.variants]
         reasons: dict[str, list[str]] = {}
@@ -259,9 +252,9 @@ def detect_command() -> Callable[..., int]:
     return make_command(run_detect, DETECT_PAGE)
 
 
-def run_detect(arguments: Sequence[str], given: Mapping[str, Any]) -> int:
+def run_detect(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the result and return the exit code. Raises UsageError, or ConfigError for the key file."""
-    values = values_of(DETECT_PAGE, given)
+    values = values_of(DETECT_PAGE.options, flags)
     kind, name = values["watermark"], values["watermark_key"]
     if kind == "none" or name is None:
         missing = "--watermark" if kind == "none" else "--watermark-key"

@@ -1,16 +1,25 @@
-"""`gencli models`: what the files say, and that no weights are read."""
+"""Models on the command line: folders, GGUF files, quantized copies, GPUs, what fits."""
 
 import json
 import re
+import shutil
+import warnings
+from hashlib import sha256
+from importlib.resources import files
+from pathlib import Path
 
 import pytest
 import torch
 
 from gencli.errors import ModelError
+from gencli.models import device
 from gencli.models.files.local_models import bundled_folder, hub_models
 from gencli.models.files.model_card import kv_bytes, read_card
 from gencli.models.model_memory import weight_bytes
-from tests.models.tiny_models import build
+from tests.helpers.gguf_files import add_byte_level, write_model
+from tests.models.tiny_models import build, build_native
+from tests.sham import Card, Fault, sham_device
+from tests.text.test_gguf_tokenizer import byte_level
 
 
 @pytest.fixture
@@ -49,8 +58,7 @@ def test_show_counts_weights_and_a_damaged_folder_is_listed(gencli, hub, tmp_pat
     assert "someone" in gencli("models", "show", hub).out
     (hub / "model.safetensors").write_bytes(b"\xff" * 20)
     assert "is damaged" in gencli("models", "list", hub).out
-    result = gencli("models", "show", hub)
-    assert (result.code, result.out) == (5, "")
+    gencli("models", "show", hub).refused(code=5)
 
 
 def test_what_is_wrong_is_said(gencli, hub):
@@ -63,9 +71,7 @@ def test_what_is_wrong_is_said(gencli, hub):
         (["show", "tiny", "--context", "9999"], 2, "takes 1024"),
         (["list", "nowhere"], 5, "no folder"),
     ]:
-        result = gencli("models", *arguments)
-        assert (result.code, result.out) == (code, ""), arguments
-        assert said in result.err, arguments
+        gencli("models", *arguments).refused(said, code=code)
 
 
 def test_the_memory_is_shown_in_parts(gencli):
@@ -129,3 +135,213 @@ def test_a_config_that_is_no_object_is_named_and_a_running_state_not_guessed(tmp
     (tmp_path / "config.json").write_text("[]")
     with pytest.raises(ModelError, match="JSON object"):
         read_card(tmp_path)
+
+
+TINY = files("gencli") / "assets" / "tiny"
+SHORT = ("--seed", "7", "--max-tokens", "8", "Once upon a time")
+
+
+def write_pickle(folder):
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"")
+
+
+def ask_for_code(folder):
+    (folder / "config.json").write_text(
+        '{"model_type": "odd", "auto_map": {"AutoModelForCausalLM": "odd.Odd"}}'
+    )
+
+
+FAULTS = {
+    "no config": (lambda folder: (folder / "config.json").unlink(), "config.json"),
+    "no weights": (lambda folder: (folder / "model.safetensors").unlink(), "no weights"),
+    "corrupt weights": (lambda folder: (folder / "model.safetensors").write_bytes(b"\1" * 99), "damaged"),
+    "pickle only": (write_pickle, "pickle"),
+    "remote code": (ask_for_code, "--trust-remote-code"),
+    "no tokenizer": (lambda folder: [path.unlink() for path in folder.glob("token*")], "tokenizer"),
+    "no folder": (shutil.rmtree, "There is no folder"),
+}
+
+
+def test_a_broken_folder_is_exit_5_and_one_message(gencli, tmp_path):
+    for name, (spoil, said) in FAULTS.items():
+        folder = tmp_path / name
+        shutil.copytree(TINY, folder)
+        spoil(folder)
+        result = gencli("run", "--model", folder, "--raw", *SHORT)
+        assert (result.code, result.out) == (5, ""), name
+        assert said in result.err, name
+        assert "Traceback" not in result.err, name
+        assert result.err.startswith("Error: "), name
+
+
+COMPANY = "In bfloat16 a text may depend on what is computed beside it"
+UNSTEADY = ("--dtype", "bfloat16", "--invariant", "off")
+
+
+def test_a_chat_says_so_where_it_has_drafts(gencli):
+    for flags, is_said in [((), False), (("--draft", "ngram"), True)]:
+        done = gencli("chat", *UNSTEADY, "--max-tokens", 2, *flags, stdin=b"Hello\n")
+        assert (done.code, COMPANY in done.err) == (0, is_said), flags
+
+
+TEMPLATE = "{% for one in messages %}{{ one.role }}: {{ one.content }}\n{% endfor %}"
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory) -> Path:
+    path = tmp_path_factory.mktemp("gguf") / "model.gguf"
+    tokenizer = byte_level("llama-bpe")
+
+    def add(writer, count):
+        add_byte_level(writer, tokenizer, "llama-bpe", count=count, bos=0, eos=1)
+        writer.add_chat_template(TEMPLATE)
+
+    built = build_native("llama")
+    built.resize_token_embeddings(700)
+    write_model(path, built, "Q8_0", add)
+    return path
+
+
+def test_a_file_runs_alone_and_in_the_template_of_the_file(gencli, model):
+    done = gencli(
+        "run", "--model", model, "-t", "0", "--max-tokens", "4", "--dtype", "float32", "--format", "json",
+        "Hello",
+    )  # fmt: skip
+    assert done.code == 0, done.err
+    assert "Q8_0 is widened to float32" in done.err
+    record = done.json
+    assert record["weights_sha256"] == sha256(model.read_bytes()).hexdigest()
+    assert record["model_revision"] is None
+
+    done = gencli("run", "--model", model, "--chat", "-t", "0", "--max-tokens", "3", "Hello")
+    assert done.code == 0, done.err
+    assert gencli("chat", "--model", model, "--max-tokens", "3", stdin=b"Hello\n/quit\n").code == 0
+
+
+def test_a_batch_runs_and_resumes(gencli, model, tmp_path):
+    (tmp_path / "in.txt").write_text("Hello\nworld\n")
+    arguments = (
+        "batch", tmp_path / "in.txt", "-o", tmp_path / "out.jsonl", "--model", model, "--max-tokens", "3",
+    )  # fmt: skip
+    assert gencli(*arguments).code == 0
+    first = (tmp_path / "out.jsonl").read_bytes()
+    assert gencli(*arguments, "--resume").code == 0
+    assert (tmp_path / "out.jsonl").read_bytes() == first
+    assert len(first.splitlines()) == 2
+
+
+def test_a_file_is_shown_listed_split_into_tokens_and_may_have_an_alias(gencli, model):
+    shown = gencli("models", "show", model)
+    assert shown.code == 0, shown.err
+    assert "llama (GGUF) (llama)" in shown.out
+    assert "native: the decoder knows the family" in shown.out
+    record = gencli("models", "show", model, "--format", "json").json
+    assert (record["dtype"], record["chat_template"], record["grammars"]) == ("Q8_0", True, "exact")
+    assert str(model) in gencli("models", "list", model.parent).out
+    assert gencli("tokenize", "--model", model, "Hello").code == 0
+
+    assert gencli("models", "alias", "mine", model).code == 0
+    assert gencli("models", "show", "mine").code == 0
+    assert gencli("models", "alias", "mine", "--remove").code == 0
+
+
+def test_only_the_decoder_runs_files_that_are_there(gencli, model, tmp_path):
+    for arguments, code, reason in [
+        (("--backend", "transformers"), 2, "--backend transformers does not run GGUF files"),
+        (("--trust-remote-code",), 5, "code of the model may run"),
+    ]:
+        gencli("run", "--model", model, *arguments, "Hello").refused(reason, code=code)
+
+    gencli("run", "--model", tmp_path / "none.gguf", "Hello").refused("There is no file", code=5)
+
+
+def test_a_file_in_the_cache_of_the_hub_has_a_name(gencli, model, tmp_path, monkeypatch):
+    monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
+    place, commit = tmp_path / "models--org--name", "a" * 40
+    (place / "refs").mkdir(parents=True)
+    (place / "refs" / "main").write_text(commit)
+    (place / "blobs").mkdir()
+    (place / "snapshots" / commit).mkdir(parents=True)
+    digest = sha256(model.read_bytes()).hexdigest()
+    (place / "blobs" / digest).write_bytes(model.read_bytes())
+    (place / "snapshots" / commit / "q.gguf").symlink_to(f"../../blobs/{digest}")
+    done = gencli("run", "--model", "org/name/q.gguf", "--max-tokens", "2", "--format", "json", "Hello")
+    assert done.code == 0, done.err
+    assert (done.json["model_revision"], done.json["weights_sha256"]) == (commit, digest)
+    assert "gencli models pull org/name:p.gguf" in gencli("run", "--model", "org/name/p.gguf", "Hello").err
+
+
+PROMPTS = ("Once upon a time", "One winter, a fox", "Question: Is Brindle a town?\nAnswer:")
+
+
+def test_what_does_not_go_is_refused_by_name(gencli):
+    for words, said in [
+        (("run", "--quantize", "int8", "--backend", "transformers", "Hi"), "--backend is transformers"),
+        (("run", "--quantize", "int8", "--dtype", "bfloat16", "Hi"), "--dtype is bfloat16"),
+        (("run", "--quantize", "int4", "--kernel", "plain", "Hi"), "--kernel is plain"),
+        (("run", "--quantize", "int8", "-m", "fake", "Hi"), "knows only none"),
+        (("quantize", "tiny"), "takes a model and a new folder"),
+        (("quantize", "fake", "out"), "has no files"),
+        (("quantize", "tiny", "no/such/out"), "There is no folder no/such"),
+    ]:
+        gencli(*words).refused(said, code=(2, 5))
+
+
+ON_GPU = ("--device", "cuda", "--max-tokens", "30", "--seed", "3")
+FAULT = "CUDA error: an illegal memory access was encountered"
+
+
+def failing(after, text=FAULT, at="gencli/engine/engine.py:_step"):
+    return Fault(lambda: torch.AcceleratorError(f"{text}\nCUDA kernel errors ..."), at, after, lost=True)
+
+
+def check(result, text=FAULT):
+    assert result.code == 6
+    assert result.err.count("Error: ") == 1
+    assert f"{text}.\nHint: " in result.err
+    assert "Traceback" not in result.err
+
+
+def test_a_gpu_that_cannot_be_used_is_said_while_the_model_is_loaded(gencli):
+    for text, message in [
+        ("CUDA error: no kernel image is available for execution on the device", "has no code for this GPU"),
+        ("CUDA error: CUDA driver version is insufficient for CUDA runtime version", "driver of the GPU is"),
+        ("CUDA error: CUDA-capable device(s) is/are busy or unavailable", "Another process has the GPU"),
+    ]:
+        with sham_device() as seen:
+            seen.faults.append(failing(0, text, "gencli/models"))
+            failed = gencli("run", *ON_GPU, "Once")
+        check(failed, text)
+        assert message in failed.err, text
+
+
+def test_a_model_larger_than_the_card_is_refused(gencli):
+    with sham_device(Card(memory=2**20)) as seen:
+        refused = gencli("run", *ON_GPU, "Once")
+        assert not seen.launches
+    assert refused.code == 5
+    assert "cuda:0 has 1.0 MiB free" in refused.err
+    assert "needs" in refused.err
+
+    with sham_device(Card(memory=2**21)):
+        refused = gencli("run", *ON_GPU, "--memory-check", "off", "Once")
+    assert refused.code == 5
+    assert "The model does not fit into the memory of cuda:0." in refused.err
+
+
+def test_a_gpu_that_is_hidden_is_said_to_be(gencli, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    gencli("run", *ON_GPU, "Once").refused("CUDA_VISIBLE_DEVICES is empty", code=5)
+
+
+def test_a_driver_that_is_too_old_is_said_to_be(gencli, monkeypatch):
+    def told():
+        warnings.warn("CUDA initialization: The NVIDIA driver on your system is too old.", stacklevel=1)
+        return False
+
+    monkeypatch.setattr(torch.version, "cuda", "12.8")
+    monkeypatch.setattr(torch.cuda, "is_available", told)
+    monkeypatch.setattr(device, "_cuda_warning", device._cuda_warning.__wrapped__)
+    gencli("run", *ON_GPU, "Once").refused("driver on your system is too old", code=5)

@@ -81,16 +81,16 @@ def test_what_is_no_name_or_no_model_is_refused(gencli, hub):
     for arguments, code, said in [
         (("pull",), 2, "takes one model"),
         (("pull", "a/b", "c/d"), 2, "takes one model"),
-        (("pull", "tiny"), 2, "comes with gencli"),
-        (("rm", "tiny", "--yes"), 2, "comes with gencli"),
+        (("pull", "tiny"), 2, "is bundled with gencli"),
+        (("rm", "tiny", "--yes"), 2, "is bundled with gencli"),
         (("rm", "no/where", "--yes"), 5, "is not in"),
         (("pull", "no/where"), 5, "There is no model no/where"),
         (("pull", "some/one@nothing"), 5, "no revision nothing"),
-        (("list", "--yes"), 2, "--yes is not for gencli models list"),
-        (("pull", "some/one", "--batch", "3"), 2, "--batch is not for gencli models pull"),
+        (("list", "--yes"), 2, "gencli models list does not take --yes"),
+        (("pull", "some/one", "--batch", "3"), 2, "gencli models pull does not take --batch"),
         (("lst",), 2, "Did you mean 'list'?"),
         *(
-            ((word, name), 5, "no name of the hub")
+            ((word, name), 5, "is not the name of a model of the hub")
             for word in ("pull", "rm")
             for name in (
                 "../../etc",

@@ -1,4 +1,4 @@
-"""What only a real process shows: pipes, signals, encodings, terminals."""
+"""What only a real process shows: pipes, signals, encodings, imports."""
 
 import os
 import signal

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from processors.testing.examples import HOSTILE
-from tests.cli.test_output import valid
+from tests.cli.test_result_writers import valid
 from tests.cli.test_structured import ALL, LETTERS, LOOSE, PERSON, fake, schema
 
 NORA = "Sentence: Nora is a 41 year old pilot from Quito.\nJSON:"
@@ -35,15 +35,11 @@ def test_a_part_of_the_document_or_all_of_it_in_one_line(tiny, schema):
     assert tiny("--json-schema", schema, "--parsed", NORA).out == line
     assert tiny("--json", "--parsed", NORA).out == line
 
-    result = tiny("--json-schema", schema, "--select", "/wage", NORA)
-    assert (result.code, result.out) == (6, "")
-    assert "no /wage" in result.err
+    tiny("--json-schema", schema, "--select", "/wage", NORA).refused("no /wage", code=6)
 
 
 def test_a_document_that_is_cut_is_no_result(tiny, schema, tmp_path):
-    result = tiny("--json-schema", schema, "--max-tokens", "8", NORA)
-    assert (result.code, result.out) == (6, "")
-    assert "--max-tokens cut it" in result.err
+    tiny("--json-schema", schema, "--max-tokens", "8", NORA).refused("--max-tokens cut it", code=6)
     partial = tiny("--json-schema", schema, "--max-tokens", "8", "--partial", NORA)
     assert (partial.code, partial.out[:9]) == (6, '{"name": ')
 
@@ -61,8 +57,7 @@ def test_a_retry_draws_until_the_text_is_valid(fake):
     assert record["attempts"] > 1
     assert f"Valid after {record['attempts']} attempts." in tried.err
     assert fake("--retries", "60", *plain).out == tried.json["text"] + "\n"
-    few = fake("--retries", "1", *plain)
-    assert (few.code, "(2 attempts)" in few.err) == (6, True)
+    fake("--retries", "1", *plain).refused("(2 attempts)", code=6)
 
     plain = ("--json-schema", LOOSE, "--formats", *LETTERS, "--retries", "60")
     both = fake(*plain, "-n", "3", "--format", "json", "hi", "yo")
@@ -86,8 +81,7 @@ def test_texts_are_what_was_asked_for(fake):
 def test_grammars_tags_and_tools_come_from_files(fake, tmp_path):
     (tmp_path / "yes.gbnf").write_text('root ::= "yes" | "no"\n')
     assert fake("--grammar", tmp_path / "yes.gbnf", "hi").out in ("yes\n", "no\n")
-    missing = fake("--grammar", tmp_path / "no.gbnf", "hi")
-    assert (missing.code, "cannot be read" in missing.err) == (3, True)
+    fake("--grammar", tmp_path / "no.gbnf", "hi").refused("cannot be read", code=3)
 
     tag = {"type": "structural_tag", "format": {"type": "regex", "pattern": "[ab]c"}}
     (tmp_path / "tag.json").write_text(json.dumps(tag))
@@ -136,24 +130,33 @@ def test_what_the_mask_leaves_open_is_said_before_the_run(fake, tiny):
     strict = fake("--json-schema", LOOSE, "--schema-strict", "--model", "nowhere", "hi")
     assert (strict.code, strict.out) == (3, "")
     assert "--schema-strict" in strict.err
-    unknown = fake("--json-schema", '{"type": "null", "colour": 1}', "--schema-strict", "hi")
-    assert (unknown.code, "colour at /colour: not understood" in unknown.err) == (3, True)
+    fake("--json-schema", '{"type": "null", "colour": 1}', "--schema-strict", "hi").refused(
+        "colour at /colour: not understood", code=3
+    )
     assert fake("--json-schema", '{"type": "null", "title": "a"}', "--schema-strict", "hi").out == "null\n"
     assert "/format" in strict.err
 
     assert "Notice" not in tiny("--json", NORA).err
     assert "Notice" not in tiny("--json-schema", '{"type": "object"}', NORA).err
-    strict = tiny("--json-schema", '{"type": "object"}', "--schema-strict", NORA)
-    assert (strict.code, "additionalProperties: false" in strict.err) == (3, True)
+    tiny("--json-schema", '{"type": "object"}', "--schema-strict", NORA).refused(
+        "additionalProperties: false", code=3
+    )
 
 
 def test_a_grammar_that_takes_too_long_is_exit_3_and_names_the_limit(gencli):
     hours = HOSTILE["json_schema", "hours to compile"]()
-    result = gencli("run", "--model", "fake", "--json-schema", hours, "--grammar-timeout", "0.5", "hi",
-                    "--grammar-backend", "xgrammar")  # fmt: skip
-    assert (result.code, result.out) == (3, "")
-    assert "time limit" in result.err
-    assert "--grammar-timeout" in result.err
+    gencli(
+        "run",
+        "--model",
+        "fake",
+        "--json-schema",
+        hours,
+        "--grammar-timeout",
+        "0.5",
+        "hi",
+        "--grammar-backend",
+        "xgrammar",
+    ).refused("time limit", "--grammar-timeout", code=3)
 
 
 FILES = {

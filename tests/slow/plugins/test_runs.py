@@ -24,7 +24,7 @@ def test_flag_and_variable_bring_a_plugin_to_runs_and_presets(run, gencli, given
     assert not check.is_valid({"stages": {"only": {"id": -7}}})
     assert not check.is_valid({"stages": {"other": 1}})
 
-    assert gencli("config", "lint", preset, *given).out == "1 preset is right.\n"
+    assert gencli("config", "lint", preset, *given).out == "1 preset is valid.\n"
     preset.write_text("stages:\n  only: {id: -7}\n")
     found = gencli("config", "lint", preset, *given)
     assert found.code == 3

@@ -25,7 +25,7 @@ def test_a_process_that_is_killed_is_gone_on_with(gencli, hub, spawn):
     process.wait()
     listed = gencli("models", "list")
     assert "some/one: partial" in listed.out
-    assert "gencli models pull some/one goes on" in listed.out
+    assert "gencli models pull some/one fetches the rest" in listed.out
     (row,) = (row for row in gencli("models", "list", "--format", "json").json if row["name"] == "some/one")
     assert (row["partial"], row["unfinished_bytes"]) == (True, size // 2)
     assert gencli("models", "pull", "some/one").code == 0
