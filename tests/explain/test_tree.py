@@ -119,7 +119,7 @@ def test_a_head_that_does_not_say_how_to_run_it_or_another_file_ends_in_an_error
     ]:
         path = tmp_path / "tree"
         path.write_text(json.dumps({"v": 1, "kind": "tree", **HEAD, **values}) + "\n")
-        with pytest.raises(GenerationError, match="says of its run is incomplete"):
+        with pytest.raises(GenerationError, match="The description of the run is incomplete"):
             read_tree(path)
 
     for content in [b"", b"\xff\n", b"{\n", b"[" * 10**6 + b"\n"]:
