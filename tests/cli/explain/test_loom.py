@@ -5,7 +5,7 @@ from gencli.cli.navigation_pages import loom_page
 from gencli.cli.trace_views import HELP, Loom
 from gencli.errors import UsageError
 from gencli.explain.text_sets import Node
-from tests.explain.test_tree import CHILD, FIRST, GRAND, HEAD, OTHER, Tree
+from tests.explain.test_tree_file import CHILD, FIRST, GRAND, HEAD, OTHER, Tree
 
 TREE = Tree(HEAD).grown([FIRST, CHILD, GRAND, OTHER])
 

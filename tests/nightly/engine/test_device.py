@@ -1,13 +1,19 @@
 """On a device of its own: the same texts, one wait for the device a step, and no tensor left on the host."""
 
+import pytest
+
+from tests.models.tiny_models import NATIVE_CONFIGS
 from tests.slow.engine.test_device import (
     LAUNCHES,
     check_drafts,
     check_each,
     check_launches,
     check_model,
+    folder,
     needs_2_13,
+    texts,
 )
+from tests.slow.engine.test_device import check_decoder as check
 
 
 def test_each_stage_stop_and_grammar():
@@ -26,5 +32,10 @@ def test_no_chain_launches_more_kernels_than_the_table_says():
 
 
 def test_prompts_chunks_and_decoding_share_steps_on_other_models():
-    for kind in ("llama", "qwen3", "phi3"):
+    for kind in ("llama", "gemma3", "qwen3", "phi3"):
         check_model(kind)
+
+
+@pytest.mark.parametrize("kind", sorted({*NATIVE_CONFIGS} - {"mixtral", "gpt_oss"}))
+def test_each_family_with_prompts_in_chunks(folder, kind):
+    check(folder, kind, texts(), max_batch=3, step_tokens=16)
