@@ -76,33 +76,13 @@ def changed(**values):
 def test_a_line_that_is_none_of_a_tree_ends_in_an_error(file):
     whole = file.path.read_text()
     for line in [
-        changed(id=1),
-        changed(id=0, parent=None),
-        changed(id=-1),
-        changed(id=True),
-        changed(id="4"),
-        changed(parent=4),
-        changed(parent=9),
-        changed(parent=[]),
-        changed(at=5),
-        changed(at=10**30),
-        changed(kept=5),
-        changed(ids=[]),
-        changed(ids=[-1]),
-        changed(ids=[1.5]),
-        changed(ids=[2**40]),
-        changed(p=2),
-        changed(p="x"),
-        changed(text=1),
-        changed(seed=2**64),
-        changed(kind="other"),
-        changed(v=2),
-        {"v": 1, "kind": "node", "id": 4},
-        {"v": 1, "kind": "prune", "id": 0},
-        {"v": 1, "kind": "prune", "id": 9},
-        {"v": 1, "kind": "tree", **HEAD},
-        [],
-    ]:
+        changed(id=1), changed(id=0, parent=None), changed(id=-1), changed(id=True), changed(id="4"),
+        changed(parent=4), changed(parent=9), changed(parent=[]), changed(at=5), changed(at=10**30),
+        changed(kept=5), changed(ids=[]), changed(ids=[-1]), changed(ids=[1.5]), changed(ids=[2**40]),
+        changed(p=2), changed(p="x"), changed(text=1), changed(seed=2**64), changed(kind="other"),
+        changed(v=2), {"v": 1, "kind": "node", "id": 4}, {"v": 1, "kind": "prune", "id": 0},
+        {"v": 1, "kind": "prune", "id": 9}, {"v": 1, "kind": "tree", **HEAD}, [],
+    ]:  # fmt: skip
         file.path.write_text(whole + json.dumps(line) + "\n")
         with pytest.raises(GenerationError, match="Line 6"):
             read_tree(file.path)
@@ -110,13 +90,9 @@ def test_a_line_that_is_none_of_a_tree_ends_in_an_error(file):
 
 def test_a_head_that_does_not_say_how_to_run_it_or_another_file_ends_in_an_error(tmp_path):
     for values in [
-        {"seed": "1"},
-        {"preset": None},
-        {"code": {"plugin": 1}},
-        {"code": {"output": "x"}},
-        {"files": {"grammar": {}}},
-        {"files": {"grammar": {"path": "x", "sha256": 1}}},
-    ]:
+        {"seed": "1"}, {"preset": None}, {"code": {"plugin": 1}}, {"code": {"output": "x"}},
+        {"files": {"grammar": {}}}, {"files": {"grammar": {"path": "x", "sha256": 1}}},
+    ]:  # fmt: skip
         path = tmp_path / "tree"
         path.write_text(json.dumps({"v": 1, "kind": "tree", **HEAD, **values}) + "\n")
         with pytest.raises(GenerationError, match="The description of the run is incomplete"):

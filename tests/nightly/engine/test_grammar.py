@@ -31,12 +31,9 @@ def test_the_text_of_each_chain_and_condition_is_that_of_a_loop_by_hand():
         check_by_hand(chain, condition)
 
 
-def test_every_stage_with_other_values_acts_in_its_place_only():
-    check_stages(1)
-
-
 def test_every_stage_acts_in_its_place_only_and_takes_drafts_there():
-    check_stages(0)
+    for number in (0, 1):
+        check_stages(number)
 
 
 BESIDE = (*PENALTIES, *CUTS, "min_tokens=90", "ignore_eos=true", "temperature=2 | frequency=1 | min_p=0.01")

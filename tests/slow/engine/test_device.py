@@ -89,22 +89,6 @@ def test_stages_stops_and_grammars():
     check_each(8)
 
 
-def test_searches_choices_and_guided_requests_beside_others():
-    check([request("Hello", chain=LETTERS, beams=Beams(3), max_tokens=8), request("abc", chain=LETTERS)])
-    alpha = request("Hello", chain=f"{LETTERS} | top_p=0.9", contrastive=Contrastive(0.6, 3), max_tokens=8)
-    check([alpha, request("abc", chain=LETTERS, max_tokens=8)], step_tokens=4)
-    guidance = Guidance(1.7, tuple(b"cold "), cutoff=0.05)
-    requests = [request(c * 9, key=c, chain=CHAIN, guidance=guidance) for c in "ab"]
-    check([*requests, request("c", chain=CHAIN)], max_batch=4, step_tokens=8)
-    requests = [search("a"), search("Hello", width=3), request("b", chain=LETTERS, best_of=3, n=2)]
-    runner = Counting()
-    here = searched(requests, runner=runner)
-    with sham_device() as seen:
-        assert searched(requests, runner=Counting(device=CUDA)) == here
-    assert reads(seen) == runner.steps  # a search reads its own, once a step
-    assert not seen.waits
-
-
 DRAFTERS = {
     "ngram": lambda **where: NgramDrafter(),
     "model": lambda **where: ModelDrafter(FakeRunner(WIDTH, **where)),
@@ -120,11 +104,6 @@ def check_drafts(name, policy):
     drafting = Drafting(name, 3, verification=Verification(policy))
     requests = [request("abcabcdabc", key=c, chain=c, drafting=drafting) for c in chains]
     assert check(requests, drafter=drafter), (name, policy)
-
-
-def test_drafts_however_they_are_verified():
-    for case in (("ngram", "match"), ("model", "rejection"), ("model", "lossy-typical")):
-        check_drafts(*case)
 
 
 class Wide(FakeRunner):
