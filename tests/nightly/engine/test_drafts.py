@@ -7,7 +7,15 @@ from processors.catalog import BUILTIN
 from processors.testing.examples import EXAMPLES
 from tests.engine.harness import request
 from tests.engine.test_drafts import BACKENDS, fits, off, record, tokens_of
-from tests.slow.engine.test_drafts import CHAINS, GRAMMARS, check, check_jumps, check_near_the_limit
+from tests.slow.engine.test_drafts import (
+    CHAINS,
+    FORCING_CHAINS,
+    GRAMMARS,
+    check,
+    check_company,
+    check_jumps,
+    check_near_the_limit,
+)
 
 
 def test_text_with_drafts_is_text_without_whatever_the_values_of_a_stage():
@@ -39,3 +47,8 @@ def test_samples_neighbours_and_turns_of_a_session_jump_for_themselves():
 def test_a_marker_is_waited_for():
     rows = [record(f"r{i}", seed=i, grammar={"after": "e"}, limits=Limits(400)) for i in range(4)]
     assert tokens_of(rows)[:2] == tokens_of(off(rows))[:2]
+
+
+def test_a_forced_text_in_company_and_with_drafts_is_that_of_a_request_alone():
+    for case in product(FORCING_CHAINS, ("auto", "off")):
+        check_company(*case)

@@ -10,7 +10,7 @@ def test_each_chain_and_draw_are_of_constant_shape():
 
 
 def test_a_decode_step_of_other_decoders_is_of_constant_shape(tmp_path):
-    for kind in ("qwen3", "gemma2", "phi3", "granite", "qwen3_moe"):
+    for kind in ("llama", "mixtral", "qwen3", "gemma2", "phi3", "granite", "qwen3_moe"):
         check(tmp_path / kind, kind)
 
 

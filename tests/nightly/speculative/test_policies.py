@@ -91,7 +91,8 @@ def test_no_company_changes_a_text_of_any_policy_guidance_and_chain():
 def test_texts_have_the_distribution_of_each_chain():
     for name in CHAINS:
         check_rejection(name)
-    check_without_overlap("truncated")
+    for name in ("truncated", "penalised"):
+        check_without_overlap(name)
 
 
 def test_improbable_drafts_may_be_dropped():

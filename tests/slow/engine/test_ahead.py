@@ -37,9 +37,9 @@ def test_random_requests_have_the_same_events_step_by_step():
         check_seed(seed)
 
 
-def check_on_a_model(seed):
+def check_on_a_model(seed, size=9):
     rng, runs = random.Random(seed), []
-    script, chosen = random_script(rng, 9, kinds=PLAIN), options(rng)
+    script, chosen = random_script(rng, size, kinds=PLAIN), options(rng)
     for is_on in (False, True):
         runner = load(ModelChoice("tiny", dtype="float32")).runner
         runs.append(play(script, runner=runner, run_ahead=is_on, **chosen))
@@ -48,12 +48,12 @@ def check_on_a_model(seed):
 
 
 def test_a_model_with_keys_and_values_gives_the_same_events():
-    check_on_a_model(0)
+    check_on_a_model(0, size=5)
 
 
-def check_waits(seed):
+def check_waits(seed, size=12):
     rng = random.Random(seed)
-    script, chosen = random_script(rng, 12, kinds=PLAIN), options(rng)
+    script, chosen = random_script(rng, size, kinds=PLAIN), options(rng)
     here, _ = play(script, run_ahead=False, **chosen)
     with sham_device() as seen:
         there, _ = play(script, runner=FakeRunner(WIDTH, device=CUDA), **chosen)
@@ -62,7 +62,7 @@ def check_waits(seed):
 
 
 def test_on_a_device_no_step_waits_more_than_once():
-    check_waits(0)
+    check_waits(0, size=6)
 
 
 class Watched(FakeRunner):

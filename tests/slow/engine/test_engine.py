@@ -36,9 +36,9 @@ from tests.speculative.cases import outcomes
 
 
 def test_a_request_gives_the_same_text_alone_and_in_any_company():
-    requests = list(crowd())
+    requests = list(crowd(24))
     expected = {key: text for one in requests for key, text in texts([one]).items()}
-    assert len(set(expected.values())) > 40
+    assert len(set(expected.values())) > 24
     shuffled = random.Random(1).sample(requests, len(requests))
     for settings in ({"max_batch": 2}, {"step_tokens": 7}, {"max_batch": 3, "step_tokens": 16}):
         assert texts(shuffled if "max_batch" not in settings else requests, **settings) == expected, settings

@@ -62,11 +62,8 @@ def check(folder, kind, **options):
         assert differences(*steady(seen, runner, chain, **options)) == [], kind
 
 
-SUITE = ("llama", "gemma3", "mixtral", "gpt_oss")  # a model for each class of attention
-
-
 def test_a_decode_step_of_the_decoder_is_of_constant_shape(tmp_path):
-    for kind in SUITE:
+    for kind in ("gemma3", "gpt_oss"):  # sliding windows; a mixture of experts with sinks
         check(tmp_path / kind, kind)
 
 
@@ -75,10 +72,9 @@ def test_a_step_with_drafts_is_of_constant_shape(tmp_path):
 
 
 def test_a_step_with_drafts_launches_what_one_without_does():
-    for chain in ("temperature=0", "repetition=1.1 | temperature=0.8 | top_p=0.9"):
-        with sham_device() as seen:
-            plain, drafted = (
-                steady(seen, Wide(), f"suppress=[98] | {chain}", drafter=drafter)[1].calls
-                for drafter in (None, Refused())
-            )
-        assert len(drafted) == len(plain), chain
+    chain = "suppress=[98] | repetition=1.1 | temperature=0.8 | top_p=0.9"
+    with sham_device() as seen:
+        plain, drafted = (
+            steady(seen, Wide(), chain, drafter=drafter)[1].calls for drafter in (None, Refused())
+        )
+    assert len(drafted) == len(plain)

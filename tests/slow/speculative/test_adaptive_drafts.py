@@ -20,7 +20,7 @@ from tests.speculative.turned import turned
 
 
 def test_useless_drafts_cost_3_percent_at_most_and_end_within_64_tokens():
-    for rows, cost in product((1, 4), (0.01, 0.1, 0.3, 1.0)):
+    for rows, cost in ((1, 0.01), (4, 0.1), (1, 0.3), (4, 1.0)):
         ratio, inner = gain(128, right=0.0, cost=cost, rows=rows)
         assert ratio >= 0.97, (rows, cost)
         asked = sorted({length - len(WORDS) for length, _ in inner.asked})
@@ -28,7 +28,7 @@ def test_useless_drafts_cost_3_percent_at_most_and_end_within_64_tokens():
 
 
 def test_good_drafts_come_near_to_the_best_length():
-    for right, cost, least in ((0.6, 0.1, 0.85), (0.8, 0.1, 0.8), (0.95, 0.1, 0.75), (0.95, 0.3, 0.85)):
+    for right, cost, least in ((0.6, 0.1, 0.85), (0.95, 0.3, 0.85)):
         best = max(speedup(right, length, draft=cost * length, verify=0.05 * length) for length in range(17))
         ratio, _ = gain(300, right=right, cost=cost)
         assert ratio >= least * best, (right, cost, least)
@@ -48,7 +48,7 @@ def test_drafts_that_become_good_are_taken_up_again():
 
 
 def texts(row, *, jump="auto"):
-    """The ids of six records one after the other, and the tokens that were fed in all."""
+    """The ids of four records one after the other, and the tokens that were fed in all."""
     clock, fed = Ticking(), 0
 
     class Noting(TimedRunner):
@@ -58,7 +58,7 @@ def texts(row, *, jump="auto"):
             return super().forward(plan)
 
     on = Engine(Noting(clock, row=row), TOKENIZER, max_batch=1, clock=clock)
-    return ids_of(events_of([record(str(key), seed=key, jump=jump) for key in range(6)], on=on)), fed
+    return ids_of(events_of([record(str(key), seed=key, jump=jump) for key in range(4)], on=on)), fed
 
 
 def test_guesses_are_made_while_they_cost_little():
@@ -125,7 +125,7 @@ def test_a_prompt_is_read_once_drafts_have_stood():
 
 
 def test_useless_drafts_cost_3_percent_at_most_long_prompts_included():
-    for rounds, cost in product((1, 4), (0.1, 0.5)):
+    for rounds, cost in ((1, 0.1), (4, 0.5)):
         plain_texts, plain, _ = run(rounds=rounds)
         texts, seconds, draft = run(Wrong, rounds=rounds, cost=cost)
         assert texts == plain_texts, (rounds, cost)
