@@ -116,7 +116,7 @@ def _mapping(kind: str, text: str, source: str) -> dict[str, Any]:
         where = f" (line {faults[0].line})" if faults else ""
         raise ConfigError(
             f"{source} has neither whole numbers nor a mapping in YAML or JSON{where}.",
-            hint="Write a number such as that of: python -c 'import secrets; print(secrets.randbits(63))'",
+            hint="Make a number with: python -c 'import secrets; print(secrets.randbits(63))'",
         )
     return _fields(kind, root, source)
 
@@ -128,12 +128,14 @@ def _fields(kind: str, root: YamlNode, source: str) -> dict[str, Any]:
         key = str(name)
         if key == "watermark":
             if value != kind:
-                raise ConfigError(f"{source} is not for {kind}: the watermark named there is another one.")
+                raise ConfigError(f"{source} names another watermark than {kind}.")
             continue
         field = _NAMES[kind].get(key, key)
         if field not in names:
             shown = repr(key) if key.isidentifier() and len(key) <= 40 else "that is no name"
-            raise ConfigError(f"{source} has a key {shown}; those of {kind} are {', '.join(names)}.")
+            raise ConfigError(
+                f"{source} has an unknown field {shown}; the fields of {kind} are {', '.join(names)}."
+            )
         if field in fields:
             raise ConfigError(f"{source} sets {field} twice.")
         fields[field] = value

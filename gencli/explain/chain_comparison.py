@@ -68,7 +68,7 @@ class SideBySide:
         *,
         other: KeptLogits | None = None,
     ) -> ComparedPlace:
-        """Return the next position's Place, where A's text has `token`.
+        """Return the comparison of the next position, where A's text has `token`.
 
         `decided_by`: the stages that decided the token; computed if None. `other`: B's logits, if they come
         from another model. The distribution of a greedy draw is its token alone. A position has measures only
@@ -77,27 +77,27 @@ class SideBySide:
         if decided_by is None:
             decided_by = self._a.explain(kept, token).decided_by
         unmeasured = ComparedPlace(self._pos, token, None, tuple(decided_by))
-        place = self._measured(unmeasured, kept, kept if other is None else other)
+        position = self._measured(unmeasured, kept, kept if other is None else other)
         if not self._is_lost:
             self._is_lost = not self._b.follows(token)
         if not self._is_lost:
             self._b.commit(token)
         self._a.commit(token)
         self._pos += 1
-        return place
+        return position
 
-    def _measured(self, place: ComparedPlace, kept: KeptLogits, other: KeptLogits) -> ComparedPlace:
+    def _measured(self, position: ComparedPlace, kept: KeptLogits, other: KeptLogits) -> ComparedPlace:
         if self._is_lost:
-            return replace(place, unmeasured="grammar")
+            return replace(position, unmeasured="grammar")
         a, b = self._a.look(kept), self._b.look(other)
-        if not (a.is_exact and b.is_exact and a.token == place.a):
-            return replace(place, unmeasured="kept")
+        if not (a.is_exact and b.is_exact and a.token == position.a):
+            return replace(position, unmeasured="kept")
         if b.token < 0:
-            return replace(place, unmeasured="empty")
-        place = replace(place, b=b.token, divergence=divergence(_drawn(a, self._a), _drawn(b, self._b)))
-        if not place.is_parted:
-            return place
-        return replace(place, decided_b=self._b.explain(other, b.token).decided_by)
+            return replace(position, unmeasured="empty")
+        position = replace(position, b=b.token, divergence=divergence(_drawn(a, self._a), _drawn(b, self._b)))
+        if not position.is_parted:
+            return position
+        return replace(position, decided_b=self._b.explain(other, b.token).decided_by)
 
 
 def _drawn(look: Look, replay: Replay) -> Tensor:
@@ -140,7 +140,7 @@ class Comparison:
         Without B's own text: the first position at which B chooses another token. None if there is none.
         """
         if self.b is None:
-            return next((place.pos for place in self.places if place.is_parted), None)
+            return next((position.pos for position in self.places if position.is_parted), None)
         a, b = self.a.tokens, self.b.tokens
         length = min(len(a), len(b))
         first = next((pos for pos in range(length) if a[pos] != b[pos]), length)
@@ -151,12 +151,12 @@ class Comparison:
         """Whether both texts are equal; None if the kept logits do not suffice to tell."""
         if self.b is not None:
             return self.parted_at is None and self.a.text == self.b.text
-        if any(place.a != place.b and place.unmeasured != "kept" for place in self.places):
+        if any(position.a != position.b and position.unmeasured != "kept" for position in self.places):
             return False
-        return None if any(place.unmeasured for place in self.places) else True
+        return None if any(position.unmeasured for position in self.places) else True
 
     def __repr__(self) -> str:
-        count = sum(place.is_parted for place in self.places)
+        count = sum(position.is_parted for position in self.places)
         facts = f"{len(self.a.tokens)} tokens, {count} chosen differently, parted_at={self.parted_at}"
         return f"Comparison(prompt={shown(self.prompt)}, {facts})"
 
@@ -209,8 +209,8 @@ class Summary:
 
 def summarize(places: Sequence[ComparedPlace]) -> Summary:
     """Return the sums over the positions of a text."""
-    measures = [place.divergence for place in places if place.divergence is not None]
-    parted = [place for place in places if place.is_parted]
+    measures = [position.divergence for position in places if position.divergence is not None]
+    parted = [position for position in places if position.is_parted]
     tv, ab, ba = ([getattr(measure, key) for measure in measures] for key in ("tv", "kl_ab", "kl_ba"))
     return Summary(
         places=len(places),
@@ -222,9 +222,9 @@ def summarize(places: Sequence[ComparedPlace]) -> Summary:
         kl_ba_sum=fsum(filter(math.isfinite, ba)),
         infinite_ab=ab.count(math.inf),
         infinite_ba=ba.count(math.inf),
-        decided_a=Counter(name for place in parted for name in place.decided_a),
-        decided_b=Counter(name for place in parted for name in place.decided_b),
-        unmeasured=Counter(place.unmeasured for place in places if place.unmeasured),
+        decided_a=Counter(name for position in parted for name in position.decided_a),
+        decided_b=Counter(name for position in parted for name in position.decided_b),
+        unmeasured=Counter(position.unmeasured for position in places if position.unmeasured),
     )
 
 
@@ -256,7 +256,7 @@ def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None 
         if along is None:
             along, size = _begin(text.head, kept, other, vocabulary), kept.vocab_size
         if kept.vocab_size != size or not 0 <= record["id"] < size:
-            raise GenerationError(f"The token at {record['pos']} is not of the vocabulary of the others.")
+            raise GenerationError(f"Token {record['pos']} is not of the vocabulary of the tokens before it.")
         places.append(along.place(record["id"], kept, record["decided_by"]))
     name, prompt = text_label(text.key), str(text.head.get("prompt", ""))
     return Comparison(name, prompt, output, None, tuple(places), known_texts(text))
@@ -268,7 +268,7 @@ def _begin(
     """Return both chains at the first position of a text."""
     if vocabulary is not None and vocabulary.vocab_size > kept.vocab_size:
         raise UsageError(
-            f"The model's tokenizer has {vocabulary.vocab_size} tokens, those of the trace are "
+            f"The model's tokenizer has {vocabulary.vocab_size} tokens, but the vocabulary of the trace has "
             f"{kept.vocab_size}.",
             hint="Give the `model` of the trace, or none.",
         )
@@ -290,8 +290,8 @@ def known_texts(text: TracedText) -> dict[int, str]:
     """Return the texts of all ids in the records."""
     names = {record["id"]: record["text"] for record in text.records}
     for record in text.records:
-        for place in (record["raw"], record["final"], *record["stages"]):
-            names |= {token: name for token, name, _ in place["top"] if isinstance(token, int)}
+        for state in (record["raw"], record["final"], *record["stages"]):
+            names |= {token: name for token, name, _ in state["top"] if isinstance(token, int)}
     return names
 
 
@@ -310,7 +310,7 @@ def comparison_record(comparison: Comparison, text_of: TextOf) -> dict[str, Any]
         "parted_at": comparison.parted_at,
         "a": _output(comparison.a, text_of),
         "b": None if comparison.b is None else _output(comparison.b, text_of),
-        "places": [_place(place, text_of) for place in comparison.places],
+        "places": [_place(position, text_of) for position in comparison.places],
         "summary": summary_record(summarize(comparison.places)),
     }
 
@@ -324,18 +324,18 @@ def _output(output: Output, text_of: TextOf) -> dict[str, Any]:
     }
 
 
-def _place(place: ComparedPlace, text_of: TextOf) -> dict[str, Any]:
-    distance = place.divergence
+def _place(position: ComparedPlace, text_of: TextOf) -> dict[str, Any]:
+    distance = position.divergence
     measures = ("tv", "kl_ab", "kl_ba")
     return {
-        "pos": place.pos,
-        "a": [place.a, text_of(place.a)],
-        "b": None if place.b is None else [place.b, text_of(place.b)],
-        "parted": place.is_parted,
+        "pos": position.pos,
+        "a": [position.a, text_of(position.a)],
+        "b": None if position.b is None else [position.b, text_of(position.b)],
+        "parted": position.is_parted,
         **{key: None if distance is None else significant(getattr(distance, key)) for key in measures},
-        "decided_by_a": list(place.decided_a),
-        "decided_by_b": list(place.decided_b),
-        "unmeasured": place.unmeasured,
+        "decided_by_a": list(position.decided_a),
+        "decided_by_b": list(position.decided_b),
+        "unmeasured": position.unmeasured,
     }
 
 

@@ -47,7 +47,7 @@ class Forks:
         """Return the root of a tree: the traced text. Raises GenerationError if another model wrote it."""
         ids = tuple(record["id"] for record in text.records)
         if not ids:
-            raise GenerationError("The text has no tokens, so nothing can part from it.")
+            raise GenerationError("The text has no tokens, so no other text can fork from it.")
         for record in text.records:
             self._check_id(record["id"])
             if record["text"] and piece(record["id"], self.tokenizer) != record["text"]:
@@ -67,12 +67,12 @@ class Forks:
 
     def _check_id(self, token: int) -> None:
         if not 0 <= token < self.tokenizer.vocab_size:
-            raise GenerationError(f"The model has no token {token}: the text is of another one.")
+            raise GenerationError(f"The model has no token {token}: another model wrote the text.")
 
     def _is_other(self, token: int, text: str) -> GenerationError:
         other = piece(token, self.tokenizer)
         return GenerationError(
-            f"Token {token} is {text!r} in the file and {other!r} in the model: the text is of another one."
+            f"Token {token} is {text!r} in the file and {other!r} in the model: another model wrote the text."
         )
 
     def pieces(self, tree: Tree, node: int) -> list[str]:
@@ -86,7 +86,7 @@ class Forks:
         """
         ids, head = tree.ids(cut.node), tree.head
         if cut.at >= len(ids):
-            raise UsageError(f"Position {cut.at} is behind the text, whose {len(ids)} tokens count from 0.")
+            raise UsageError(f"The text has no position {cut.at}; its last one is {len(ids) - 1}.")
         prefix = ids[: cut.at] + (() if cut.token is None else (cut.token,))
         base = derive(head["seed"] if seed is None else seed, f"fork {head['run']} {head['sample']}")
         requests = (self._request(str(n + 1), derive(base, tree.next_id + n)) for n in range(count))
@@ -145,7 +145,7 @@ def pieces(
 def token_of(text: str, tokenizer: Tokenizer) -> int:
     """Return the id of the token with exactly this text. Raises UsageError with the nearest tokens."""
     data = text.encode()
-    ids = [token for token, known in enumerate(tokenizer.token_bytes) if known == data]
+    ids = [token for token, spelling in enumerate(tokenizer.token_bytes) if spelling == data]
     ids = ids or [token for token in sorted(tokenizer.special_ids) if piece(token, tokenizer) == text]
     if ids and text:
         return ids[0]

@@ -26,13 +26,13 @@ def read_logits(name: str, tensor: str | None = None) -> Tensor:
         raise UsageError(f"The logits {name!r} cannot be read: {error}.") from None
     if logits.dim() not in (1, 2) or not logits.numel():
         shape = list(logits.shape)
-        raise UsageError(f"The logits {name!r} have the shape {shape}.", hint="It is [V] or [T, V].")
+        raise UsageError(f"The logits {name!r} have the shape {shape}.", hint="It has to be [V] or [T, V].")
     rows = logits.reshape(-1, logits.shape[-1]).float()
     for number, row in enumerate(rows):
         if bool(torch.isnan(row).any()) or bool((row == torch.inf).any()):
             raise UsageError(f"Row {number} of the logits {name!r} has NaN or an infinite logit.")
         if bool((row == -torch.inf).all()):
-            raise UsageError(f"Row {number} of the logits {name!r} leaves no token.")
+            raise UsageError(f"Row {number} of the logits {name!r} masks every token.")
     return rows
 
 

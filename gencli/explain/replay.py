@@ -107,7 +107,7 @@ def chain_of(head: Mapping[str, Any], registry: Registry | None = None) -> tuple
         )
     if draw not in get_args(Draw):
         raise GenerationError(
-            f"The trace's draw is {str(draw)[:40]!r}, and none of {', '.join(get_args(Draw))}."
+            f"The trace's draw is {str(draw)[:40]!r}, but has to be one of {', '.join(get_args(Draw))}."
         )
     return Chain.from_list(stages, registry), cast(Draw, draw)
 
@@ -239,7 +239,7 @@ def find_token(text: str, tokenizer: Tokenizer) -> tuple[int, str]:
     for wanted in (text, f" {text}") if text else ():
         data = wanted.encode()
         if (token := next((i for i, other in enumerate(tokens) if other == data), None)) is not None:
-            return token, "" if wanted == text else f"No token is {text!r}, so it is {wanted!r}."
+            return token, "" if wanted == text else f"No token is {text!r}; this is about {wanted!r}."
     number = text.removeprefix("#")
     if text.startswith("#") and number.isascii() and number.isdigit() and len(number) < 10:
         return int(number), ""

@@ -29,7 +29,7 @@ Head = Callable[[str, int], Mapping[str, Any]]  # returns the head of a sample, 
 
 
 @dataclass(slots=True)
-class _Sample:
+class _RunningSample:
     """A running sample: the number of its records, and explanations held until its end."""
 
     count: int = 0
@@ -46,7 +46,7 @@ class TraceWriter:
         self, write: Callable[[str], None], head: Head, tokenizer: Tokenizer, *, waits: bool = False
     ) -> None:
         self._write, self._head, self._tokenizer, self._waits = write, head, tokenizer, waits
-        self._running: dict[tuple[str, int], _Sample] = {}
+        self._running: dict[tuple[str, int], _RunningSample] = {}
 
     def add(self, event: Event) -> None:
         """Write the lines of an event."""
@@ -59,10 +59,10 @@ class TraceWriter:
     def close(self) -> None:
         """Do nothing: lines are written when their event arrives."""
 
-    def _sample(self, request: str, sample: int) -> _Sample:
+    def _sample(self, request: str, sample: int) -> _RunningSample:
         key = request, sample
         if key not in self._running:
-            self._running[key] = _Sample()
+            self._running[key] = _RunningSample()
             self._write(_text_line(request, sample, self._head(request, sample)))
         return self._running[key]
 
@@ -79,7 +79,9 @@ class TraceWriter:
         self._write(_end_line(event.request, event, running.count))
         del self._running[event.request, event.sample]
 
-    def _add_records(self, event: Token | Finish | Error, running: _Sample, views: Sequence[RowView]) -> None:
+    def _add_records(
+        self, event: Token | Finish | Error, running: _RunningSample, views: Sequence[RowView]
+    ) -> None:
         run, sample = event.request, event.sample
         for record in records(views, self._tokenizer, run=run, sample=sample, first=running.count):
             self._write(_line("token", record))
@@ -174,7 +176,7 @@ def read_lines(lines: Iterable[str]) -> Iterator[tuple[tuple[str, int], Mapping[
         if line.get("v") != VERSION or line.get("kind") not in ("text", "token", "end"):
             raise GenerationError(f"Line {number} is no line of a trace of version {VERSION}.")
         if not isinstance(sample, int):
-            raise GenerationError(f"Line {number} has no number of a sample.")
+            raise GenerationError(f"Line {number} has no number of its sample.")
         if not isinstance(line.get("run"), str):
             raise GenerationError(f"Line {number} has no request (run).")
         key = line["run"], sample

@@ -92,7 +92,7 @@ def checked_head(line: Mapping[str, Any]) -> dict[str, Any]:
             if file.get("sha256") is not None:
                 typed(file, sha256=str)
     except (KeyError, TypeError) as error:
-        raise GenerationError(f"What the file says of its run is incomplete: {error}.") from None
+        raise GenerationError(f"The description of the run is incomplete: {error}.") from None
     return {key: line[key] for key in _HEAD}
 
 
@@ -147,7 +147,7 @@ def _tree(lines: Iterable[str]) -> Tree:
         except (KeyError, TypeError, ValueError) as error:
             raise GenerationError(f"Line {number} is no {line['kind']} of a tree: {error}.") from None
     if reader is None or ROOT not in reader.nodes:
-        raise GenerationError("The tree has no text to begin with.")
+        raise GenerationError("The tree has no node 0, the text that it began with.")
     return reader.tree()
 
 

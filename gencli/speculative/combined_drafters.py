@@ -288,7 +288,7 @@ class ForeignDrafter(Drafter):
             self._is_off = True
             self._notices.append(
                 f"The drafter {self._name} is wrong: {fault_text(hook, error)}. "
-                "The run goes on without its drafts."
+                "The run continues without its drafts."
             )
             return otherwise
 
@@ -298,11 +298,11 @@ class ForeignDrafter(Drafter):
             raise WrongResult(f"propose returned {runs!r:.60}, a list of {len(asks)} lists of ids expected")
         return [self._run(run, ask.most) for run, ask in zip(runs, asks, strict=True)]  # type: ignore[call-overload]
 
-    def _run(self, run: object, most: int) -> Sequence[int]:
+    def _run(self, run: object, limit: int) -> Sequence[int]:
         if run is None:
             return ()
         try:
-            ids = tuple(map(operator.index, run[:most] if isinstance(run, Sequence) else ("",)))
+            ids = tuple(map(operator.index, run[:limit] if isinstance(run, Sequence) else ("",)))
         except TypeError:
             ids = (-1,)
         if not all(0 <= token < self._width for token in ids):

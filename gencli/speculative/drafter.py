@@ -141,7 +141,7 @@ _SIZES = (5, 4, 3, 2)  # n-gram sizes in tokens, the largest first
 _MAX_POSITIONS = 8  # latest occurrences kept per n-gram
 
 
-class _Index:
+class _NgramIndex:
     """Positions after each n-gram of a growing text. Each token is indexed once."""
 
     def __init__(self) -> None:
@@ -174,11 +174,11 @@ class NgramDrafter(Drafter):
     """
 
     def __init__(self) -> None:
-        self._indexes: dict[int, _Index] = {}
+        self._indexes: dict[int, _NgramIndex] = {}
         self._min_p: dict[int, float] = {}
 
     def admit(self, slot: int, request: Request) -> None:
-        self._indexes[slot], self._min_p[slot] = _Index(), request.drafting.min_p
+        self._indexes[slot], self._min_p[slot] = _NgramIndex(), request.drafting.min_p
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
         return [self._run(ask) for ask in asks]

@@ -17,7 +17,7 @@ from gencli.cli.walk_screen import walk_through
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.text_sets import Node
 from tests.cli.records import record, text
-from tests.explain.test_tree import CHILD, FIRST, GRAND, HEAD, OTHER, Tree
+from tests.explain.test_tree_file import CHILD, FIRST, GRAND, HEAD, OTHER, Tree
 
 
 def head(sample=0, **more):

@@ -1,14 +1,25 @@
-"""With the next step launched before the last one is read, every event of every step is what it was."""
+"""Steps that the device runs ahead of the host, and tokens that are taken back."""
 
+import json
 from dataclasses import replace
 
 import pytest
+import torch
 
+from gencli.core.events import Error, Token
+from gencli.core.request import Beams, Drafting, Feed, StepPlan
 from gencli.engine.run_ahead import RunAhead, make_ahead
+from gencli.engine.scheduler import Scheduler
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
+from processors.catalog.masks import BanParams
+from processors.chain import Chain
+from processors.request_values import Verification
+from processors.stages.masks import MOST_REWINDS
 from tests.engine.ahead_cases import play
-from tests.engine.harness import Error, engine, request, texts
+from tests.engine.harness import ends_of, engine, events_of, generate, request, texts
+from tests.engine.sequences import sequence
+from tests.engine.test_guidance import Remembering
 from tests.sham import CUDA, sham_device
 
 READ = ("event", "processors/graphs.py:read")  # the one wait of a step: what it drew
@@ -93,3 +104,72 @@ def test_it_is_on_for_a_gpu_alone_unless_it_is_asked_for():
     assert make_ahead(Serial(), None) is None
     with pytest.raises(UsageError, match="fake:258:0 takes no tokens that the host has not read"):
         make_ahead(Serial(), True)
+
+
+def test_guesses_that_come_untrue_end_until_they_would_have_come_true():
+    inner, launched = FakeRunner(), []
+    runner, scheduler = RunAhead(inner), Scheduler(max_batch=1, step_tokens=None)
+    for number in range(60):
+        one = sequence(range(number + 1), slot=0, computed=number + 1)
+        scheduler.running = [one]
+        runner.forward(StepPlan((Feed(0, number, (number,)),)))
+        before = runner.num_launched
+        runner.launch([(one, ())], torch.tensor([[number + 1]]), scheduler)
+        runner.read([[number + 1 if not 20 <= number < 30 else 99]])
+        launched.append(runner.num_launched > before)
+    assert all(launched[:20])
+    assert launched[20:40].count(False) > 10
+    assert all(launched[45:])
+
+
+LETTERS = f"allowed=[{','.join(str(byte) for byte in b'abcdef ')}]"
+SEEDS, WORDS, FREE = range(4), ("ab", "ec", "dad"), Chain.parse(LETTERS)
+
+
+def ban(texts, **rest):
+    return BanParams(tuple(texts), rewind=True, **rest)
+
+
+def asked(texts, *, seed=0, prompt="Hello", chain=LETTERS, max_tokens=60, grammar=None, **rest):
+    one = request(prompt, seed=seed, key=f"{seed} {prompt} {texts}", max_tokens=max_tokens, **rest)
+    stages = (*Chain.parse(chain).stages, ("ban", ban(texts)), *((("grammar", grammar),) if grammar else ()))
+    return replace(one, chain=Chain(stages))
+
+
+def run(requests, **options):
+    """The text of each sample, which is that of its Token events joined."""
+    events, streamed = events_of(requests, **{"runner": Remembering()} | options), {}
+    for event in events:
+        if isinstance(event, Token):
+            key = event.request, event.sample
+            streamed[key] = streamed.get(key, "") + event.text
+    ends = ends_of(events)
+    assert {key: end.text for key, end in ends.items()} == {key: streamed.get(key, "") for key in ends}
+    return ends
+
+
+def text(one, **options):
+    return run([one], **options)[one.id, 0].text
+
+
+def test_after_many_ways_back_the_texts_are_masked():
+    firsts = bytes(range(40, 40 + 2 * MOST_REWINDS)).decode().replace("a", "")
+    texts = tuple(first + "a" for first in firsts)
+    likely = f'allowed={json.dumps([*firsts.encode(), 97, 122])} | bias={{"97":99,"122":50}}'
+    one = asked(texts, chain=f"{likely}", max_tokens=10, prompt="z")
+    runner = Remembering()
+    found = text(one, runner=runner)
+    assert not any(banned in found for banned in texts)
+    assert len(found) == 10
+    assert runner.steps <= 10 * (MOST_REWINDS + 2)
+
+
+def test_what_cannot_go_back_is_refused_and_where_every_id_is_banned_the_error_names_ban():
+    rejecting = Drafting(tokens=2, verification=Verification("rejection"))
+    for change in ({"beams": Beams(2), "n": 1}, {"drafting": rejecting}):
+        with pytest.raises(UsageError, match="A ban with rewind and .* do not go together"):
+            engine().submit(replace(asked(("a",)), **change))
+    one = asked(("a", "b", "c"), chain="allowed=[97,98,99]")
+    error = generate([one])[one.id, 0]
+    assert "No token is left to choose from" in error.message
+    assert "ban" in error.message

@@ -1,12 +1,22 @@
-"""Which sequences run, and what each of them feeds in a step."""
+"""The scheduler: what each step feeds, its limit of tokens, the queue, and a full memory."""
 
+import time
 from dataclasses import replace
 
-from gencli.core.request import Beams, Drafting, Feed, Request
-from gencli.engine.beam_search import Search
-from gencli.engine.scheduler import Samples, Scheduler
+import pytest
+
+from gencli.core.events import Error, Finish, Token
+from gencli.core.request import Drafting, Guidance, Limits, Request
+from gencli.engine.scheduler import Samples, Scheduler, fitting
+from gencli.models.other_runners import FakeRunner
+from gencli.runtime.wiring import bare_engine
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter
+from gencli.speculative.drafter import SuffixDrafter
+from gencli.text.tokenizer import ByteTokenizer
 from processors.request_values import Verification
+from tests.engine.harness import Watched, ends_of, engine, events_of, generate, request, texts
 from tests.engine.sequences import sequence
+from tests.speculative.cases import LETTERS, WIDTH, outcomes
 
 
 def scheduler(*prompts, max_batch=4, step_tokens=64, n=1, drafting=None, **options):
@@ -53,15 +63,6 @@ def test_a_prompt_is_fed_in_chunks_and_its_last_token_asks_for_logits():
     assert {feed.text_length for feed in fed[:2]} == {10}
 
 
-def test_running_texts_decode_while_a_prompt_is_read():
-    queue = scheduler((1, 2), range(50), step_tokens=8, share_prefixes=False)
-    queue.admit()
-    step(queue)
-    feeds = {feed.lane: feed for feed in step(queue)}
-    assert feeds[0] == Feed(0, 2, (0,), 1)
-    assert len(feeds[1].tokens) == 7
-
-
 def test_drafts_are_cut_to_what_the_step_leaves_or_take_turns_where_they_decide_the_text():
     def propose(sampled):
         return {one.slot: (7,) * 5 for one in sampled}
@@ -104,47 +105,148 @@ def test_after_a_full_memory_all_wait_in_their_order_and_half_as_many_run():
     assert [one.prompt for one in queue.waiting] == [(1, 2), (3, 4), (5, 6)]
 
 
-def test_a_text_that_grows_over_a_switch_is_read_anew():
-    queue = scheduler((1, 2, 3), rope_switches=(4,))
-    queue.admit()
-    step(queue)
-    (one,) = queue.running
-    assert not queue.rewind(one)
-    one.output.append(0)
-    assert queue.rewind(one)
-    assert (one.rope, one.num_computed_tokens) == (1, 0)
-    assert not queue.rewind(one)
+def order(window):
+    """The order in which texts of growing length end, one at a time."""
+    engine = bare_engine(FakeRunner(), ByteTokenizer(), max_batch=1, window=window)
+    for number in range(6):
+        engine.submit(Request(str(number), (number + 1,), limits=Limits(2 + number)))
+    return [event.request for event in engine.run() if isinstance(event, Finish)]
 
 
-def test_a_group_runs_when_all_its_slots_are_free_and_fewer_than_64_overtake_it():
-    queue = scheduler((1, 2), (1, 2), (1, 2), max_batch=3)
-    queue.admit()
-    root = Search(sequence((3, 4), computed=0, beams=Beams(3)), max_tokens=9, num_ends=1).members[0]
-    queue.add(Samples(root.request, lambda sample: root, submitted=0.0))
-    for number in range(100):
-        later = sequence((5, number), computed=0)
-        queue.add(Samples(later.request, lambda sample, later=later: later, submitted=0.0))
-    overtook = 0
-    while root not in queue.running:
-        queue.remove(queue.running[0])
-        overtook += len([one for one in queue.admit() if one is not root])
-    assert overtook == 63
-    assert (queue.running, root.group.slots, queue.num_used) == ([root], (0, 1, 2), 3)
+def test_fewer_than_the_window_overtake_the_first():
+    assert order(1) == ["0", "1", "2", "3", "4", "5"]
+    assert order(3).index("0") <= 2
+    assert order(64)[0] == "5"  # the longest first, so that none runs alone at the end
 
 
-def test_members_of_a_group_choose_tokens_in_the_same_step():
-    queue = scheduler(max_batch=2, step_tokens=4)
-    search = Search(sequence((1, 2), computed=0, beams=Beams(2)), max_tokens=9, num_ends=1)
-    queue.add(Samples(search.request, lambda sample: search.members[0], submitted=0.0))
-    (root,) = queue.admit()
-    step(queue)
-    twin = root.fork()
-    twin.move(1)
-    search.members = [root, twin]
-    queue.replace(search)
-    for member in search.members:
-        member.recompute(0)
-    lanes = []
-    while not lanes or not lanes[-1]:
-        lanes.append([feed.lane for feed in step(queue) if feed.num_logits])
-    assert lanes == [[], [], [0, 1]]
+def urgent(priorities, *, later=(), window=64, n=1):
+    """The order in which requests of these priorities end, one at a time; `later` come after a step."""
+    engine = bare_engine(FakeRunner(), ByteTokenizer(), max_batch=1, window=window)
+    limits = Limits(3)
+    for number, priority in enumerate(priorities):
+        engine.submit(Request(str(number), (number + 1,), limits=limits, priority=priority, n=n))
+    events = engine.step()
+    for number, priority in enumerate(later, start=len(priorities)):
+        engine.submit(Request(str(number), (number + 1,), limits=limits, priority=priority))
+    events += engine.run()
+    return [event.request for event in events if isinstance(event, Finish)]
+
+
+def test_a_lower_priority_value_begins_first_and_ties_in_order_of_arrival():
+    assert urgent([0, 5, 0, -3, 5], window=1) == ["3", "0", "2", "1", "4"]
+
+
+def test_an_urgent_request_overtakes_all_that_wait():
+    assert urgent([1] * 4, later=[0, -1, 2]) == ["0", "5", "4", "1", "2", "3", "6"]
+    assert urgent([1, 1], n=3, later=[0], window=1) == ["0", "2", "0", "0", "1", "1", "1"]
+
+
+def test_more_than_the_window_may_be_urgent():
+    last = urgent([0] * 3 + [-1] * 40, later=[-2] * 20, window=2)
+    assert sorted(map(int, last[1:21])) == [*range(43, 63)]
+    assert last[-3:] == ["0", "1", "2"]
+
+
+ROWS = 6
+
+
+def requests(policies, *, drafts=5, guided=False):
+    for i in range(3 * ROWS):
+        drafting = Drafting("", drafts, 0.0, Verification(policies[i % len(policies)]))
+        text = "abcabcdabc" * (1 + 9 * (i % 3))
+        one = request(text, key=i, chain=f"{LETTERS} | ignore_eos=true", max_tokens=40, jump="off")
+        yield replace(one, drafting=drafting, guidance=Guidance(1.5 if guided and i % 2 else 1.0))
+
+
+def run(rows, **options):
+    """Outcomes, how many drafts stood, and the steps."""
+    runner = Watched(WIDTH, context=4096)
+    drafter = AdaptiveDrafter(SuffixDrafter(), clock=time.perf_counter)
+    found, stood = outcomes(rows, runner=runner, drafter=drafter, **options)
+    return found, stood, [(plan.num_tokens, len(plan.feeds)) for plan in runner.plans]
+
+
+def test_prompts_are_read_beside_drafts():
+    long = request("abcd" * 200, key="long", chain=LETTERS, max_tokens=2)
+    rows = [*list(requests(["match"]))[: ROWS - 1], long]
+    _, _, steps = run(rows, max_batch=ROWS, step_tokens=32)
+    assert sum(tokens > 12 for tokens, _ in steps) >= 800 // 32
+
+
+def test_of_drafts_that_do_not_fit_the_longest_are_cut():
+    runs = {0: (1, 2, 3, 4), 1: (5,), 2: (6, 7, 8)}
+    assert fitting(runs, {0: 1, 1: 1, 2: 1}, 5) == {0: (1, 2), 1: (5,), 2: (6, 7)}
+    assert fitting(runs, {0: 1, 1: 1, 2: 2}, 5) == {0: (1,), 1: (5,), 2: (6,)}
+    assert fitting(runs, {0: 1, 1: 1, 2: 1}, -3) == {0: (), 1: (), 2: ()}
+    assert fitting({}, {}, 5) == {}
+
+
+REQUESTS = [request(f"Row {n}", max_tokens=5 + n, chain='ban=["a"] | temperature=0.9') for n in range(9)]
+
+
+class Sudden(FakeRunner):
+    """Has memory until a step that is told."""
+
+    def __init__(self, *steps):
+        super().__init__()
+        self.steps, self.count, self.num_frees = steps, 0, 0
+
+    def forward(self, plan):
+        self.count += 1
+        if self.count in self.steps:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return super().forward(plan)
+
+    def free_cache(self):
+        self.num_frees += 1
+
+
+def test_no_piece_of_text_is_told_twice():
+    for n in (1, 3):
+        rows, told = [request(f"Row {i}", n=n) for i in range(4)], {}
+        events = events_of(rows, runner=Sudden(4, 9), max_batch=8)
+        for event in events:
+            if isinstance(event, Token):
+                key = event.request, event.sample
+                told[key] = told.get(key, "") + event.text
+        ends = {key: end.text for key, end in ends_of(events).items()}
+        assert told == ends, n
+        assert len(ends) == 4 * n, n
+
+
+def test_a_limit_that_was_found_is_kept():
+    on = engine(runner=FakeRunner(memory_lanes=3), max_batch=8)
+    generate(REQUESTS, on=on)
+    generate([request(f"More {n}") for n in range(9)], on=on)
+    said = "The memory is full with {} sequences at once; from now on {} run."
+    assert on.notices == [said.format(8, 4), said.format(4, 2)]
+
+
+def test_what_does_not_fit_alone_fails_alone():
+    (end, *rest) = generate(REQUESTS[:3], runner=Sudden(1, 2), max_batch=2).values()
+    assert isinstance(end, Error)
+    assert "memory is full" in end.message
+    assert all(isinstance(one, Finish) for one in rest)
+
+
+def test_the_lanes_of_ended_texts_make_room_for_one_that_runs_alone_and_a_session_goes_on():
+    runner = Sudden()
+    on = engine(runner=runner, max_batch=2)
+    generate([REQUESTS[0]], on=on)
+    runner.steps = (runner.count + 2,)
+    (end,) = generate([request("Another")], on=on).values()
+    assert end.text == texts([request("Another")])["Another", 0]
+    assert not on.notices
+    turns = [request("Hello.", key=0, session="chat"), request("Hello. And", key=1, session="chat")]
+    on = engine(runner=Sudden(3), max_batch=2)
+    generate([turns[0], request("Beside")], on=on)
+    assert generate([turns[1]], on=on)["1", 0].text == texts([turns[1]])["1", 0]
+
+
+def test_other_errors_are_not_taken_for_it():
+    class Broken(FakeRunner):
+        def forward(self, plan):
+            raise RuntimeError("shapes do not match")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        generate(REQUESTS, runner=Broken())

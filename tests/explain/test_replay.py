@@ -1,4 +1,4 @@
-"""Kept logits are enough to run a chain again: the same choices and explanations, without the model."""
+"""A chain on kept logits is the chain on all logits; which token a text names."""
 
 import json
 from dataclasses import replace
@@ -6,12 +6,14 @@ from dataclasses import replace
 import pytest
 import torch
 
+from gencli.core.events import Token
 from gencli.explain.kept_logits import kept_fields, read_kept
 from gencli.explain.replay import Replay
+from gencli.explain.token_record import Words
 from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.explain_rows import KeptLogits
-from tests.engine.harness import TOKENIZER, Token, engine, request
+from tests.engine.harness import TOKENIZER, engine, request
 
 CHAIN = "repetition=1.3 | temperature=1.2 | top_k=20 | top_p=0.8"
 
@@ -60,3 +62,10 @@ def test_fields_are_read_as_they_were_written_and_others_refused():
         fields = kept_fields(KeptLogits.of(torch.randn(30), 2, seed=1)) | change
         with pytest.raises((TypeError, ValueError)):
             read_kept(fields)
+
+
+def test_ids_have_their_texts():
+    words = Words(["a", " b"])
+    assert (words.vocab_size, words.token_bytes) == (2, [b"a", b" b"])
+    assert (words.encode(" b"), words.encode("c")) == ([1], [])
+    assert Words.numbered(3).token_bytes[2] == b"#2"

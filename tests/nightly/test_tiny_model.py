@@ -15,7 +15,7 @@ from gencli.text.tokenizer import HFTokenizer
 from processors.chain import Chain
 from processors.errors import ProcessorsError
 from processors.rng import derive
-from tests.slow.engine.test_random_chains import random_chain
+from tests.slow.engine.test_engine import random_chain
 
 ASSETS = Path(__file__).parents[2] / "gencli" / "assets"
 

@@ -92,3 +92,11 @@ def outcomes(requests, *, runner=None, **options):
             stood += sum(end.drafted.accepted) if end.drafted else 0
             ends[key] = (end.text, end.reason, end.matched, end.offset, end.completion_tokens)
     return {key: (ids.get(key, ()), end) for key, end in ends.items()}, stood
+
+
+def half_right():
+    """The target's own table, but for every other token that was chosen last."""
+    runner, other = FakeRunner(WIDTH), FakeRunner(WIDTH, seed=1)
+    runner.table = runner.table.clone()
+    runner.table[1::2] = other.table[1::2]
+    return runner

@@ -1,6 +1,7 @@
-"""A draft model: each token is computed once, in batches; drafts use the target's noise."""
+"""Drafts of a model: its lanes, its draws, its stream and its launches."""
 
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
@@ -8,7 +9,7 @@ import torch
 
 from gencli.core.request import Drafting
 from gencli.errors import UsageError
-from gencli.models.other_runners import FakeRunner
+from gencli.models.other_runners import FakeRunner, SideStreamRunner, run_on_side_stream
 from gencli.runtime.model_loading import load_tokenizer
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
@@ -101,3 +102,91 @@ def test_scripted_drafts_are_counted_by_position():
     drafted = generate([one], drafter=Scripted({one.prompt_ids: ids}))["k", 0].drafted
     assert drafted.proposed[0] >= drafted.accepted[0] >= drafted.accepted[-1]
     assert drafted.forwards + sum(drafted.accepted) >= 30
+
+
+class Noted(FakeRunner):
+    """Records its calls."""
+
+    def __init__(self, name, notes):
+        super().__init__(WIDTH, context=4096)
+        self.name, self.notes = name, notes
+
+    def _note(self, what):
+        self.notes.append((self.name, what))
+
+    def forward(self, plan):
+        self._note("choose" if plan.num_rows else "read")
+        return super().forward(plan)
+
+    def truncate(self, lane, length):
+        self._note("truncate")
+        super().truncate(lane, length)
+
+    def fork(self, source, target):
+        self._note("fork")
+        super().fork(source, target)
+
+    def release(self, lane):
+        self._note("release")
+        super().release(lane)
+
+    def free_cache(self):
+        self._note("free_cache")
+        super().free_cache()
+
+
+class NotedQueue:
+    """A stream that runs each call at once, and records it."""
+
+    def __init__(self, notes):
+        self.notes = notes
+
+    @contextmanager
+    def begin(self):
+        self.notes.append(("queue", "begin"))
+        yield
+        self.notes.append(("queue", "end"))
+
+    def publish(self, result):
+        assert len(result)
+        self.notes.append(("queue", "publish"))
+
+
+def run():
+    """Run four samples of a long prompt beside a text with drafts; the recorded calls in order."""
+    notes = []
+    long = request("a long text " * 60, key="long", chain="ignore_eos=true", n=3)
+    requests = drafting([request("abc", key="short", chain="ignore_eos=true"), long], "", 4)
+    drafter = ModelDrafter(SideStreamRunner(Noted("draft", notes), NotedQueue(notes)))
+    found, stood = outcomes(requests, drafter=drafter, runner=Noted("target", notes), max_batch=4)
+    assert stood
+    assert found == outcomes(requests, runner=FakeRunner(WIDTH, context=4096), max_batch=4)[0]
+    drafter.trim()
+    return notes
+
+
+def test_all_work_on_the_lanes_of_the_draft_is_in_its_queue_and_only_logits_are_waited_for():
+    notes, is_open, seen = run(), False, set()
+    for name, what in notes:
+        if name == "queue":
+            is_open = {"begin": True, "end": False}.get(what, is_open)
+        else:
+            assert is_open == (name == "draft"), what
+            seen |= {what} if is_open else set()
+    assert seen == {"choose", "read", "truncate", "fork", "release", "free_cache"}
+
+    def behind(what, notes, distance):
+        """The calls after those in which the draft model did this."""
+        return {
+            after for note, after in zip(notes, notes[distance:], strict=False) if note == ("draft", what)
+        }
+
+    assert behind("choose", notes, 2) == {("queue", "publish")}
+    assert ("queue", "publish") not in behind("read", notes, 2)
+    calls = [note for note in notes if note[0] != "queue"]
+    assert behind("read", calls, 1) <= {("target", what) for what in ("choose", "read", "fork", "truncate")}
+
+
+def test_a_device_without_streams_keeps_the_runner():
+    runner = FakeRunner()
+    assert run_on_side_stream(runner) is runner

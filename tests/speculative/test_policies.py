@@ -1,4 +1,4 @@
-"""Where drafts have a say in a text, nothing else has: not the neighbours, not the batch, not the clock."""
+"""Policies of verification change no text, or keep the distribution of the target."""
 
 from dataclasses import replace
 
@@ -10,13 +10,10 @@ from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.drafter import NgramDrafter, SuffixDrafter
 from processors.request_values import Verification
 from tests.engine.harness import engine, generate, request
-from tests.slow.speculative.test_identity import half_right
-from tests.speculative.cases import WIDTH, everything, outcomes
+from tests.speculative.cases import WIDTH, everything, half_right, outcomes
 from tests.speculative.turned import turned
 
 OTHERS = ("rejection", "lossy-typical", "lossy-threshold")
-
-
 DRAFTERS = {
     "ngram": NgramDrafter,
     "suffix": SuffixDrafter,

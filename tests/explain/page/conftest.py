@@ -73,7 +73,7 @@ class Tab:
         return [event for event in self._browser.events if event.get("method") in TROUBLES]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def browser(tmp_path_factory):
     if CHROMIUM is None:
         pytest.skip("Chromium is not installed")
@@ -91,7 +91,7 @@ def tab(browser, tmp_path):
     return Tab(browser, tmp_path)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def traced(tmp_path_factory):
     """A function: the texts of a run's trace."""
 
@@ -105,7 +105,7 @@ def traced(tmp_path_factory):
     return run
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def texts(traced):
     """Two samples of a prompt behind four stages."""
     chain = ("--temperature", "2", "--top-k", "6", "--min-p", "0.1", "--repetition-penalty", "1.2")

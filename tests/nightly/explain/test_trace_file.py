@@ -1,4 +1,4 @@
-"""A trace has a line for each token; what is read back is what was written, and no other file is a trace."""
+"""Lines of traces: written, read, checked and followed."""
 
 import json
 

@@ -18,7 +18,7 @@ from tests.helpers.pairs import FEATURES
 NUMBERS = {entry.key: entry for entry in OPTIONS if is_number(entry)}
 
 
-# Of these the largest value is a run of a million samples; tests/engine/test_samples.py has that.
+# Of these the largest value is a run of a million samples; tests/engine/test_engine.py has that.
 LONG = {"n", "best_of", "retries"}
 
 

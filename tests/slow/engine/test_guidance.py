@@ -1,20 +1,38 @@
-"""Guided requests own a second lane; what comes of it is the formula's and nothing else's."""
+"""Guided requests and requests that contrast layers: the formula, in every company."""
 
 import json
 import random
 from dataclasses import replace
 
-from gencli.core.request import Drafting, Guidance
+import torch
+
+from gencli.core.request import Drafting, Guidance, LayerContrast
+from gencli.engine.guidance import candidates
 from gencli.speculative.drafter import NgramDrafter
 from processors.catalog import GrammarParams
 from processors.chain import Chain
-from tests.engine.harness import Scripted, request
-from tests.engine.test_guidance import COLD, CUT, GUIDED, MIXED, Remembering, guided, ids, run
+from processors.draw_twins import contrast_layers
+from tests.engine.harness import Scripted, generate, request
+from tests.engine.test_guidance import (
+    COLD,
+    CUT,
+    GUIDED,
+    LOW,
+    MIXED,
+    Remembering,
+    asked,
+    guided,
+    ids,
+    model,
+    run,
+    runner,
+    spec,
+)
 
 
 def test_a_batch_of_guided_and_other_requests_gives_each_its_own_text():
     alone = {key: text for one in MIXED for key, text in run([one]).items()}
-    for max_batch, step_tokens in ((1, 512), (3, 16), (8, 512)):
+    for max_batch, step_tokens in ((3, 16), (8, 512)):
         shuffled = random.Random(max_batch).sample(MIXED, len(MIXED))
         assert run(shuffled, max_batch=max_batch, step_tokens=step_tokens) == alone, (max_batch, step_tokens)
 
@@ -66,3 +84,52 @@ def test_a_guided_step_feeds_two_tokens_and_a_scale_of_one_nothing_more():
     assert plain.num_fed == unguided.num_fed
     assert with_companion.num_fed <= 2.1 * plain.num_fed
     assert with_companion.steps == plain.steps
+
+
+PROMPTS = ("Hello", "the cat sat on the mat", "a")
+
+
+@torch.inference_mode()
+def by_hand(model, one):
+    """Greedy ids from the states of transformers, a whole pass for each token."""
+    found, layers = [], candidates(one.dola.layers, spec(6))
+    for _ in range(12):
+        out = model(torch.tensor([[*one.prompt_ids, *found]]), output_hidden_states=True)
+        early = [model.lm_head(out.hidden_states[layer][0, -1]).tolist() for layer in layers]
+        scores = contrast_layers(out.logits[0, -1].tolist(), early, one.dola.cutoff)
+        scores[257] = -torch.inf
+        found.append(max(range(258), key=scores.__getitem__))
+    return bytes(token for token in found if token < 256).decode(errors="replace")
+
+
+def check(model, runner, dola):
+    asks = [asked(text, dola, draw="greedy") for text in PROMPTS]
+    found = {key: end.text for (key, _), end in generate(asks, runner=runner).items()}
+    assert found == {one.id: by_hand(model, one) for one in asks}, dola
+
+
+def test_the_text_is_that_of_the_formula_on_the_states_of_transformers(model, runner):
+    check(model, runner, LOW)
+
+
+def test_others_beside_it_change_nothing_and_it_changes_nothing_of_theirs(runner):
+    requests = [
+        asked("Hello"),
+        asked("Hello", LayerContrast((4,)), key="four", prompt_logprobs=1),
+        asked("a", None, logprobs=1),
+        replace(asked("Hello", None, key="guided"), guidance=Guidance(2.0)),
+        asked("the cat", key="many", n=2),
+    ]
+    alone = {key: end for one in requests for key, end in generate([one], runner=runner).items()}
+    together = generate(requests, runner=runner)
+    assert {key: end.text for key, end in together.items()} == {key: end.text for key, end in alone.items()}
+    assert len({end.text for end in alone.values()}) == len(alone)
+
+
+def test_drafts_change_nothing(runner):
+    for count in (1, 3, 8):
+        one = asked("the cat sat")
+        plain = generate([one], runner=runner)[one.id, 0]
+        drafter = Scripted({one.prompt_ids: tuple(plain.text.encode(errors="replace"))}, most=count)
+        drafted = replace(one, drafting=Drafting(tokens=count))
+        assert generate([drafted], runner=runner, drafter=drafter)[one.id, 0].text == plain.text, count

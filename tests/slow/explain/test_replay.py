@@ -1,4 +1,4 @@
-"""Kept logits are enough to run a chain again: the same choices and explanations, without the model."""
+"""A chain on kept logits is the chain on all logits; which token a text names."""
 
 from dataclasses import replace
 

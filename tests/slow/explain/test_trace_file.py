@@ -1,4 +1,4 @@
-"""A trace has a line for each token; what is read back is what was written, and no other file is a trace."""
+"""Lines of traces: written, read, checked and followed."""
 
 import copy
 import json
@@ -76,8 +76,6 @@ def changed(record, path, value):
 
 
 ABSENT = "absent"  # a field that is left out
-
-
 _TWO = [1, "x", 0.5]
 
 

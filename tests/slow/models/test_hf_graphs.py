@@ -5,7 +5,7 @@ import transformers as hf
 
 from gencli.models.hf_runner import HFRunner
 from processors.graphs import Graphs
-from tests.engine.test_device_steps import steady
+from tests.engine.test_step_runner import steady
 from tests.models.cases import case
 from tests.models.schedules import LANES, check_replays, held, texts, tokens_at
 from tests.models.test_hf_graphs import check_logits, model, persimmon, runner

@@ -49,7 +49,7 @@ def test_a_child_is_what_a_run_that_began_with_these_tokens_is(gencli, trace):
 def test_what_cannot_be_is_refused(gencli, trace):
     for words, said in [
         ((), "needs --at"),
-        (("--at", "20"), "Position 20 is behind the text, whose 20 tokens"),
+        (("--at", "20"), "The text has no position 20; its last one is 19."),
         (("--at", "1", "--token", "ab"), "'ab' is no single token of the model; it is made of 'a' 'b'"),
         (("--at", "1", "--token", ""), "no single token"),
         (("--at", "1", "--token", "a", "--rank", "1"), "--token and --rank"),
@@ -138,9 +138,9 @@ def test_the_grammar_of_a_run_is_kept_and_its_file_may_not_change(gencli, tmp_pa
 def test_a_text_of_another_model_is_refused_and_what_a_trace_sets_runs_no_code(gencli, trace, tmp_path):
     text = trace.read_text()
     trace.write_text(text.replace('"id": 97, "text": "a"', '"id": 98, "text": "a"'))
-    assert "the text is of another one" in gencli("fork", trace, "--at", "1").err
+    assert "another model wrote the text." in gencli("fork", trace, "--at", "1").err
     trace.write_text(text.replace('"id": 97,', '"id": 999999999,'))
-    assert "the text is of another one" in gencli("fork", trace, "--at", "1").err
+    assert "another model wrote the text." in gencli("fork", trace, "--at", "1").err
     trace.write_text(text.replace('model: \\"fake\\"', 'model: \\"nobody/none\\"'))
     found = gencli("fork", trace, "--at", "1")
     assert (found.code, "gencli models pull" in found.err) == (5, True)

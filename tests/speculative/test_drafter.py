@@ -1,0 +1,130 @@
+"""Drafts that repeat the text: n-grams and suffixes."""
+
+import pytest
+
+from gencli.core.request import Drafting, Request
+from gencli.speculative.drafter import DEPTH, DraftAsk, NgramDrafter, SuffixCounts, SuffixDrafter, Text
+
+
+def drafter(least=0.0):
+    made = NgramDrafter()
+    made.admit(0, Request("k", (1,), drafting=Drafting(min_p=least)))
+    return made
+
+
+def drafted(text, most=8, least=0.0):
+    return drafter(least).propose([DraftAsk(0, tuple(text), most)])[0]
+
+
+def test_what_followed_the_last_tokens_is_the_draft():
+    for text, run in (
+        ([1, 2, 3, 4, 1, 2], [3, 4, 1, 2, 3, 4, 1, 2]),  # and on in itself
+        ([1, 2, 3, 1, 2, 4, 1, 2], [4, 1, 2, 4, 1, 2, 4, 1]),  # the latest place
+        ([9, 1, 2, 3, 8, 1, 2, 4, 9, 1, 2], [3, 8, 1, 2, 4, 9, 1, 2]),  # the longest match
+        ([1, 2, 3], []),
+        ([1, 2, 1], []),  # one token is no n-gram
+        ([5], []),
+    ):
+        assert drafted(text) == run, text
+    assert drafted([1, 2, 3, 4, 1, 2], most=1) == [3]
+
+
+def test_a_draft_that_the_places_do_not_agree_on_is_left_out():
+    split = [1, 2, 3, 7, 5, 1, 2, 4, 8, 6, 1, 2, 3, 7, 0, 1, 2]
+    assert drafted(split, most=3) == [3, 7, 0]
+    assert drafted(split, most=3, least=0.6) == [3, 7]
+    assert drafted(split, most=3, least=0.7) == []
+
+
+def test_growing_token_by_token_finds_what_a_fresh_index_finds():
+    text = [(i * i) % 5 for i in range(60)]
+    grown = drafter()
+    for end in range(1, len(text)):
+        ask = DraftAsk(0, Text(text[:3], text[3:end]) if end > 3 else text[:end], 4)
+        assert grown.propose([ask])[0] == drafted(text[:end], 4)
+
+
+def counted(text, most=10_000):
+    counts, ends = SuffixCounts(most), [0]
+    for token in text:
+        ends = counts.grow(ends, token)
+    return counts, ends
+
+
+def guessed(text, num=3):
+    counts, ends = counted(text)
+    return [guess for guess, _ in zip(counts.guesses(ends), range(num), strict=False)]
+
+
+def suffix_drafts(on, text, most=8, slot=0):
+    return on.propose([DraftAsk(slot, tuple(text), most)])[0]
+
+
+def test_counts_decide_and_of_equal_ones_the_latest_and_a_longer_run_is_trusted_more():
+    assert guessed([1, 2, 1, 2, 1, 3, 1])[0].token == 2
+    assert guessed([1, 2, 1, 3, 1])[0].token == 3
+    for times, probability in ((1, 1 / 2), (3, 3 / 4)):
+        guess = guessed([7, 8] * times + [9, 7])[0]
+        assert guess.probability == pytest.approx(probability), times
+    guess = guessed([1, 2, 3, 4, 9, 3, 5, 8, 3, 5, 7, 1, 2, 3])[0]
+    assert (guess.token, guess.probability) == (4, pytest.approx(1 / (1 + 1 / 3)))
+
+
+def test_the_ends_of_a_text_are_those_it_grew_to():
+    text = [(i * i) % 7 for i in range(80)]
+    counts, ends = counted(text)
+    assert counts.ends(text) == ends
+    assert len(ends) == DEPTH
+
+
+def test_a_full_tree_takes_up_nothing_new():
+    counts, _ = counted(range(1000), most=50)
+    assert len(counts) == 50
+
+
+def test_outputs_that_have_ended_help_those_that_follow():
+    on = SuffixDrafter()
+    on.admit(0, Request("a", (1, 2)))
+    assert suffix_drafts(on, [1, 2, 5, 6, 7, 8]) == []
+    on.release(0)
+    on.admit(0, Request("b", (3,)))
+    assert suffix_drafts(on, [3, 5, 6], most=2) == [7, 8]
+    assert suffix_drafts(on, [3, 5, 6, 1]) == []  # prompts are no outputs
+
+
+def test_outputs_with_a_salt_neither_help_others_nor_are_helped():
+    for first, second in (("s", ""), ("", "s"), ("s", "s")):
+        on = SuffixDrafter()
+        on.admit(0, Request("a", (1, 2), salt=first))
+        suffix_drafts(on, [1, 2, 5, 6, 7, 8])
+        on.release(0)
+        on.admit(0, Request("b", (3,), salt=second))
+        assert suffix_drafts(on, [3, 5, 6], most=2) == [], (first, second)
+
+
+def test_an_output_joins_with_what_came_after_the_last_question():
+    on, output = SuffixDrafter(), [5]
+    on.admit(0, Request("a", (1, 2)))
+    on.propose([DraftAsk(0, Text((1, 2), output), 4)])
+    output += [6, 7]
+    on.release(0)
+    on.admit(0, Request("b", (3,)))
+    assert suffix_drafts(on, [3, 5, 6], most=1) == [7]
+
+
+def test_memory_is_bounded_and_what_is_oldest_goes_first():
+    on = SuffixDrafter(nodes=200)
+    for batch in range(30):
+        on.admit(0, Request("a", (0,)))
+        suffix_drafts(on, [0, *range(100 * batch, 100 * batch + 20)])
+        on.release(0)
+    on.admit(0, Request("b", (0,)))
+    assert suffix_drafts(on, [0, 2905, 2906], most=1) == [2907]
+    assert suffix_drafts(on, [0, 2905, 2906, 5, 6]) == []
+
+
+def test_no_token_below_the_least_probability_is_drafted():
+    on = SuffixDrafter()
+    on.admit(0, Request("a", (1,), drafting=Drafting(min_p=0.7)))
+    assert suffix_drafts(on, [1, 2, 9, 1]) == []
+    assert suffix_drafts(on, [1, 2, 9, 1, 2, 9, 1, 2, 9, 1]) != []
