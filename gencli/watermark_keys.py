@@ -128,7 +128,7 @@ def _fields(kind: str, root: YamlNode, source: str) -> dict[str, Any]:
         key = str(name)
         if key == "watermark":
             if value != kind:
-                raise ConfigError(f"{source} is not for {kind}: the watermark named there is another one.")
+                raise ConfigError(f"{source} is not for {kind}: it names another watermark.")
             continue
         field = _NAMES[kind].get(key, key)
         if field not in names:

@@ -18,5 +18,5 @@ def test_tools_of_which_no_row_tells_the_model_are_refused_before_it_is_loaded(b
     bench.write([{"prompt": "hi"}, {"prompt": "yo"}, "{"])
     refused = bench.call(bench.input, "--model", "no/such/model", *tools)
     assert (refused.code, refused.out) == (2, "")
-    assert "--tools is told to the chat template, which no row uses" in refused.err
+    assert "--tools reaches the model in the chat template, which no row uses" in refused.err
     assert "--chat" in refused.err

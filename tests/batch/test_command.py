@@ -149,7 +149,7 @@ def test_what_is_there_is_not_written_over_unless_asked(bench):
     assert "exists already" in bench.refused()
     assert bench.run("--overwrite").code == 0
     done = bench.run("--resume")
-    assert (done.code, "there is nothing to go on with" in done.err) == (0, True)
+    assert (done.code, "there is nothing to resume" in done.err) == (0, True)
 
 
 def test_an_old_output_is_not_taken_for_that_of_a_run_that_was_to_replace_it(bench):
@@ -254,7 +254,7 @@ def test_what_makes_no_sense_is_refused(bench):
         (["--retry-errors"], "Add --resume"),
         (["--fail-fast", "--max-errors", "3"], "--fail-fast and --max-errors"),
         (["--kv-memory", "1G", "--max-batch", "4"], "--kv-memory and --max-batch"),
-        (["--kv-memory", "much"], "--kv-memory: 'much' is no size"),
+        (["--kv-memory", "much"], "--kv-memory: 'much' is not a size"),
         (["--kv-memory", "1G"], "the fake model has no keys and values"),
         (["--max-batch", "0"], "--max-batch: '0' is neither auto nor a whole number"),
         (["--drain", "-1"], "--drain is -1"),

@@ -92,7 +92,7 @@ def test_sizes_are_read_or_refused():
     for text, size in cases:
         assert read_bytes(text) == size, text
     for text in ["", "G", "-1G", "0", "4X", "nan", "inf"]:
-        with pytest.raises(UsageError, match="is no size"):
+        with pytest.raises(UsageError, match="is not a size"):
             read_bytes(text)
 
 

@@ -48,7 +48,9 @@ def test_a_folder_is_its_files_of_known_formats_in_order_of_their_names(tmp_path
         (tmp_path / name).write_text(name)
     source = open_input([str(tmp_path)])
     assert prompts(source) == ["a.txt", "b.txt", "c/d.txt"]
-    assert source.notices == (f"Left out, for their names end in no known format: {tmp_path / 'read.me'}.",)
+    assert source.notices == (
+        f"Skipped, because the suffix is not that of a known format: {tmp_path / 'read.me'}.",
+    )
     assert prompts(open_input([str(tmp_path)], format="document"))[-1] == "read.me"
 
 

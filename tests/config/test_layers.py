@@ -113,7 +113,7 @@ def test_a_wrong_variable_is_named_with_exit_code_2(here, gencli, monkeypatch):
         ("GENCLI_CHAT", "maybe", "GENCLI_CHAT is 'maybe', but has to be true or false."),
         ("GENCLI_STOP_REGEX", "[a-z]+", "GENCLI_STOP_REGEX is not a JSON list"),
         ("GENCLI_STOP", "[[1]]", "GENCLI_STOP is a list with other values"),
-        ("GENCLI_TEMPRATURE", "1", "The environment variable GENCLI_TEMPRATURE belongs to no option."),
+        ("GENCLI_TEMPRATURE", "1", "The environment variable GENCLI_TEMPRATURE is not that of an option."),
     ]:
         with monkeypatch.context() as patch:
             patch.setenv(name, value)

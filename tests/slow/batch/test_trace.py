@@ -92,7 +92,7 @@ def test_a_trace_that_has_lost_lines_goes_on_with_a_notice(traced, bench):
 def test_a_batch_that_is_complete_leaves_its_trace(traced, bench):
     traced()
     whole = (bench.folder / "trace.jsonl").read_bytes()
-    assert "nothing to go on with" in traced("--resume")[0].err
+    assert "nothing to resume" in traced("--resume")[0].err
     assert (bench.folder / "trace.jsonl").read_bytes() == whole
 
 
