@@ -30,7 +30,7 @@ def size(count: int | None) -> str:
 
 
 def once(report: Callable[[str], None], reported: Iterable[str] = ()) -> Callable[[str], None]:
-    """Return a function that reports each text once, as notices of many requests; never those in `reported`."""
+    """Return a function that reports each text once, as notices of many requests; `reported` ones never."""
     seen = set(reported)
 
     def report_new(text: str) -> None:
