@@ -2,8 +2,8 @@
 
 from gencli.config.layers import gather, gather_presets
 from tests.cli.conftest import ROOT
-from tests.config.presets.test_presets import SHIPPED
 from tests.config.test_command import assert_nothing_heavy_is_imported, run_of
+from tests.config.test_presets import SHIPPED
 
 
 def test_the_session_in_docs_is_what_the_commands_print(monkeypatch, tmp_path):
