@@ -15,10 +15,7 @@ from gencli.scoring.text_scores import SCORE_OPTIONS
 from gencli.server.serve_options import OWN as OF_SERVER
 
 ROOT = Path(__file__).parent.parent
-
-
 PATHS = sorted(path for package in ("gencli", "processors") for path in (ROOT / package).rglob("*.py"))
-
 
 # The rooms from the top down: a module imports its own room and those below it. `*`: what no other line has.
 # Modules directly in processors import its folders and are imported by them, so these are one room.
@@ -51,7 +48,6 @@ ROOMS = (
     "processors.*",
 )
 
-
 # The imports that go up. A line that is no longer needed has to go; no line is added.
 UPWARD = """
 gencli.config.option_names -> gencli.batch.batch_options
@@ -63,7 +59,6 @@ gencli.plugins.plugin_loading -> gencli.config.run_options
 gencli.runtime.llm -> gencli.scoring.scorer
 gencli.runtime.llm -> gencli.scoring.text_scores
 """
-
 
 # A library of its own is imported by one file.
 OWN_LIBRARY = {
@@ -199,13 +194,9 @@ def test_only_render_and_the_bar_print():
 # A call that declares an option; its first argument, or its leading texts, are the flags.
 DECLARES = ("Option", "_for_stage", "_for_penalties")
 
-
 # A long flag of gencli; torchrun and llama.cpp have options of their own.
 A_FLAG = re.compile(r"(?<!torchrun )(?<!llama\.cpp )(?<![\w-])--[a-z][a-z-]+")
-
-
 KEY = re.compile(r"`([a-z]\w*)`")
-
 
 # What backticks hold in a message beside keys of options: fields of results, a field of a stage.
 OTHER_CODE = {"error", "kind", "matched"}

@@ -11,7 +11,6 @@ from scripts.step_files import BEGIN, END, listed, traced
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
-
 COMMANDS, MORE, STRUCTURED = (
     list(commands((ROOT / page).read_text(encoding="utf-8")))
     for page in ("README.md", "docs/commands.md", "docs/structured-output.md")
@@ -67,7 +66,6 @@ def test_a_picture_of_a_page_is_small_and_shown():
 
 
 ELSEWHERE = {"serve_ray.py"}  # tests/server/test_ray.py runs it
-
 
 EXAMPLES = sorted(
     path

@@ -15,8 +15,6 @@ from gencli.models.model_memory import weight_bytes
 from tests.batch.conftest import FAKE
 
 ROWS = [{"prompt": f"Row {n}", **({"max_tokens": 3} if n % 3 else {})} for n in range(12)]
-
-
 BAD = ["{", {"prompt": "x" * 2000}, {"prompt": "a", "top_q": 1}]
 
 
@@ -356,7 +354,6 @@ STRUCTURED_ROWS = [
     {"prompt": "Pick", "choice": ["up", "down"], "n": 2},
 ]  # fmt: skip
 
-
 FLAGS = ("--model", "tiny", "--dtype", "float32", "--seed", "5", "--max-tokens", "40", "--no-timings")
 
 
@@ -388,8 +385,6 @@ def test_a_journal_that_is_a_folder_is_refused(bench):
 
 
 REPEATING_ROWS = [{"prompt": f"abcabc {n % 3} abcabc"} for n in range(12)]
-
-
 DRAFTS = ("--draft", "suffix", "--draft-tokens", "3")
 
 

@@ -12,7 +12,6 @@ from gencli.batch.input_formats import LIMITS, MAX_BYTES, READERS, Lines, Record
 
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 
-
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | FLOATS | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),

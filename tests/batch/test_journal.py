@@ -182,7 +182,6 @@ def test_what_changed_is_named_with_both_values():
 
 CHAIN = ("--temperature", "1.7", "--top-k", "5", "--repetition-penalty", "1.2")
 
-
 ROWS = [
     {"prompt": "the cat", "seed": 3},
     {"prompt": "a dog", "seed": 4, "n": 3, "id": "dog"},
@@ -271,8 +270,6 @@ def test_an_outcome_without_a_trace_has_no_lines():
 
 
 ALIKE_ROWS = [{"prompt": f"Row {n}", "max_tokens": 3} for n in range(6)]
-
-
 SAID = "In bfloat16 a text may depend on what is computed beside it"
 
 

@@ -22,8 +22,6 @@ from gencli.structured.output_spec import OutputSpec, Plan
 from tests.batch.test_rows import result, several
 
 ERROR = {"type": "UsageError", "message": "The prompt is empty."}
-
-
 KEPT = {"label": "integer", "note": "text"}
 
 

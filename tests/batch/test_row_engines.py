@@ -17,11 +17,7 @@ from processors.grammar.grammar_compiler import GrammarCompiler
 from processors.rng import derive
 
 TOKENIZER = ByteTokenizer()
-
-
 JOBS = row_jobs(resolve((FLAG, {"seed": 7, "max_tokens": 10})))
-
-
 OWN = [{}, {"temperature": 0.4}, {"seed": 11}, {"max_tokens": 3, "stop": ["a"]}, {"n": 3}, {"temperature": 0}]
 
 

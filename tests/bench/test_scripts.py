@@ -109,8 +109,6 @@ def test_break_even_lies_where_the_best_number_gains_nothing():
 
 
 CPU, WATCH, H200, READ = torch.device("cpu"), HostStopwatch(), GPUS["H200"], 10e9
-
-
 SMALL = Shape("small", 2, 64, 128, 4, 2, 16, 600, True)
 
 

@@ -100,7 +100,6 @@ def test_a_models_own_values_are_above_the_profile_of_a_system_that_reads_them(t
 
 DEFAULTS = GenerationConfig._get_default_generation_params()
 
-
 # A value of transformers, and where it is here.
 NAMES = {
     "temperature": ("temperature", "temperature"),
@@ -114,7 +113,6 @@ NAMES = {
     "eta_cutoff": ("eta", "cutoff"),
     "no_repeat_ngram_size": ("no_repeat_ngram", "n"),
 }
-
 
 CHAINS = {
     "defaults": {},

@@ -14,10 +14,8 @@ from tests.cli.conftest import FAKE, ROOT
 
 SHIPPED = sorted(path.stem for path in (ROOT / "configs").glob("*.yaml"))
 
-
 WANTED = """neutral precise balanced creative story code json chat brainstorm deterministic
     min-p top-n-sigma creative-dry-xtc roleplay hf-default llama-cpp-default vllm-default""".split()
-
 
 # What each is for, as values of the run.
 MARKS = {

@@ -32,8 +32,6 @@ from tests.cli.conftest import ROOT
 from tests.helpers.profiles import PROFILES
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "config_docs.py"))
-
-
 SCHEMA = json_schema()
 
 

@@ -193,7 +193,6 @@ RUNS = {
     "odd prompt": ("a \x01\u2028\U0001f600 'x'\n\n",),
 }
 
-
 DOCUMENT = '{"type": "array", "items": {"enum": ["a", "b"]}, "minItems": 2, "maxItems": 3}'
 
 

@@ -19,14 +19,8 @@ pytest.importorskip("ray")
 
 
 ROOT = Path(__file__).parents[3]
-
-
 OWN = [{}, {"max_tokens": 40}, {"temperature": 0.5, "n": 2}, {"seed": 3}, {"max_tokens": 0}, {"stop": "the"}]
-
-
 FLAGS = ("--max-tokens", "24", "--max-batch", "4", "--seed", "5", "--no-timings")
-
-
 RAY = ("--engine", "ray", "--workers", "2", "--worker-cpus", "0.5")
 
 

@@ -17,7 +17,6 @@ from tests.models.tiny_models import VOCAB
 OPTIONS = {"typical_p": "typical", "epsilon_cutoff": "epsilon", "eta_cutoff": "eta",
            "no_repeat_ngram_size": "no_repeat_ngram"}  # fmt: skip
 
-
 ROWS = 10_000
 
 

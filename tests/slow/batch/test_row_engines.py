@@ -18,7 +18,6 @@ def test_every_row_is_what_it_is_alone_where_the_memory_is_small():
 
 SAME = ("--draft", "none", "--keep-journal", "--no-timings", "--overwrite")
 
-
 AHEAD_ROWS = [
     {},
     {"n": 3},
@@ -32,7 +31,6 @@ AHEAD_ROWS = [
     {"draft": "ngram", "draft_tokens": 2},
     {"choice": ["fa", "gb"], "jump_forward": "off"},  # of which no text is among the letters
 ]
-
 
 TIMES = {"timings", "compile_seconds", "draft_seconds", "verify_seconds", "speedup", "check"}
 

@@ -38,8 +38,6 @@ def test_the_error_of_a_template_is_that_of_its_row():
 
 
 NAMES = [*sorted(REQUEST_KEYS), "prompt", "messages", "options", "custom_id", "url", "body", "model", "x"]
-
-
 COLUMNS = st.dictionaries(st.sampled_from(NAMES), VALUES | st.dictionaries(st.sampled_from(NAMES), VALUES))
 
 

@@ -42,12 +42,8 @@ STAGES = {
     "sglang": ("repetition", "temperature", "top_k", "top_p", "min_p"),
 }
 
-
 FOLDER = os.environ.get("PEER_WHEELS", "")
-
-
 VOCAB, ROWS = 300, 10_000
-
 
 CHAINS = (
     {"top_k": 20},
@@ -56,7 +52,6 @@ CHAINS = (
     {"temperature": 0.7, "min_p": 0.02, "top_k": 40, "top_p": 0.913},
     {"temperature": 1.6, "top_k": 5, "top_p": 0.517},
 )
-
 
 EVEN = {"top_k": 1 << 30, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
 

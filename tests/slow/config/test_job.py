@@ -36,11 +36,8 @@ def test_equal_options_share_a_job_and_large_ones_do_not_add_up():
 
 NUMBERS = {entry.key: entry for entry in OPTIONS if is_number(entry)}
 
-
 # Of these the largest value is a run of a million samples; tests/engine/test_samples.py has that.
 LONG = {"n", "best_of", "retries"}
-
-
 NO_NUMBERS = ("", "x", "nan", "inf", "-inf", "1e999", "9" * 5000, "0x10", "1_000", "٣")
 
 
@@ -95,7 +92,6 @@ def test_no_number_of_the_usual_options_ends_in_a_fault(folder, monkeypatch):
 
 
 WRONG = (-1, -2, 2**31, 2**63, 2**64, 10**20, 1e300, -1e300, 1e999, 0.5, True, "x", None, [], [[]], {"a": 1})
-
 
 FIELDS = [
     (spec.name, name)

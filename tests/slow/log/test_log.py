@@ -1,6 +1,6 @@
 """The log of runs, and runs that are repeated from it."""
 
-from tests.log.test_log import RUNS, SCHEMA
+from tests.log.test_log import RUNS, DOCUMENT
 
 
 def test_two_runs_at_once_are_both_kept(logged, gencli, spawn):
@@ -15,7 +15,7 @@ def test_two_runs_at_once_are_both_kept(logged, gencli, spawn):
 def test_a_run_is_made_again_with_the_same_bytes(here, logged, gencli, monkeypatch):
     for arguments in RUNS.values():
         with monkeypatch.context() as patch:
-            here("s.json", SCHEMA)
+            here("s.json", DOCUMENT)
             here("base.yaml", "top_k: 4\n")
             here("mine.yaml", "# Mine\nextends: ./base.yaml\nstages: {min_p: {p: 0.1}}\nstop: ['a b']\n")
             first = logged(*arguments)
