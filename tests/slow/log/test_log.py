@@ -1,6 +1,6 @@
 """The log of runs, and runs that are repeated from it."""
 
-from tests.log.test_log import RUNS, DOCUMENT
+from tests.log.test_log import DOCUMENT, RUNS
 
 
 def test_two_runs_at_once_are_both_kept(logged, gencli, spawn):
