@@ -90,7 +90,7 @@ class GencliWarning(UserWarning):
 
 _CPU = "`device` = cpu does without it."
 _RESTART = (
-    "It takes no more work from this process: begin again. If it fails again, nvidia-smi and the system's "
+    "This process cannot use it any more: start again. If it fails again, nvidia-smi and the system's "
     f"log tell more, and CUDA_LAUNCH_BLOCKING=1 names the operation; {_CPU}"
 )
 _RESET = f"nvidia-smi and the system's log tell more. The card may need a reset; {_CPU}"

@@ -29,13 +29,13 @@ def size(count: int | None) -> str:
     return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
 
 
-def once(report: Callable[[str], None], known: Iterable[str] = ()) -> Callable[[str], None]:
-    """Return a function that reports each text once, as notices of many requests; those `known` never."""
-    reported = set(known)
+def once(report: Callable[[str], None], reported: Iterable[str] = ()) -> Callable[[str], None]:
+    """Return a function that reports each text once, as notices of many requests; `reported` ones never."""
+    seen = set(reported)
 
     def report_new(text: str) -> None:
-        if text not in reported:
-            reported.add(text)
+        if text not in seen:
+            seen.add(text)
             report(text)
 
     return report_new
@@ -46,16 +46,16 @@ V = TypeVar("V")
 
 
 class Recent(Generic[K, V]):
-    """Keeps the `size` most recently used values whose keys weigh at most `most` in total, by `weigh`.
+    """Keeps the `size` most recently used values whose keys weigh at most `max_weight` in total, by `weigh`.
 
     Thread-safe. A value is made outside of the lock, because making it may take long. If two threads make a
     value for one key, the first value is kept and both threads get it.
     """
 
     def __init__(
-        self, size: int, *, most: float = math.inf, weigh: Callable[[K], float] = lambda key: 0
+        self, size: int, *, max_weight: float = math.inf, weigh: Callable[[K], float] = lambda key: 0
     ) -> None:
-        self._size, self._most, self._weigh, self._lock = size, most, weigh, Lock()
+        self._size, self._max_weight, self._weigh, self._lock = size, max_weight, weigh, Lock()
         self._values: OrderedDict[K, V] = OrderedDict()
 
     def get(self, key: K, make: Callable[[], V]) -> V:
@@ -68,6 +68,6 @@ class Recent(Generic[K, V]):
         with self._lock:
             value = self._values.setdefault(key, value)
             self._values.move_to_end(key)
-            while len(self._values) > self._size or sum(map(self._weigh, self._values)) > self._most:
+            while len(self._values) > self._size or sum(map(self._weigh, self._values)) > self._max_weight:
                 self._values.popitem(last=False)
         return value

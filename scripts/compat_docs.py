@@ -14,10 +14,10 @@ from typing import Any
 import yaml
 
 from gencli.config.run_options import READS_MODEL, profiles
-from tests.config.test_compat_hf import CHAINS, NAMES
+from tests.config.test_compat import CHAINS, NAMES
 from tests.helpers.profiles import OF_LLAMA_CPP
 from tests.processors.vectors import CASES
-from tests.slow.config.test_compat_wheels import STAGES as OF_WHEELS
+from tests.slow.config.test_compat import STAGES as OF_WHEELS
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE, TABLE = ROOT / "docs" / "reference" / "compat.md", ROOT / "docs" / "compat.csv"

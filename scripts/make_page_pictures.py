@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python scripts/make_page_pictures.py
 
-The letters are those of this machine. tests/test_pictures.py checks names and sizes.
+The letters are those of this machine. tests/test_pages.py checks names and sizes.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     PYTHONPATH=. python scripts/make_pictures.py
 
-Each picture is a self-contained SVG in docs/pictures, for light and for dark pages. tests/test_pictures.py
+Each picture is a self-contained SVG in docs/pictures, for light and for dark pages. tests/test_pages.py
 runs the commands again, and fails if the text in a picture differs.
 """
 

@@ -12,7 +12,7 @@ import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 __all__ = ["commands", "refreshed"]
@@ -26,9 +26,16 @@ def commands(page: str) -> Iterator[str]:
         yield from _commands(block)
 
 
-def refreshed(page: str) -> str:
-    """Return the page with current outputs."""
-    return _BLOCK.sub(lambda block: "".join(f"$ {c}\n{_output(c)}" for c in _commands(block[0])), page)
+def refreshed(page: str, environ: Mapping[str, str] | None = None) -> str:
+    """Return the page with current outputs. By default `gencli` is that of this Python."""
+    if environ is None:
+        folders = [str(Path(sys.executable).parent), os.environ["PATH"]]
+        environ = os.environ | {"PATH": os.pathsep.join(folders)}
+
+    def current(block: re.Match[str]) -> str:
+        return "".join(f"$ {command}\n{_output(command, environ)}" for command in _commands(block[0]))
+
+    return _BLOCK.sub(current, page)
 
 
 def _commands(block: str) -> Iterator[str]:
@@ -41,15 +48,14 @@ def _commands(block: str) -> Iterator[str]:
             yield command
 
 
-def _output(command: str) -> str:
-    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+def _output(command: str, environ: Mapping[str, str]) -> str:
     done = subprocess.run(
         command,
         shell=True,
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        env=os.environ | {"PATH": path},
+        env=environ,
         check=True,
     )
     return done.stdout if done.stdout.endswith("\n") or not done.stdout else done.stdout + "\n"

@@ -14,7 +14,6 @@ import pytest
 import torch
 
 __all__ = ["ON_CUDA", "interpreted"]
-
 ON_CUDA = os.environ.get("GENCLI_KERNELS") == "cuda"
 
 

@@ -18,7 +18,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from tests.sham_cuda import Call, Card, Copy, Fault, Record, Step, full_device, here, patches, seen, stream_of
 
 __all__ = ["CUDA", "Card", "Fault", "PinnedTensor", "Record", "ShamTensor", "Step", "on_sham", "sham_device"]
-
 CUDA = torch.device("cuda", 0)
 
 # Operations whose result, or its shape, the host has to read from the device.

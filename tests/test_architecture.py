@@ -1,6 +1,7 @@
 """The rules of the house: imports go down, nothing goes round, one place prints, start-up is light."""
 
 import ast
+import gc
 import importlib
 import re
 import sys
@@ -14,10 +15,7 @@ from gencli.config.run_options import OPTIONS
 from gencli.server.serve_options import OWN as OF_SERVER
 
 ROOT = Path(__file__).parent.parent
-
-
 PATHS = sorted(path for package in ("gencli", "processors") for path in (ROOT / package).rglob("*.py"))
-
 
 # The rooms from the top down: a module imports its own room and those below it. `*`: what no other line has.
 # Modules directly in processors import its folders and are imported by them, so these are one room.
@@ -50,14 +48,12 @@ ROOMS = (
     "processors.*",
 )
 
-
 # The imports that go up. A line that is no longer needed has to go; no line is added.
 UPWARD = """
 gencli.config.option_names -> gencli.batch.batch_options
 gencli.config.option_names -> gencli.batch.score_options
 gencli.config.option_names -> gencli.server.serve_options
 """
-
 
 # A library of its own is imported by one file.
 OWN_LIBRARY = {
@@ -76,8 +72,17 @@ NAMES = {module_name(path): path for path in PATHS}
 
 
 @cache
+def trees():
+    """The code of all modules; Python's collector would look through the growing trees many times."""
+    gc.disable()
+    code = {name: ast.parse(path.read_text(encoding="utf-8")) for name, path in NAMES.items()}
+    gc.freeze()
+    gc.enable()
+    return code
+
+
 def tree(name):
-    return ast.parse(NAMES[name].read_text(encoding="utf-8"))
+    return trees()[name]
 
 
 def is_type_checking(node):
@@ -85,11 +90,11 @@ def is_type_checking(node):
 
 
 def walk(node, *, typing_too=True):
-    """All nodes, with or without those that only the type checker sees."""
+    """All statements, with or without those that only the type checker sees."""
     nodes = [node]
     while nodes:
         yield (node := nodes.pop())
-        children = ast.iter_child_nodes(node)
+        children = (child for child in ast.iter_child_nodes(node) if not isinstance(child, ast.expr))
         nodes += [child for child in children if typing_too or not is_type_checking(child)]
 
 
@@ -102,8 +107,8 @@ def imports(name, *, typing_too=True):
             modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{name} uses a relative import"
-            names = [f"{node.module}.{alias.name}" for alias in node.names]
-            modules += [full if full in NAMES else str(node.module) for full in names]
+            full = [f"{node.module}.{alias.name}" for alias in node.names]
+            modules += [target if target in NAMES else node.module for target in full]
     return modules
 
 
@@ -127,8 +132,7 @@ def of_package(package):
 @cache
 def calls(name):
     """The calls of a module, each with the function that it names."""
-    found = [node for node in ast.walk(tree(name)) if isinstance(node, ast.Call)]
-    return [(ast.unparse(call.func), call) for call in found]
+    return [(ast.unparse(node.func), node) for node in ast.walk(tree(name)) if isinstance(node, ast.Call)]
 
 
 def test_the_rules_see_every_module():
@@ -185,13 +189,9 @@ def test_only_render_and_the_bar_print():
 # A call that declares an option; its first argument, or its leading texts, are the flags.
 DECLARES = ("Option", "_for_stage", "_for_penalties")
 
-
 # A long flag of gencli; torchrun and llama.cpp have options of their own.
 A_FLAG = re.compile(r"(?<!torchrun )(?<!llama\.cpp )(?<![\w-])--[a-z][a-z-]+")
-
-
 KEY = re.compile(r"`([a-z]\w*)`")
-
 
 # What backticks hold in a message beside keys of options: fields of results, a field of a stage.
 OTHER_CODE = {"error", "kind", "matched"}
@@ -244,13 +244,13 @@ def test_the_engine_is_made_in_one_place():
     scripts = {
         path.name: ast.parse(path.read_text(encoding="utf-8")) for path in ROOT.glob("scripts/**/*.py")
     }
-    made = {
+    makers = {
         name
         for name, code in ({name: tree(name) for name in NAMES} | scripts).items()
         for node in ast.walk(code)
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "Engine"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Engine"
     }
-    assert made == {"gencli.runtime.wiring"}
+    assert makers == {"gencli.runtime.wiring"}
 
 
 def test_what_is_public_is_there():

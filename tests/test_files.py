@@ -1,10 +1,17 @@
-"""Files by name: only regular ones, within bounds; no link is followed where gencli makes a name."""
+"""Files with bounds, replaced whole, and locks beside them; caches of recent values."""
+
+from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gencli.files import beside, new_file, open_regular, read_file, replaced
+from gencli.errors import UsageError
+from gencli.files import beside, lock_path, locked, new_file, open_regular, read_file, replaced
+from gencli.helpers import Recent
 
 posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 
@@ -81,3 +88,85 @@ def test_a_pipe_is_not_written_where_a_file_is_meant(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(OSError, match="it is a pipe"), replaced(tmp_path / "pipe", pipes=False):
         pass
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from gencli.files import locked
+with locked(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path):
+    command = [sys.executable, "-c", HOLDER, tmp_path / "out"]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.communicate()
+
+
+def test_a_second_writer_is_refused_and_told_who_has_it(tmp_path, holder):
+    with (
+        pytest.raises(UsageError, match=f"being written by process {holder.pid} on "),
+        locked(tmp_path / "out"),
+    ):
+        pass
+    with locked(tmp_path / "another"):
+        pass
+
+
+def test_the_lock_of_a_killed_process_is_taken_over(tmp_path, holder):
+    holder.kill()
+    holder.wait()
+    assert lock_path(tmp_path / "out").exists()
+    with locked(tmp_path / "out"):
+        pass
+
+
+def test_nothing_stays_of_a_lock_that_was_given_back(tmp_path):
+    for _ in range(2):
+        with locked(tmp_path / "out"):
+            assert list(tmp_path.iterdir()) == [tmp_path / "out.lock"]
+        assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_missing_is_said(tmp_path):
+    with pytest.raises(UsageError, match="cannot be written"), locked(tmp_path / "no" / "out"):
+        pass
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
+def test_a_lock_that_is_no_file_is_refused(tmp_path):
+    os.mkfifo(lock_path(tmp_path / "out"))
+    with pytest.raises(UsageError, match="it is a pipe"), locked(tmp_path / "out"):
+        pass
+
+
+def test_a_value_is_made_once_and_the_least_recently_used_one_is_dropped() -> None:
+    made: list[str] = []
+
+    def value(key: str) -> str:
+        return cache.get(key, lambda: made.append(key) or key.upper())  # type: ignore[func-returns-value]
+
+    cache: Recent[str, str] = Recent(2)
+    assert [value(key) for key in "abacab"] == list("ABACAB")
+    assert made == ["a", "b", "c", "b"]
+
+
+def test_a_value_that_cannot_be_made_is_tried_again() -> None:
+    cache: Recent[str, int] = Recent(2)
+    with pytest.raises(ZeroDivisionError):
+        cache.get("a", lambda: 1 // 0)
+    assert cache.get("a", lambda: 1) == 1
+
+
+def test_threads_get_one_value() -> None:
+    cache: Recent[int, object] = Recent(8)
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: cache.get(0, object), range(100)))
+    assert len({id(each) for each in found}) == 1

@@ -7,11 +7,7 @@ from tests.helpers.option_walk import KEYS
 from tests.helpers.pairs import ENDING, FEATURES, HIDING, IDLE, LOUD, NEUTRAL
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "pair_table.py"))
-
-
 PAGE = SCRIPT["PAGE"].read_text(encoding="utf-8")
-
-
 DOCUMENTED = SCRIPT["documented"](PAGE)
 
 

@@ -8,7 +8,6 @@ from tests.helpers.option_walk import KEYS
 
 NUMBER, GROUPS = 2000, 20
 
-
 # --debug lets tracebacks through on purpose, and --format json with --output has its own walk.
 TRIED = [key for key in KEYS if key != "debug"]
 

@@ -26,7 +26,7 @@ def read_bytes(value: str) -> int:
     except (ValueError, OverflowError):
         size = 0
     if size < 1:
-        raise UsageError(f"{value!r} is no size.", hint="Write it as in 512M or 4G.")
+        raise UsageError(f"{value!r} is not a size.", hint="Write it as in 512M or 4G.")
     return size
 
 
@@ -48,13 +48,14 @@ _INPUT: tuple[Option, ...] = (
            bounds=Bounds(ge=1, le=MAX_ROWS)),
     Option(("--sample",), int, "Take this many rows, chosen at random by the seed.", "Prompt",
            bounds=Bounds(ge=1, le=MAX_ROWS)),
-    Option(("--shard",), str, "Take the share of one machine, as in 0/4.", "Prompt", metavar="I/N"),
+    Option(("--shard",), str, "Take one of N equal shares of the rows, as in 0/4; I counts from 0.",
+           "Prompt", metavar="I/N"),
     Option(("--dry-run",), bool, "Show the first prompts as the model would get them, count tokens, list all "
            "faults of the input; load no weights.", "Prompt", False),
 )  # fmt: skip
 
 _CHAIN: tuple[Option, ...] = (
-    Option(("--named-key",), tuple[str, str], "A key of a watermark that rows choose, by its name in "
+    Option(("--named-key",), tuple[str, str], "A watermark key that rows choose by its name, in "
            "their field watermark_key.", "Chain", (), many=True, read=_read_keys, metavar="NAME=FILE"),
 )  # fmt: skip
 
@@ -98,7 +99,7 @@ _OUTPUT: tuple[Option, ...] = (
            metavar="FILE"),
     Option(("--resume",), bool, "Continue an interrupted run; start a new one if there is none.", "Output",
            False),
-    Option(("--allow-other-batch",), bool, "With `resume`: allow another `max_batch` and other drafts, also "
+    Option(("--allow-other-batch",), bool, "With `resume`: allow another `max_batch` and other drafts, even "
            "in a number format in which they may change texts.", "Output", False),
     Option(("--retry-errors",), bool, "With `resume`: run the failed rows again.", "Output", False),
     Option(("--overwrite",), bool, "Replace an existing output and journal.", "Output", False),

@@ -81,7 +81,7 @@ def _refuse(plan: BatchPlan) -> None:
             )
     for key in ("retry_errors", "allow_other_batch"):
         if plan[key] and not plan["resume"]:
-            raise UsageError(f"`{key}` continues an earlier run.", hint="Add `resume`.")
+            raise UsageError(f"`{key}` needs `resume`: it is about an earlier run.", hint="Add `resume`.")
     if plan["kv_memory"] is not None and plan["max_batch"] not in (None, "auto"):
         raise UsageError(
             "`kv_memory` and `max_batch` both limit the samples that run at once.",

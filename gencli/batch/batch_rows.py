@@ -111,7 +111,7 @@ def _naming(columns: Mapping[str, Any], options: RowOptions) -> str | None:
         return options.id_column or None
     if is_request(columns):
         return "custom_id"
-    return _ID if _given(columns.get(_ID)) is not None else None
+    return _ID if _cell_value(columns.get(_ID)) is not None else None
 
 
 def _id(record: Record, options: RowOptions) -> str:
@@ -139,7 +139,7 @@ def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, d
         return (None, prompt, nested_options(columns)) if is_list else (prompt, None, nested_options(columns))
     if is_request(columns):
         return read_request({key: value for key, value in columns.items() if key != options.id_column})
-    prompt, messages = (_given(columns.get(key)) for key in ("prompt", "messages"))
+    prompt, messages = (_cell_value(columns.get(key)) for key in ("prompt", "messages"))
     if prompt is None and messages is None and columns.get("prompt") == "":
         raise UsageError("The prompt is empty.")
     if prompt is not None and messages is not None:
@@ -173,7 +173,7 @@ def nested_options(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
     """Return the options of a row with the columns prompt, messages, id and options."""
-    nested = _given(columns.get(_OPTIONS))
+    nested = _cell_value(columns.get(_OPTIONS))
     values = {} if nested is None else _object(nested)
     for key, value in columns.items():
         if key in ("prompt", "messages", _OPTIONS, _FILE, _naming(columns, options)):
@@ -182,7 +182,7 @@ def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
             if options.keep_input or (key == _ID and not options.id_column):
                 continue
             raise refuse_key(key, "prompt", "messages", _OPTIONS)
-        if _given(value) is None:
+        if _cell_value(value) is None:
             continue
         if key in values:
             raise UsageError(f"{key} is both a column of the row and in its options. Leave one of them out.")
@@ -195,7 +195,7 @@ def listed(columns: Mapping[str, Any]) -> str:
     return ", ".join(columns) or "no columns"
 
 
-def _given(value: Any) -> Any:
+def _cell_value(value: Any) -> Any:
     """Return the value; None for an empty cell of a table."""
     return None if isinstance(value, Cell) and not value else value
 
@@ -275,7 +275,7 @@ def _named_key(value: Any, keys: Mapping[str, NamedKey]) -> NamedKey:
         raise UsageError(f"{_NAMED} names no key of this batch, whose keys are {', '.join(keys)}.")
     raise UsageError(
         f"{_NAMED} names a file, which a row cannot read.",
-        hint="Add `named_key` = NAME=FILE, and let the row have the name.",
+        hint="Add `named_key` = NAME=FILE, and write NAME into the row.",
     )
 
 

@@ -149,8 +149,8 @@ def spool(stream: BinaryIO) -> BinaryIO:
     return file
 
 
-_KNOWN = f"{', '.join(SUFFIXES)}, each also with {' or '.join(COMPRESSED)}"
-_CHOOSE = f"Set `input_format` = {'|'.join(READERS)}, or name it {_KNOWN}."
+_SUFFIX_NAMES = f"{', '.join(SUFFIXES)}, each also with {' or '.join(COMPRESSED)}"
+_CHOOSE = f"Set `input_format` = {'|'.join(READERS)}, or name it {_SUFFIX_NAMES}."
 _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
@@ -159,14 +159,14 @@ class Source:
     """One file: its name in messages, path or URL, format, and compression suffix."""
 
     name: str
-    place: Path | str  # a path, or a URL
+    address: Path | str  # a path, or a URL
     format: str
     packing: str = ""
     copy: _Copy | None = None  # keeps the copy of stdin alive
 
     def open(self) -> BinaryIO:
         """Open the bytes, still compressed."""
-        return open_local(self.place) if isinstance(self.place, Path) else open_url(self.place)
+        return open_local(self.address) if isinstance(self.address, Path) else open_url(self.address)
 
 
 class Input:
@@ -185,7 +185,7 @@ class Input:
     @property
     def paths(self) -> tuple[Path, ...]:
         """The local files among the sources."""
-        return tuple(source.place for source in self.sources if isinstance(source.place, Path))
+        return tuple(source.address for source in self.sources if isinstance(source.address, Path))
 
     def __iter__(self) -> Iterator[Record]:
         index = 0
@@ -288,7 +288,9 @@ def _folder(folder: Path, format: str | None, notices: list[str]) -> list[Source
         raise UsageError(f"The folder {folder} has no file of a known format.", hint=_CHOOSE)
     if unknown:
         more = f" and {len(unknown) - 3} more" if len(unknown) > 3 else ""
-        notices.append(f"Left out, for their names end in no known format: {', '.join(unknown[:3])}{more}.")
+        notices.append(
+            f"Skipped, because the suffix is not that of a known format: {', '.join(unknown[:3])}{more}."
+        )
     return [_source(str(path), path, format) for path in readable]
 
 

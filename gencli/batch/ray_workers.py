@@ -79,7 +79,8 @@ def _connect(address: str, *, is_local: bool) -> None:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise UsageError(
             f"Ray cannot be used ({address}): {reason}",
-            hint="If it asks for a token, set RAY_AUTH_MODE=token. Without RAY_ADDRESS one is started.",
+            hint="If it asks for a token, set RAY_AUTH_MODE=token. Without RAY_ADDRESS, gencli starts a Ray "
+            "of its own.",
         ) from error
 
 

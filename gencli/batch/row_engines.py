@@ -169,7 +169,7 @@ def _open(orders: _Orders) -> Iterator[RowEngine]:
     """Load the model in a worker; the context's value is the loop that runs rows on it."""
     if orders.version != __version__:
         raise UsageError(
-            f"A worker has gencli {__version__}, and the batch was begun with {orders.version}.",
+            f"A worker has gencli {__version__}, but the batch was started with {orders.version}.",
             hint="Install the same version on every node.",
         )
     with suppress(OSError):  # a relative path of the driver may not exist on the node

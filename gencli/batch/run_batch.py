@@ -51,7 +51,7 @@ def run_batch(batch: Batch, reporter: BatchReporter, stdout: TextTarget) -> int:
     with locked(batch.places.output, hint="Wait until it has ended, or name another `output`."):
         batch.places.claim(batch.plan)
         if batch.places.is_complete(batch.plan):
-            reporter.say(f"{batch.places.output} is complete: there is nothing to go on with.")
+            reporter.say(f"{batch.places.output} is complete: there is nothing to resume.")
             return 0
         refuse_old_trace(batch.settings["trace"], batch.plan, batch.places)
         survey = _survey(batch, reporter)
@@ -93,8 +93,8 @@ def _refuse_untold_tools(batch: Batch) -> None:
     names = batch.jobs.base.untold_tools
     if names and not any(name in (row.prompt or "") for row in batch.rows() for name in names):
         raise UsageError(
-            f"{batch.settings.name('tools')} is told to the chat template, which no row uses, and no prompt "
-            "names a tool: the model would not know of them.",
+            f"{batch.settings.name('tools')} reaches the model in the chat template, which no row uses, and "
+            "no prompt names a tool: the model would not know them.",
             hint="Add `chat`, or name the tools in the prompts.",
         )
 
@@ -154,7 +154,9 @@ def _journalled(run: _Run, places: Places) -> int:
         if not is_needed:
             journal.remove()
     except Exception:
-        run.reporter.say_always(f"What is finished is safe in {places.journal}; `resume` continues the run.")
+        run.reporter.say_always(
+            f"The finished rows are safe in {places.journal}; `resume` continues the run."
+        )
         raise
     finally:
         journal.close()
@@ -162,7 +164,7 @@ def _journalled(run: _Run, places: Places) -> int:
         run.reporter.say(f"{progress.done:,} rows are safe in {places.journal}; `resume` continues the run.")
     elif progress.failed:
         run.reporter.say(
-            f"{places.journal} stays: `resume` with `retry_errors` takes the failed rows once more."
+            f"{places.journal} is kept: `resume` with `retry_errors` runs the failed rows again."
         )
     return _finished(run, progress, end)
 
@@ -208,8 +210,8 @@ def _generated(run: _Run, store: Store, progress: Progress) -> End:
     )
     if end.status == "complete" and progress.done != run.survey.num_rows:
         raise UsageError(
-            f"The input had {run.survey.num_rows:,} rows at first and {progress.done:,} when it was run.",
-            hint="Let nothing write to it meanwhile.",
+            f"The input had {run.survey.num_rows:,} rows before the run and {progress.done:,} during it.",
+            hint="Do not change the input while the batch runs.",
         )
     return end
 

@@ -199,10 +199,10 @@ class DocumentColumns:
         """Yield a notice about columns that are not what the schema lets expect."""
         parts = []
         if texts := [name for name, type_ in self.types.items() if type_ == "json"]:
-            parts.append(f"no single type by the schema, so JSON text: {', '.join(texts)}")
+            parts.append(f"no single type in the schema, so written as JSON text: {', '.join(texts)}")
         if moved := [name for name, column in self.names.items() if name != column]:
             renamed = ", ".join(f"{name} as {self.names[name]}" for name in moved)
-            parts.append(f"named as other columns are, so written with a prefix: {renamed}")
+            parts.append(f"the name of another column, so written with a prefix: {renamed}")
         if parts:
             yield f"`columns`: {'; '.join(parts)}."
 
@@ -325,7 +325,7 @@ def property_types(schema: Any, *, is_open: bool) -> dict[str, Type]:
     with more properties than a table takes columns.
     """
     reader = _TypeReader(with_published(schema), is_open=is_open)
-    return {name: _one(types) for name, types in reader.properties("", 0).items()}
+    return {name: _column_type(types) for name, types in reader.properties("", 0).items()}
 
 
 class _TypeReader:
@@ -408,7 +408,7 @@ class _TypeReader:
             parts.append(self._types(child(pointer, "items"), depth + 1))
         elif items is not False and not (items is None and first and schema.get("maxItems") == len(first)):
             return "json"
-        item = _one(_either(parts))
+        item = _column_type(_either(parts))
         return "json" if item == "json" else ListOf(item)
 
     def _object(self, pointer: str, schema: Mapping[str, Any], depth: int) -> Type:
@@ -417,7 +417,7 @@ class _TypeReader:
         if not is_closed or schema.get("patternProperties") or any(key in schema for key in _CONDITIONS):
             return "json"
         fields = {
-            name: _one(self._types(child(pointer, "properties", name), depth + 1))
+            name: _column_type(self._types(child(pointer, "properties", name), depth + 1))
             for name in schema.get("properties", {})
         }
         return "json" if not fields or "json" in fields.values() else StructOf(tuple(fields.items()))
@@ -458,7 +458,7 @@ def _either(alternatives: Iterable[_Types]) -> _Types:
     return union
 
 
-def _one(types: _Types) -> Type:
+def _column_type(types: _Types) -> Type:
     """Return the type of a column for values of these types."""
     if types == frozenset[Type]({"integer", "number"}):
         return "number"

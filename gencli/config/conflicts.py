@@ -108,7 +108,7 @@ def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
     for entry in assembly.of_stage("min_tokens"):
         if entry.value > settings["max_tokens"]:
             raise UsageError(
-                f"{entry.said} asks for {entry.value} tokens, {settings.name('max_tokens')} allows "
+                f"{entry.said} asks for {entry.value} tokens, but {settings.name('max_tokens')} allows "
                 f"{settings['max_tokens']}."
             )
 
@@ -118,7 +118,7 @@ def _refuse_beside_nothing(settings: Settings) -> None:
     limit = settings.with_value("max_tokens")
     if settings["prompt_logprobs"] is None:
         raise UsageError(
-            f"{limit} generates nothing, and nothing else is asked for.",
+            f"{limit} generates nothing, and the run has nothing else to do.",
             hint="Give 1 or more, or add `prompt_logprobs`.",
         )
     keys = ("logprobs", "color", "beams", "best_of", "contrastive_alpha", *KINDS)
@@ -187,7 +187,7 @@ def _refuse_color(settings: Settings) -> None:
     for key in ("parsed", "select"):
         if settings[key] not in (None, False):
             raise UsageError(
-                f"{color} colours the tokens of the text, but {settings.name(key)} writes another one.",
+                f"{color} colours the tokens of the text, but {settings.name(key)} writes another text.",
                 hint=_LEAVE_OUT,
             )
     for key in ("beams", "best_of", "contrastive_alpha"):
@@ -203,7 +203,8 @@ def refuse_quiet_scores(settings: Settings) -> None:
     for key in ("logprobs", "prompt_logprobs"):
         if settings[key] is not None and settings["quiet"] and settings["format"] == "text":
             raise UsageError(
-                f"{settings.name('quiet')} writes no {settings.name(key)}: beside text they go to stderr.",
+                f"{settings.name('quiet')} writes no {settings.name(key)}: with text as output they go to "
+                "stderr.",
                 hint="Use `format` = json, or leave `quiet` out.",
             )
 
@@ -255,8 +256,8 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
     name, width, search = settings.name, settings["beams"], _search(settings, "beams", _DETAILS)
     if drawing := [*_drawing(settings, assembly)]:
         raise UsageError(
-            f"With {search} the most likely text is searched and none is drawn: {_listed(drawing)} would "
-            "have no effect.",
+            f"{search} searches for the most likely text and draws none: {_listed(drawing)} would have no "
+            "effect.",
             hint=_LEAVE_OUT,
         )
     if settings["trace"] is not None:
@@ -266,7 +267,7 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
     if settings["draft"] != NO_DRAFTER:
         drafting = _listed([name(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
-            f"A draft ({drafting}) guesses at one text, with {search} there are {width} at once.",
+            f"A draft ({drafting}) continues one text, but with {search} there are {width} at once.",
             hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
         )
     if companions := [name(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
@@ -274,14 +275,15 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
             f"{_listed(companions)} and {search} do not go together: beams are not guided.", hint=_LEAVE_OUT
         )
     if settings["best_of"]:
-        raise UsageError(f"{name('best_of')} draws texts, with {search} one is searched.", hint=_LEAVE_OUT)
+        raise UsageError(f"{name('best_of')} draws texts, but {search} searches for them.", hint=_LEAVE_OUT)
     if settings["n"] > width:
         raise UsageError(
-            f"{name('n')} is {settings['n']}, but with {search} there are {width} texts at the most."
+            f"{name('n')} is {settings['n']}, but with {search} there are {width} texts at most."
         )
     if settings.is_given("max_batch") and width > settings["max_batch"]:
         raise UsageError(
-            f"{name('max_batch')} is {settings['max_batch']}, with {search} there are {width} texts at once.",
+            f"{name('max_batch')} is {settings['max_batch']}, but with {search} there are {width} texts at "
+            "once.",
             hint=f"Raise {name('max_batch')} to {width}, or take fewer beams.",
         )
 
@@ -322,7 +324,7 @@ def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
         )
     if settings["retries"]:
         raise UsageError(
-            f"{name('retries')} samples again, {wanted} draws all samples at once.", hint=_LEAVE_OUT
+            f"{name('retries')} samples again, but {wanted} draws all samples at once.", hint=_LEAVE_OUT
         )
     if settings["n"] > settings["best_of"]:
         raise UsageError(f"{name('n')} is {settings['n']}, more texts than {wanted} draws.")
@@ -333,7 +335,7 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
     for key, details in (("beams", _DETAILS), ("best_of", ())):
         if settings[key]:
             other = _search(settings, key, details)
-            raise UsageError(f"{other}, and {wanted}, choose texts in two ways.", hint=_LEAVE_OUT)
+            raise UsageError(f"{other}, and {wanted}, choose texts in different ways.", hint=_LEAVE_OUT)
     for key in ("n", "retries"):
         if settings[key] > (key == "n"):
             raise UsageError(
@@ -349,7 +351,7 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
     if settings["draft"] != NO_DRAFTER:
         drafting = _listed([name(key) for key in _DRAFTS if settings.is_given(key)])
         raise UsageError(
-            f"A draft ({drafting}) guesses at the next tokens, but with {wanted} the model compares several "
+            f"A draft ({drafting}) proposes the next tokens, but with {wanted} the model compares several "
             "for each.",
             hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
         )

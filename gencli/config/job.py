@@ -363,7 +363,7 @@ class Jobs:
         self._note(self.base)
         self._settings, self._read = settings, read
         self._registry = self.base.registry
-        self._jobs: Recent[str, Job] = Recent(_MAX_JOBS, most=_MAX_CHARS, weigh=len)
+        self._jobs: Recent[str, Job] = Recent(_MAX_JOBS, max_weight=_MAX_CHARS, weigh=len)
 
     def job(self, options: Mapping[str, Any], *, is_chat: bool = False) -> Job:
         """Return the job of a request; `is_chat`: its messages need the chat template.

@@ -112,7 +112,7 @@ def _refuse_idle(settings: Settings, kind: str, answer: str) -> None:
             raise UsageError(f"{settings.name(key)} needs {needed}.", hint="Leave it out.")
         raise UsageError(
             f"{settings.name(key)} has no effect for {settings.name(kind)}.",
-            hint=f"It goes with {', '.join(names)}.",
+            hint=f"It is for {', '.join(names)}.",
         )
 
 
@@ -208,7 +208,7 @@ def _check(wanted: str, values: Mapping[str, str], settings: Settings) -> list[s
     """Return the placeholders of a text."""
     name, used = settings.name(_KEY), _PLACEHOLDER.findall(wanted)
     needed = [f"{{{key}}}" for key in _DEFAULTS if key in values]
-    hint = f"Write {' or '.join(needed)} where the text is to have it; or use auto, on or off."
+    hint = f"Write {' or '.join(needed)} at its place in the text, or use auto, on or off."
     for key in used:
         if key not in values:
             raise UsageError(f"{name} has {{{key}}}, but the output has none.", hint=hint)
@@ -239,7 +239,7 @@ def _without_effect(settings: Settings, structure: OutputSpec | None) -> Instruc
         other = settings.name(structure.kind)
         raise UsageError(
             f"{settings.name(_KEY)} shows schemas, choices and tools, but not {other}.",
-            hint="Leave one of them out; the prompt itself may say it.",
+            hint="Leave one of them out; the prompt itself may describe the output.",
         )
     return NOTHING
 

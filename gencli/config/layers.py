@@ -232,9 +232,7 @@ def _preset(
     except ConfigError as error:
         if name not in builtin_registry().names():
             raise
-        raise ConfigError(
-            error.message, hint=f"The stage is written with a value, as in {name}=..."
-        ) from None
+        raise ConfigError(error.message, hint=f"Write the stage with a value, as in {name}=...") from None
 
 
 def _profile(name: str) -> str:

@@ -161,7 +161,7 @@ class _PresetReader:
                 raise node.fault(error.message, (index,)) from None
         folder = self._preset.path.parent
         self._preset.values[key] = placed(key, value, folder) if self._preset.path.name else value
-        self._preset.places[key] = self._place(key_node)
+        self._preset.places[key] = self._source(key_node)
         if KEYS[key].stage:
             self._claim(KEYS[key].stage, KEYS[key].field, KEYS[key].when, key_node)
 
@@ -191,7 +191,7 @@ class _PresetReader:
         order: list[str] = []
         self._each(self._place_of(item, order) for item in node.value)
         self._preset.values["chain"] = tuple(order)
-        self._preset.places["chain"] = self._place(key_node)
+        self._preset.places["chain"] = self._source(key_node)
 
     def _place_of(self, item: YamlNode, order: list[str]) -> list[YamlFault]:
         """Read an item of the list `chain`, append its name to `order`, return the faults."""
@@ -268,7 +268,7 @@ class _PresetReader:
             except YamlFault as fault:
                 faults.append(fault)
             else:
-                value, source = getattr(checked_params, key), self._place(key_node)
+                value, source = getattr(checked_params, key), self._source(key_node)
                 self._preset.stages.append(Assigned(name, key, value, PRESET, source, when=when))
         return faults
 
@@ -277,7 +277,7 @@ class _PresetReader:
         if first != node.line:
             raise node.fault(f"{key} of the stage {stage} is set here and in line {first}. Leave one out.")
 
-    def _place(self, node: YamlNode) -> str:
+    def _source(self, node: YamlNode) -> str:
         return f"{shown(self._preset.path)}:{node.line}"
 
 

@@ -344,7 +344,9 @@ def _read_order(value: str | Sequence[str]) -> tuple[str, ...]:
     names = tuple(part.strip() for part in parts)
     for name in names:
         if not name.replace("_", "").isalnum():
-            raise UsageError(f"{name!r} is not a stage.", hint="It is the order alone; values go to `stage`.")
+            raise UsageError(
+                f"{name!r} is not a stage.", hint="`chain` gives only the order; values go to `stage`."
+            )
     return names
 
 
@@ -403,7 +405,7 @@ _MODEL: tuple[Option, ...] = (
     Option(("--threads",), int, "CPU threads; by default PyTorch decides.", "Model",
            bounds=Bounds(ge=1, le=1024)),
     Option(("--wait",), Literal["auto", "spin", "sleep"], "How CPU threads wait for each other: spinning is "
-           "faster on a quiet machine, sleeping on one whose cores others use; auto looks which it is.",
+           "faster on a quiet machine, sleeping on one whose cores others use; auto finds out which it is.",
            "Model", "auto"),
     Option(("--max-batch",), int, "Samples that run at once.", "Model", 8,
            Bounds(ge=1, le=MAX_BATCH)),
@@ -437,7 +439,7 @@ _DRAW: tuple[Option, ...] = (
     Option(("--logprobs",), int, "Give the log-probability of each output token, under the model and after "
            "the stages, and those of this many alternatives: in JSON, or as text on stderr.", "Draw",
            bounds=Bounds(ge=0, le=MOST)),
-    Option(("--prompt-logprobs",), int, "The same for the tokens of the prompt.", "Draw",
+    Option(("--prompt-logprobs",), int, "The same as `logprobs`, for the tokens of the prompt.", "Draw",
            bounds=Bounds(ge=0, le=MOST)),
 )  # fmt: skip
 

@@ -229,7 +229,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
         if name not in by_variable:
             spelled = {entry.key: entry.variable for entry in OPTIONS}
             hint = meant_option(name.removeprefix("GENCLI_"), spelled) or "gencli run -h lists the options."
-            raise UsageError(f"The environment variable {name} belongs to no option.", hint=hint)
+            raise UsageError(f"The environment variable {name} is not that of an option.", hint=hint)
         values[by_variable[name].key] = _typed(by_variable[name], text)
     return Layer.of(ENVIRONMENT, values, {key: f"GENCLI_{key.upper()}" for key in values})
 

@@ -159,7 +159,7 @@ def _resolve_contrastive(collected: Collected, alpha: float) -> None:
     if not collected.hints.get("greedy"):
         why = "it acts with `do_sample: false` only"
     elif count < 2:
-        why = "it chooses among `top_k` tokens, and there are not several"
+        why = "it chooses among `top_k` tokens, and that is below 2"
     else:
         try:
             values = {"contrastive_alpha": alpha, "contrastive_k": count}
@@ -190,7 +190,7 @@ def _resolve_order(collected: Collected, base: _Base, registry: Registry) -> tup
     if not isinstance(order, Order):
         return ()
     for name in order.unknown:
-        collected.note(name, "no stage is this sampler")
+        collected.note(name, "gencli has no such sampler")
     unnamed = [name for name in base.order if name not in order.stages]
     named = [name for name in order.stages if name in registry]
     if order.is_open:
@@ -352,17 +352,17 @@ def _read(peer: Peer, name: str, value: Any) -> dict[str, Any]:
         if values is not None:
             return values
     if key in _SETTINGS and name not in KEYS:
-        return {key: _one(value)}
+        return {key: _plain(value)}
     try:
-        return {name: _one(value) for name, value in read_field(name, value).items()}
+        return {name: _plain(value) for name, value in read_field(name, value).items()}
     except ApiError as error:
         if error.code == "unknown_field":
             hint = meant_option(name, {key: f"`{key}`" for key in _SETTINGS})
-            raise NotTaken(hint.rstrip(".") or "there is nothing of the name") from None
+            raise NotTaken(hint.rstrip(".") or "gencli has no such setting") from None
         raise NotTaken(error.message.rstrip(".")) from None
 
 
-def _one(value: Any) -> Any:
+def _plain(value: Any) -> Any:
     """Return a command line's value in plain form: numbers come as text, repeatable flags as tuples."""
     if isinstance(value, tuple):
         return list(value)
@@ -382,7 +382,7 @@ def _put(collected: Collected, key: str, value: Any, name: str, registry: Regist
     if dot:
         stage_fields: list[StageField] = [(stage, inner)]
     elif key not in _SETTINGS:
-        raise NotTaken("it is no setting of how tokens are chosen")
+        raise NotTaken("it does not set how tokens are chosen")
     elif option(key) in PENALTY_OPTIONS:
         stage_fields = [(name, option(key).field) for name in PENALTY_STAGES]
     else:
@@ -458,7 +458,7 @@ def read_settings(text: str, peer: str = "") -> Source:
     else:
         content = _yaml(text)
     if not isinstance(content, Mapping):
-        raise ConfigError("The settings are no mapping of names to values.")
+        raise ConfigError("The settings are not a mapping of names to values.")
     fields = dict(content)
     name = peer or _guess(fields, is_yaml=not stripped.startswith("{"))
     return Source(name, "settings", tuple(_flat(fields).items()))
@@ -480,7 +480,7 @@ def _program(words: Sequence[str]) -> str:
         return "mlx"
     if any("llama" in name or name in ("main", "server") for name in names):
         return "llama-cpp"
-    raise _untold("the command line names no program that is known")
+    raise _untold("the command line names no known program")
 
 
 def _flags(words: Sequence[str], short: Mapping[str, str]) -> dict[str, Any]:
@@ -561,5 +561,5 @@ def _guess(fields: Mapping[str, Any], *, is_yaml: bool) -> str:
 
 def _untold(why: str) -> UsageError:
     return UsageError(
-        f"Whose settings these are cannot be told: {why}.", hint=f"Name it, as one of {', '.join(PEERS)}."
+        f"It is not clear whose settings these are: {why}.", hint=f"Name one of {', '.join(PEERS)}."
     )

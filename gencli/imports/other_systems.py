@@ -17,8 +17,8 @@ from typing import Any
 from gencli.errors import UsageError
 from gencli.text.escapes import unescape
 
-Found = dict[str, Any]
-Reader = Callable[[Any], Found | None]  # None: the value has the common form
+Values = dict[str, Any]
+Reader = Callable[[Any], Values | None]  # None: the value has the common form
 WINDOWS = ("repetition.window", "frequency.window", "presence.window")
 _NUMBER = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)([eE][-+]?\d+)?")
 _MAX_DIGITS = 400
@@ -59,7 +59,7 @@ def to(*keys: str, off: float | None = None, below: bool = False) -> Reader:
     With `below` only numbers < 0 mean `off`.
     """
 
-    def read(value: Any) -> Found:
+    def read(value: Any) -> Values:
         parsed = number(value)
         is_off = off is not None and (parsed < 0 if below else parsed <= 0)
         return dict.fromkeys(keys, off if is_off else parsed)
@@ -75,7 +75,7 @@ def scaled(key: str, unit: float) -> Reader:
 def greedy_below(limit: float, raised: float = 0.0) -> Reader:
     """Return a reader of a temperature: greedy below `limit`, otherwise at least `raised`."""
 
-    def read(value: Any) -> Found:
+    def read(value: Any) -> Values:
         parsed = number(value)
         return {"temperature": 0.0 if parsed < limit or parsed <= 0 else max(float(parsed), raised)}
 
@@ -85,7 +85,7 @@ def greedy_below(limit: float, raised: float = 0.0) -> Reader:
 def window(*keys: str, zero_is_all: bool = True) -> Reader:
     """Return a reader of a number of tokens; -1, and mostly 0, means all tokens."""
 
-    def read(value: Any) -> Found:
+    def read(value: Any) -> Values:
         count = number(value)
         if count < 0 or (count == 0 and zero_is_all):
             return dict.fromkeys(keys)
@@ -109,7 +109,7 @@ def texts(value: Any) -> list[str]:
     return value
 
 
-def breakers(value: Any) -> Found:
+def breakers(value: Any) -> Values:
     """Read the breakers of DRY; on a command line they have escapes, and `none` removes them."""
     if isinstance(value, tuple):  # from a command line
         try:
@@ -119,7 +119,7 @@ def breakers(value: Any) -> Found:
     return {"dry.breakers": texts(value)}
 
 
-def _encoder(value: Any) -> Found:
+def _encoder(value: Any) -> Values:
     strength = number(value)
     return {"?encoder": strength} if strength != 1 else {}
 
@@ -127,7 +127,7 @@ def _encoder(value: Any) -> Found:
 def _neutral(plain: Any, why: str) -> Reader:
     """Return a reader of a feature that gencli lacks; the value `plain` means that it is off."""
 
-    def read(value: Any) -> Found:
+    def read(value: Any) -> Values:
         if value in (plain, None, "", []):
             return {}
         raise NotTaken(why)
@@ -135,8 +135,8 @@ def _neutral(plain: Any, why: str) -> Reader:
     return read
 
 
-_FORCED = "the stage force does it, at a place that you name"
-_LACKING = "gencli has nothing of the kind"
+_FORCED = "the stage force does it, at a position of your choice"
+_LACKING = "gencli has nothing like it"
 COMMON: Mapping[str, Reader] = {
     "temperature": to("temperature", off=0.0),
     "top_k": to("top_k", off=0),
@@ -160,7 +160,7 @@ COMMON: Mapping[str, Reader] = {
     "temperature_last": lambda value: {"temperature_last": True} if switch(value) else {},
     "max_tokens": lambda value: {"max_tokens": number(value)} if number(value) >= 0 else {},
     "penalty_alpha": lambda value: {"?contrastive": number(value)} if value else {},
-    "num_beams": _neutral(1, "a search is no setting of the chain; `beams` is its option"),
+    "num_beams": _neutral(1, "a search is not part of the chain; its option is `beams`"),
     "length_penalty": _neutral(1, "it belongs to a search"),
     "early_stopping": _neutral(False, "it belongs to a search"),
     "diversity_penalty": _neutral(0, _LACKING),
@@ -169,7 +169,7 @@ COMMON: Mapping[str, Reader] = {
     "forced_bos_token_id": _neutral(None, _FORCED),
     "forced_eos_token_id": _neutral(None, _FORCED),
     "rep_pen_size": _neutral(0, _LACKING),
-    "speculative_ngram": _neutral(False, "drafts change no text; `draft` is their option"),
+    "speculative_ngram": _neutral(False, "drafts change no text; their option is `draft`"),
 }
 
 
@@ -314,7 +314,7 @@ NO_SETTINGS: Mapping[str, str] = {
            "streaming_url response_fields port host api_key quiet genkey trim_stop render_special verbose "
            "conversation cnv interactive color preset preset_name name extensions type "
            "add_bos_token skip_special_tokens spaces_between_special_tokens custom_params"),
-    **_why("it is about the form of the output; its option stands beside the chain", "tools tool_choice "
+    **_why("it is about the form of the output, which has options of its own", "tools tool_choice "
            "response_format json_schema grammar grammar_string grammar_file guided_json guided_regex "
            "guided_choice guided_grammar structured_outputs regex ebnf j structural_tag "
            "json_schema_allow_empty grammar_lazy"),
@@ -325,7 +325,7 @@ def _other_order(*names: str) -> dict[str, str]:
     return dict.fromkeys(names, "it is the order of another back end")
 
 
-def _bias_texts(value: Any) -> Found | None:
+def _bias_texts(value: Any) -> Values | None:
     """Read llama.cpp's TOKEN+NUMBER and TOKEN-NUMBER of a command line."""
     if not isinstance(value, tuple):
         return None  # a request's form, which all servers share
@@ -341,24 +341,24 @@ def _bias_texts(value: Any) -> Found | None:
     return {**({"logit_bias": pairs} if pairs else {}), **({"suppress_ids": banned} if banned else {})}
 
 
-def _min_keep(value: Any) -> Found:
+def _min_keep(value: Any) -> Values:
     count = number(value)
     return dict.fromkeys(("typical.keep", "top_p.keep", "min_p.keep"), count) if count > 1 else {}
 
 
-def _clamped_bias(value: Any) -> Found | None:
+def _clamped_bias(value: Any) -> Values | None:
     if not isinstance(value, dict):
         return None
     return {"logit_bias": {key: min(100.0, max(-100.0, number(item))) for key, item in value.items()}}
 
 
-def _length_decay(value: Any) -> Found:
+def _length_decay(value: Any) -> Values:
     if not isinstance(value, list) or len(value) != 2:
         raise NotTaken("it is no pair of a start and a factor")
     return {"length_decay.decay": [number(part) for part in value]}
 
 
-def _bad_words(value: Any) -> Found:
+def _bad_words(value: Any) -> Values:
     if not isinstance(value, list) or not all(isinstance(ids, list) for ids in value):
         raise NotTaken("it is no list of lists of token ids")
     if any(len(ids) != 1 for ids in value):
@@ -366,15 +366,15 @@ def _bad_words(value: Any) -> Found:
     return {"suppress_ids": [ids[0] for ids in value]}
 
 
-def _banned_texts(value: Any) -> Found:
+def _banned_texts(value: Any) -> Values:
     return {"ban": banned} if (banned := texts(value) if value else []) else {}
 
 
-def _context(value: Any) -> Found:
+def _context(value: Any) -> Values:
     raise NotTaken("it is the size of the context")
 
 
-def _whole_length(value: Any) -> Found:
+def _whole_length(value: Any) -> Values:
     raise NotTaken("it counts the prompt too; set `max_tokens`")
 
 

@@ -1,9 +1,11 @@
-"""`gencli batch` from its arguments to its files, exit codes and messages."""
+"""`gencli batch`: options, exit codes, messages, results, summary."""
 
 import csv
 import json
+import os
 from pathlib import Path
 
+import pytest
 import torch
 
 from gencli.helpers import size
@@ -13,8 +15,6 @@ from gencli.models.model_memory import weight_bytes
 from tests.batch.conftest import FAKE
 
 ROWS = [{"prompt": f"Row {n}", **({"max_tokens": 3} if n % 3 else {})} for n in range(12)]
-
-
 BAD = ["{", {"prompt": "x" * 2000}, {"prompt": "a", "top_q": 1}]
 
 
@@ -149,7 +149,7 @@ def test_what_is_there_is_not_written_over_unless_asked(bench):
     assert "exists already" in bench.refused()
     assert bench.run("--overwrite").code == 0
     done = bench.run("--resume")
-    assert (done.code, "there is nothing to go on with" in done.err) == (0, True)
+    assert (done.code, "there is nothing to resume" in done.err) == (0, True)
 
 
 def test_an_old_output_is_not_taken_for_that_of_a_run_that_was_to_replace_it(bench):
@@ -254,7 +254,7 @@ def test_what_makes_no_sense_is_refused(bench):
         (["--retry-errors"], "Add --resume"),
         (["--fail-fast", "--max-errors", "3"], "--fail-fast and --max-errors"),
         (["--kv-memory", "1G", "--max-batch", "4"], "--kv-memory and --max-batch"),
-        (["--kv-memory", "much"], "--kv-memory: 'much' is no size"),
+        (["--kv-memory", "much"], "--kv-memory: 'much' is not a size"),
         (["--kv-memory", "1G"], "the fake model has no keys and values"),
         (["--max-batch", "0"], "--max-batch: '0' is neither auto nor a whole number"),
         (["--drain", "-1"], "--drain is -1"),
@@ -328,3 +328,120 @@ def test_results_with_and_without_token_ids_are_not_mixed(bench):
     bench.write([*ROWS, BAD[0]])
     assert bench.run().code == 7
     assert "token_ids" in bench.refused("--resume", "--retry-errors", "--token-ids").replace("-", "_")
+
+
+TOOLS = [{"name": "beep", "parameters": {"type": "object", "properties": {"n": {"type": "integer"}}}}]
+
+
+@pytest.fixture
+def tools(bench):
+    path = bench.folder / "tools.json"
+    path.write_text(json.dumps(TOOLS))
+    return "--tools", path, "--tool-choice", "required"
+
+
+def test_tools_of_which_no_row_tells_the_model_are_refused_before_it_is_loaded(bench, tools):
+    bench.write([{"prompt": "hi"}, {"prompt": "yo"}, "{"])
+    refused = bench.call(bench.input, "--model", "no/such/model", *tools)
+    assert (refused.code, refused.out) == (2, "")
+    assert "--tools reaches the model in the chat template, which no row uses" in refused.err
+    assert "--chat" in refused.err
+
+
+STRUCTURED_ROWS = [
+    {"prompt": "Free"}, {"prompt": "Data", "json_schema": "age int"},
+    {"prompt": "Pick", "choice": ["red", "blue"]}, {"prompt": "Match", "regex": "[0-9]{3}"},
+    {"prompt": "Pick", "choice": ["up", "down"], "n": 2},
+]  # fmt: skip
+
+FLAGS = ("--model", "tiny", "--dtype", "float32", "--seed", "5", "--max-tokens", "40", "--no-timings")
+
+
+def call(bench, *flags):
+    return bench.call(bench.input, "-o", bench.output, *FLAGS, *flags)
+
+
+def test_a_structure_that_is_wrong_is_an_error_of_its_row(bench):
+    bench.write(
+        [{"prompt": "a", "regex": "["}, {"prompt": "a", "json": True, "choice": ["b"]}, STRUCTURED_ROWS[2]]
+    )
+    assert call(bench).code == 7
+    assert [bool(one["error"]) for one in bench.results] == [True, True, False]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+def test_a_folder_that_takes_no_file_is_refused(bench):
+    bench.write([{"prompt": "a"}])
+    bench.folder.chmod(0o500)
+    done = bench.run()
+    bench.folder.chmod(0o700)
+    assert (done.code, "cannot be written to" in done.err) == (2, True)
+
+
+def test_a_journal_that_is_a_folder_is_refused(bench):
+    bench.journal.mkdir()
+    for flag in ("--overwrite", "--resume"):
+        assert "out.jsonl.journal cannot be" in bench.refused(flag, rows=[{"prompt": "a"}]), flag
+
+
+REPEATING_ROWS = [{"prompt": f"abcabc {n % 3} abcabc"} for n in range(12)]
+DRAFTS = ("--draft", "suffix", "--draft-tokens", "3")
+
+
+def texts(bench):
+    return [one["text"] for one in bench.results]
+
+
+def plain_texts(bench):
+    assert bench.run().code == 0
+    found = texts(bench)
+    bench.output.unlink()
+    return found
+
+
+def test_a_batch_with_drafts_is_the_batch_without(bench):
+    bench.write(REPEATING_ROWS)
+    expected = plain_texts(bench)
+    done = bench.run(*DRAFTS, "--summary", bench.folder / "sum.json")
+    assert done.code == 0
+    assert texts(bench) == expected
+    assert "tokens a forward" in done.err
+    assert json.loads((bench.folder / "sum.json").read_text())["drafts"]["accepted"] > 0
+    assert sum(sum(one["speculation"]["accepted"]) for one in bench.results) > 0
+
+
+def test_rows_choose_for_themselves(bench):
+    bench.write(REPEATING_ROWS)
+    expected = plain_texts(bench)
+    own = [{"draft": "none"}, {"draft": "ngram", "draft_tokens": 2}, {"draft_tokens": "auto"}, {}]
+    bench.write([{**row, **own[i % 4]} for i, row in enumerate(REPEATING_ROWS)])
+    assert bench.run(*DRAFTS).code == 0
+    assert texts(bench) == expected
+    drafters = [one["speculation"] and one["speculation"]["drafter"] for one in bench.results]
+    assert drafters[:4] == [None, "ngram", "suffix", "suffix"]
+
+
+def test_a_row_cannot_bring_a_model(bench):
+    bench.write([{"prompt": "a", "draft": "tiny"}, {"prompt": "a"}])
+    assert bench.run().code == 7
+    assert "The drafter 'tiny' is not among those of this run" in bench.results[0]["error"]["message"]
+
+
+def test_rows_are_verified_as_they_say(bench):
+    bench.write(REPEATING_ROWS)
+    expected = plain_texts(bench)
+    lossy = {"verify": "lossy-threshold", "verify_threshold": 0.01}
+    own = [{}, {"verify": "match"}, {"verify": "rejection"}, lossy]
+    bench.write([{**row, **own[i % 4]} for i, row in enumerate(REPEATING_ROWS)])
+    assert bench.run(*DRAFTS).code == 0
+    same = [one == other for one, other in zip(texts(bench), expected, strict=True)]
+    assert all(same[0::4] + same[1::4])
+    assert not all(same[2::4])
+    assert not all(same[3::4])
+
+
+def test_drafts_may_change_when_a_run_goes_on(bench):
+    bench.write(REPEATING_ROWS)
+    whole = cut(bench, 5)
+    assert bench.run("--resume", "--no-timings", *DRAFTS).code == 0
+    assert bench.output.read_bytes() == whole

@@ -1,17 +1,21 @@
-"""Which columns are what: prompts, ids, options, data; and that a fault stays with its row."""
+"""Rows of records: prompts, ids, options, request lines of OpenAI, watermark keys; no row reads a file."""
 
 import json
+from itertools import product
 
 import pytest
 
 from gencli.batch.batch_records import Failure, Record
-from gencli.batch.batch_rows import RowOptions, conversation, make_rows, row_jobs
+from gencli.batch.batch_rows import RowOptions, conversation, make_rows, response_line, row_jobs, row_layer
 from gencli.batch.input_formats import Cell
 from gencli.config.job import REQUEST_KEYS
 from gencli.config.run_options import OPTIONS
 from gencli.config.settings import FLAG, resolve
 from gencli.errors import UsageError
 from gencli.templates.prompt_templates import read_template
+from processors.params import MOST
+from processors.registry import builtin_registry
+from tests.batch.conftest import FAKE
 
 
 def jobs(**flags):
@@ -244,3 +248,205 @@ def test_messages_go_through_the_chat_template_with_the_runs_system_message():
     chat = jobs().job({}, is_chat=True)
     assert conversation(row({"messages": MESSAGES}), chat) == tuple(MESSAGES)
     assert "raw is set" in reason({"messages": MESSAGES}, raw=True)
+
+
+def line(url="/v1/chat/completions", method="POST", **body):
+    content = {} if "prompt" in body or "messages" in body else {"messages": MESSAGES}
+    return {"custom_id": "r1", "method": method, "url": url, "body": {"model": "gpt", **content, **body}}
+
+
+def test_a_request_line_is_a_row():
+    made = row(
+        line(max_completion_tokens=9, temperature=0.5, top_p=0.9, n=2, seed=4, stop=["x"], user="u",
+             frequency_penalty=0.1, presence_penalty=0.2, logit_bias={"42": -100}, stream=False,
+             response_format={"type": "text"}, top_k=5, stop_token_ids=[7], logprobs=None)
+    )  # fmt: skip
+    assert made.failure is None
+    assert (made.id, made.messages) == ("r1", tuple(MESSAGES))
+    assert made.options == {
+        "max_tokens": 9, "temperature": 0.5, "top_p": 0.9, "n": 2, "seed": 4, "stop": ["x"],
+        "frequency_penalty": 0.1, "presence_penalty": 0.2, "logit_bias": [[42, -100]], "top_k": 5,
+        "stop_id": [7],
+    }  # fmt: skip
+
+
+def test_what_asks_for_nothing_is_left_out_as_by_the_server():
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}]
+    for fields in (
+        {"tools": tools, "tool_choice": "none"},
+        {"tools": [], "tool_choice": "auto"},
+        {"verbosity": "medium", "reasoning_budget": -1},
+    ):
+        made = row(line(**fields))
+        assert (made.failure, made.options) == (None, {}), fields
+    assert row(line(tools=tools, tool_choice="auto")).options.keys() == {"tools", "tool_choice"}
+    assert row(line(max_tokens=-1)).options == row(line(n_predict=-1)).options == {"max_tokens": MOST}
+    assert "tool_choice needs tools" in reason(line(tool_choice="required"))
+
+
+def test_a_completion_is_a_raw_prompt():
+    made = row(line("/v1/completions", prompt="a"))
+    assert (made.prompt, made.messages, made.failure) == ("a", (), None)
+
+
+def test_a_field_that_does_not_work_is_named():
+    cases = [
+        (line(suffix="x"), "The field suffix of the body is not supported."),
+        (line(stream=True), "stream is True, which a batch does not support."),
+        (line(max_tokens=3, max_completion_tokens=4), "max_completion_tokens says 4, another field says 3"),
+        (line(logit_bias=[1]), "logit_bias has to be an object of token ids, or of texts, and numbers."),
+        (
+            line(response_format={"type": "xml"}),
+            "response_format has to be text, json_object, or json_schema",
+        ),
+        (line(temperature=-1), "temperature is -1"),
+        (line(dtype="float16"), "The field dtype of the body is not supported."),
+        (line("/v1/embeddings"), "The request is POST /v1/embeddings, but has to be POST"),
+        (line(method="GET"), "The request is GET"),
+        (line("/v1/completions"), "has to have prompt, and no other prompt."),
+        (line(prompt="a"), "has to have messages, and no other prompt."),
+        (line(messages="hi"), "This is not JSON"),
+        ({**line(), "extra": 1}, "A request line has no field 'extra'"),
+        ({"custom_id": "a", "url": "/v1/chat/completions"}, "The request's body has to be an object."),
+        ({**line(), "custom_id": ""}, "The id (column custom_id) is missing."),
+    ]
+    for columns, message in cases:
+        assert message in reason(columns), columns
+
+
+def result(**changes):
+    one = {
+        "id": "r1", "prompt": "p", "text": "t", "finish_reason": "eos", "matched": None, "offset": None,
+        "completion_tokens": 3, "error": None, "prompt_tokens": 2, "seed": 1, "model": "tiny",
+    }  # fmt: skip
+    return {**one, **changes}
+
+
+def several():
+    error = {"type": "EmptySupport", "message": "no token"}
+    made = result(texts=["a", "b"], finish_reason=["length", "error"], matched=[None] * 2,
+                  offset=[None] * 2, completion_tokens=[3, None], error=[None, error])  # fmt: skip
+    del made["text"]
+    return made
+
+
+def test_a_result_is_a_response_with_choices_and_usage():
+    made = response_line("r1", result())
+    assert made["custom_id"] == "r1"
+    assert made["error"] is None
+    assert made["response"]["status_code"] == 200
+    body = made["response"]["body"]
+    assert body["choices"] == [{
+        "index": 0, "message": {"role": "assistant", "content": "t", "refusal": None}, "logprobs": None,
+        "finish_reason": "stop",
+    }]  # fmt: skip
+    assert body["usage"] == {"prompt_tokens": 2, "completion_tokens": 3, "total_tokens": 5}
+    json.dumps(made)
+
+
+def test_samples_are_choices_and_one_that_failed_says_so():
+    choices = response_line("r1", several())["response"]["body"]["choices"]
+    assert [choice["finish_reason"] for choice in choices] == ["length", "error"]
+
+
+def test_a_row_without_any_text_is_an_error():
+    error = {"type": "UsageError", "message": "too long"}
+    made = response_line("r1", {"error": error})
+    assert made["response"] is None
+    assert made["error"] == {"code": "UsageError", "message": "too long"}
+
+
+def test_a_row_cannot_have_a_file_read(tmp_path, monkeypatch):
+    keys = ("json_schema", "grammar", "lark", "structural_tag", "tools")
+    names = ("secret.json", "here", "/dev/zero", "some/where")
+    monkeypatch.chdir(tmp_path)
+    for name in names[:2]:
+        (tmp_path / name).write_text("{}")
+    for key, name in product(keys, names):
+        with pytest.raises(UsageError, match=f"{key} names a file, which a row cannot read"):
+            row_layer({key: name}, builtin_registry())
+
+
+def test_a_row_gives_its_schema_as_an_object_or_as_text():
+    cases = [
+        {"type": "integer"}, '{"type": "integer"}', "name, age int", True, "age int\nnotes: as in a.json",
+    ]  # fmt: skip
+    for schema in cases:
+        assert row_layer({"json_schema": schema}, builtin_registry()).values["json_schema"], schema
+
+
+KEYS = {"acme": 6090218471334455667, "birch-2": 7182818284590452353}
+
+
+@pytest.fixture
+def keys(tmp_path):
+    """The arguments of named keys; one of the files has an equals sign in its name."""
+    folder = tmp_path / "keys"
+    folder.mkdir()
+    for name, number in KEYS.items():
+        (folder / f"{name}=1.key").write_text(f"{number}\n")
+    return [text for name in KEYS for text in ("--named-key", f"{name}={folder / name}=1.key")]
+
+
+@pytest.fixture
+def base(tmp_path):
+    """The arguments of the key of all rows, whose file has an equals sign in its name."""
+    path = tmp_path / "acme=base.key"
+    path.write_text("42")
+    return ("--watermark", "kgw", "--watermark-key", path)
+
+
+def texts(bench):
+    return [result.get("texts") or result["text"] for result in bench.results]
+
+
+def test_a_key_that_only_rows_use_is_compared_too(bench, base, tmp_path):
+    preset = tmp_path / "mine.yaml"
+    preset.write_text("watermark: kgw\nwatermark_key: acme=base.key\n")
+    flags = ("--preset", preset, "--watermark", "none", "--keep-journal")
+    bench.write([{"prompt": "a", "watermark": "kgw"}])
+    assert bench.run(*flags).code == 0
+    base[-1].write_text("43")
+    assert "--watermark-key was '#" in bench.refused(*flags, "--resume")
+
+
+def test_cells_of_a_table_and_columns_of_data_name_keys_too(bench, keys):
+    table = bench.folder / "in.csv"
+    table.write_text("prompt,watermark,watermark_key\na,kgw,acme\na,kgw,birch-2\na,,\n")
+    bench.write([{"prompt": "a", "watermark": "kgw", "watermark_key": "acme"}])
+    assert bench.call(table, "-o", bench.output, *FAKE, *keys).code == 0
+    found = texts(bench)
+    assert len(set(found)) == 3
+    options = json.dumps({"watermark": "kgw", "watermark_key": "acme"})
+    bench.write([{"text": "a", "options": options}])
+    assert bench.run("--prompt-column", "text", *keys, "--overwrite").code == 0
+    assert texts(bench) == found[:1]
+
+
+def test_wrong_names_and_files_end_the_run_before_it_begins(bench):
+    cases = [
+        (["--named-key", "acme"], 2, "--named-key: 'acme' is not of the form NAME=FILE"),
+        (["--named-key", "a b=c.key"], 2, "is not of the form NAME=FILE"),
+        (["--named-key", "=c.key"], 2, "is not of the form NAME=FILE"),
+        (["--named-key", "acme=c.key", "--named-key", "acme=d.key"], 2, "'acme' is given two values"),
+        (["--named-key", "acme=missing.key"], 3, "The key acme: the file missing.key cannot be read"),
+        (["--named-key", "acme="], 3, "The key acme: the file  cannot be read"),
+    ]
+    bench.write([{"prompt": "a"}])
+    for arguments, code, message in cases:
+        done = bench.run(*arguments)
+        assert (done.code, message in done.err, bench.output.exists()) == (code, True, False), done.err
+
+
+def test_what_is_wrong_with_a_file_is_said_in_the_row_by_name(bench, keys, tmp_path):
+    (tmp_path / "keys" / "acme=1.key").write_text("key: 1\nalpha: 0.5")
+    bench.write([{"prompt": "a", "watermark": kind, "watermark_key": "acme"} for kind in ("gumbel", "kgw")])
+    assert bench.run(*keys).code == 7
+    marked, wrong = bench.results
+    assert marked["error"] is None
+    assert wrong["error"]["message"].startswith("The file of the key acme has an unknown field 'alpha'; the fields of kgw")
+
+
+def test_keys_that_no_row_chooses_are_said(bench, keys):
+    bench.write([{"prompt": "a"}])
+    assert "so the keys of --named-key are not used" in bench.run(*keys).err

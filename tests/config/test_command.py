@@ -9,7 +9,7 @@ from gencli.config.layers import gather, gather_presets, preset_text
 from gencli.config.presets import KEYS
 from gencli.errors import UsageError
 from tests.cli.conftest import FAKE, ROOT
-from tests.config.presets.test_presets import SHIPPED
+from tests.config.test_presets import SHIPPED
 
 HEAVY = ("torch", "transformers", "tokenizers", "numpy", "xgrammar", "jinja2", "huggingface_hub")
 

@@ -1,11 +1,16 @@
-"""flag > environment > presets > generation_config > default, value by value, each with its origin."""
+"""Where values come from: flags, variables, presets, model files, defaults; sides and recorded runs."""
 
 import json
+from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 
-from gencli.config.settings import environment_layer, model_layer, resolve, untraced
-from gencli.errors import ModelError, UsageError
+from gencli.config.chain_assembly import assemble
+from gencli.config.job import make_job
+from gencli.config.layers import Recipe, gather_side, refuse_differences
+from gencli.config.settings import DEFAULT, FLAG, environment_layer, model_layer, resolve, untraced
+from gencli.errors import ConfigError, ModelError, UsageError
 
 
 def generation_config(folder, **values):
@@ -113,7 +118,7 @@ def test_a_wrong_variable_is_named_with_exit_code_2(here, gencli, monkeypatch):
         ("GENCLI_CHAT", "maybe", "GENCLI_CHAT is 'maybe', but has to be true or false."),
         ("GENCLI_STOP_REGEX", "[a-z]+", "GENCLI_STOP_REGEX is not a JSON list"),
         ("GENCLI_STOP", "[[1]]", "GENCLI_STOP is a list with other values"),
-        ("GENCLI_TEMPRATURE", "1", "The environment variable GENCLI_TEMPRATURE belongs to no option."),
+        ("GENCLI_TEMPRATURE", "1", "The environment variable GENCLI_TEMPRATURE is not that of an option."),
     ]:
         with monkeypatch.context() as patch:
             patch.setenv(name, value)
@@ -168,3 +173,118 @@ def test_a_model_may_ask_for_penalties_on_its_prompt(chain, tmp_path):
     assert "encoder_no_repeat_ngram_size=3 beside no_repeat_ngram_size" in layer.notices[0]
     with pytest.raises(ModelError, match="encoder_repetition_penalty is 'x', but has to be a number above 0"):
         model_layer(generation_config(tmp_path / "model", encoder_repetition_penalty="x"))
+
+
+def test_nothing_given_is_an_empty_chain_and_later_layers_win():
+    settings = resolve(("preset", {"top_p": 0.9, "max_tokens": 5}), (FLAG, {"top_p": "0.5"}))
+    assert (settings["top_p"], settings.origin("top_p")) == (0.5, FLAG)
+    assert (settings["max_tokens"], settings.origin("max_tokens")) == (5, "preset")
+    assert (settings["model"], settings.origin("model")) == ("tiny", DEFAULT)
+
+    job, other = make_job(resolve()), make_job(resolve())
+    assert str(job.chain) == ""
+    assert job.seed != other.seed  # equal once in 2**32 runs
+
+
+def test_a_chain_has_what_was_given_and_its_origin():
+    assembly = assemble(resolve(("preset", {"top_k": 5}), (FLAG, {"stage": ["top_k:ties=keep"]})))
+    assert str(assembly.chain) == 'top_k:k=5,ties="keep"'
+    assert [(entry.field, entry.origin) for entry in assembly.of_stage("top_k")] == [
+        ("k", "preset"),
+        ("ties", FLAG),
+    ]
+
+    flags = {
+        "penalty_window": 9, "repetition_penalty": 1.2, "stage": ["presence=0.5"], "frequency_penalty": 0,
+    }  # fmt: skip
+    chain = assemble(resolve((FLAG, flags))).chain
+    windows = {name: params.window for name, params in chain}
+    assert windows == {"repetition": 9, "presence": 9, "frequency": None}
+
+
+def test_a_seed_of_0_is_a_seed():
+    assert make_job(resolve((FLAG, {"seed": "0"}))).seed == 0
+
+
+def test_a_switch_that_is_off_leaves_its_contrary():
+    assert resolve(("preset", {"raw": True}), (FLAG, {"chat": False}))["raw"]
+
+
+FAKE = {"model": "fake", "seed": "1"}
+
+
+def test_a_text_is_a_chain_a_preset_or_a_profile(here):
+    for text, chain in [
+        ("top_k=40 | top_p=0.9", "top_k=40 | top_p=0.9"),
+        ("top_p=0.9 | top_k=40", "top_p=0.9 | top_k=40"),
+        (" ", ""),
+        ("creative", "presence=0.3 | temperature=1.2 | min_p=0.05"),
+        ("preset:creative", "presence=0.3 | temperature=1.2 | min_p=0.05"),
+        ("mine.yaml", "top_k=3"),
+        ("preset:./mine.yaml", "top_k=3"),
+        ("compat:hf", 'top_k:k=50,ties="keep"'),
+    ]:
+        here("mine.yaml", "top_k: 3")
+        assert str(gather_side(text, FAKE, {}).job.chain) == chain, text
+
+
+def test_a_whole_chain_has_nothing_of_other_layers(here):
+    here("home/gencli/defaults.yaml", "temperature: 0.3\nmax_tokens: 7\nstages:\n  dry: 0.8\n")
+    side = gather_side("top_k=5", FAKE, {"GENCLI_TOP_P": "0.5", "GENCLI_STOP": "x"})
+    assert str(side.job.chain) == "top_k=5"
+    assert (side.job.limits.max_tokens, side.job.stops.strings) == (7, ("x",))
+    (notice,) = side.notices
+    assert notice == (
+        "'top_k=5' is the whole chain, without dry (home/gencli/defaults.yaml:4), "
+        "temperature (home/gencli/defaults.yaml:1), GENCLI_TOP_P."
+    )
+
+
+def test_a_preset_of_a_side_yields_to_flags_and_what_has_no_part_is_said(here):
+    here("mine.yaml", "max_tokens: 5\nstop: [a]\nsampler: multinomial\n")
+    job = gather_side("mine.yaml", {**FAKE, "max_tokens": "9"}, {}).job
+    assert (job.limits.max_tokens, job.stops.strings, job.method) == (9, ("a",), "multinomial")
+
+    here("mine.yaml", "n: 2\nlogprobs: 3\ndraft: ngram\nretries: 2\njson: true\n")
+    side = gather_side("mine.yaml", FAKE, {})
+    assert side.notices == (
+        "A comparison does not use n (mine.yaml:1), logprobs (mine.yaml:2), retries (mine.yaml:4), "
+        "draft (mine.yaml:3).",
+    )
+    assert (side.job.n, side.job.logprobs, side.job.drafting.drafter) == (1, None, "none")
+
+
+def test_sides_that_cannot_be_are_refused(here):
+    for text, error in [
+        ("nothing", ConfigError), ("top_k", ConfigError), ("compat:none", UsageError),
+        ("preset:", ConfigError),
+    ]:  # fmt: skip
+        with pytest.raises(error):
+            gather_side(text, FAKE, {})
+
+    for a, b in [
+        ("seed: 1", "seed: 2"), ("guidance: 2", "{}"), ("chat: true", "{}"),
+        ("max_batch: 2", "max_batch: 3"),
+    ]:  # fmt: skip
+        here("a.yaml", a)
+        here("b.yaml", b)
+        sides = [gather_side(f"{name}.yaml", {"model": "fake"}, {}).settings for name in "ab"]
+        refuse_differences(sides[0], sides[0])
+        with pytest.raises(UsageError, match="for A and .* for B"):
+            refuse_differences(*sides)
+
+
+def test_a_file_that_is_not_recorded_with_its_hash_is_refused(tmp_path):
+    schema, other = tmp_path / "s.json", tmp_path / "other.json"
+    for file in (schema, other):
+        file.write_text("true")
+    record = {"path": str(schema), "sha256": sha256(b"true").hexdigest()}
+    whole = Recipe(f"model: fake\nseed: 1\njson_schema: {schema}\n", {}, {"json_schema": record})
+    assert whole.settings({}, "file")["json_schema"] == str(schema)
+    of_other = replace(whole, preset=whole.preset.replace("s.json", "other.json"))
+    for recipe, file in ((replace(whole, files={}), schema), (of_other, other)):
+        with pytest.raises(ConfigError, match=f"The file has no hash of {file} .json_schema."):
+            recipe.settings({}, "file")
+    schema.write_text("false")
+    with pytest.raises(ConfigError, match="has changed since"):
+        whole.settings({}, "file")

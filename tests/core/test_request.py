@@ -1,6 +1,16 @@
-"""A request's values decide how its drafts are verified and what its companion reads."""
+"""Requests, the input of a step, and events."""
 
-from gencli.core.request import FIXED_DRAFTS, Drafting, Guidance, Limits, Request
+from gencli.core.events import Drafted
+from gencli.core.request import (
+    FIXED_DRAFTS,
+    Drafting,
+    Feed,
+    Guidance,
+    Limits,
+    Request,
+    StepPlan,
+    rope_factors,
+)
 from processors.request_values import MATCH, Verification
 
 REJECTION = Verification("rejection")
@@ -40,3 +50,31 @@ def test_a_companion_reads_the_negative_prompt_or_the_last_token():
 def test_a_time_limit_is_over_from_its_second_on():
     assert [Limits(max_time=2.0).is_over(seconds) for seconds in (1.9, 2.0)] == [False, True]
     assert not Limits().is_over(1e9)
+
+
+def test_drafts_are_the_tokens_behind_the_first_with_logits():
+    for num_logits, drafts in ((0, ()), (1, ()), (3, (4, 5))):
+        assert Feed(0, 7, (2, 3, 4, 5), num_logits).drafts == drafts, (num_logits, drafts)
+
+
+def test_a_plan_counts_rows_and_tokens():
+    plan = StepPlan((Feed(0, 0, (1, 2, 3), 0), Feed(4, 9, (1,)), Feed(2, 5, (1, 2, 3), 3)))
+    assert (plan.num_rows, plan.num_tokens) == (4, 7)
+
+
+def test_rotary_factors_change_beyond_a_switch():
+    for length, factors in ((1, 0), (48, 0), (49, 1), (96, 1), (97, 2)):
+        assert rope_factors(length, (48, 96)) == factors, (length, factors)
+        assert rope_factors(length, ()) == 0, (length, factors)
+
+
+def test_statistics_of_samples_add_up_by_position():
+    total = Drafted(2, (2, 1), (1, 0), 0.5, 1.0) + Drafted(1, (1, 1, 1), (1, 1, 0), 0.25, 0.5, held="stage")
+    assert total == Drafted(3, (3, 2, 1), (2, 1, 0), 0.75, 1.5, held="stage")
+
+
+def test_the_speedup_is_that_over_plain_steps_where_there_are_some():
+    measured = Drafted(4, (4,), (4,), 1.0, 3.0, timed=8, plain=4, plain_seconds=4.0)
+    assert measured.speedup == (8 / 4.0) / (4 / 4.0)
+    assert Drafted(4, (4,), (4,), 1.0, 3.0, timed=8, plain=2, plain_seconds=2.0).speedup is None
+    assert Drafted(4, (), (), 0.0, 3.0, timed=8, plain=4, plain_seconds=4.0).speedup is None

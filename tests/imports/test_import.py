@@ -69,7 +69,7 @@ def test_what_cannot_be_read_is_an_error(here, gencli):  # noqa: F811
     for arguments, code, said in [
         (["--from", "vlm", "x"], 2, "Did you mean 'vllm'?"),
         (["missing.json"], 3, "cannot be read"),
-        (["x", "--temp", "1"], 2, "the command line names no program"),
+        (["x", "--temp", "1"], 2, "the command line names no known program"),
         ([], 2, "FILE"),
     ]:
         result = gencli("config", "import", *arguments)

@@ -8,8 +8,6 @@ import torch
 from transformers import AutoModelForCausalLM
 
 ROOT = Path(__file__).parents[2]
-
-
 TINY = ROOT / "gencli" / "assets" / "tiny"
 
 

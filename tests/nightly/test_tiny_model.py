@@ -19,13 +19,11 @@ from tests.slow.engine.test_engine import random_chain
 
 ASSETS = Path(__file__).parents[2] / "gencli" / "assets"
 
-
 PROMPTS = [
     "Once upon a time", "Mood: sad\nStory:", "Question: Who is the mayor of Brindle?\nAnswer:",
     "Sentence: Nora is a 41 year old pilot from Quito.\nJSON:", "List: five fruits",
     "One day, {} and a fox went to the market. They",
 ]  # fmt: skip
-
 
 CHAINS = [
     "temperature=0", "temperature=0.8", "top_k=40 | top_p=0.9", "repetition=1.2 | min_p=0.05",

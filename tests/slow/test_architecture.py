@@ -18,7 +18,6 @@ HEAVY = (
     "uvicorn",
 )
 
-
 COMMANDS = (
     ["--help"],
     ["--version"],

@@ -80,7 +80,7 @@ def test_what_cannot_be_compared_is_refused_by_name(gencli, here):  # noqa: F811
         ("topk=3", "", "--a: There is no stage 'topk'."),
         ("", "top_k=x", "--b: top_k: k is "),
         ("", "nothing", "--b: There is no preset 'nothing'."),
-        ("", "top_k", "The stage is written with a value, as in top_k=..."),
+        ("", "top_k", "Write the stage with a value, as in top_k=..."),
         ("compat:lama-cpp", "", "--a: There is no profile 'lama-cpp'."),
         ("", "none.yaml", "--b: There is no preset file none.yaml."),
         ("", "best.yaml", "--b: best_of (best.yaml:1) chooses among several texts"),

@@ -1,12 +1,12 @@
 """`gencli config`: list, show, lint, diff, export, path."""
 
-from tests.config.presets.test_presets import SHIPPED
 from tests.config.test_command import (
     FLAGS,
     assert_a_stack_is_exported_as_one,
     assert_an_export_is_the_same_run,
     assert_nothing_heavy_is_imported,
 )
+from tests.config.test_presets import SHIPPED
 
 
 def test_an_exported_run_of_every_preset_is_the_same_run(here, gencli):

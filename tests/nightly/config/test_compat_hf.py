@@ -8,7 +8,7 @@ from processors.chain import Chain
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
-from tests.config.test_compat_hf import CHAINS, NAMES, model, profile
+from tests.config.test_compat import CHAINS, NAMES, model, profile
 from tests.helpers.profiles import far_rows, random_rows
 from tests.helpers.tiny_steps import far_steps, steps
 from tests.models.tiny_models import VOCAB
@@ -16,7 +16,6 @@ from tests.models.tiny_models import VOCAB
 # A value of transformers whose option has another name.
 OPTIONS = {"typical_p": "typical", "epsilon_cutoff": "epsilon", "eta_cutoff": "eta",
            "no_repeat_ngram_size": "no_repeat_ngram"}  # fmt: skip
-
 
 ROWS = 10_000
 

@@ -12,7 +12,7 @@ import torch
 
 from tests.helpers.profiles import own_rows, random_rows
 from tests.helpers.tiny_steps import LENGTH, far_steps, steps
-from tests.slow.config.test_compat_wheels import (
+from tests.slow.config.test_compat import (
     CHAINS,
     EVEN,
     ROWS,

@@ -72,7 +72,7 @@ def test_a_full_disk_is_an_error_and_what_is_finished_is_safe(bench, start):
     process = start(*flags, own=True, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, limits))
     _, said = process.communicate()
     assert process.returncode == 6, said
-    assert "What is finished is safe in" in said
+    assert "The finished rows are safe in" in said
     assert not bench.output.exists()
     assert bench.journal.read_bytes().endswith(b"\n")
     assert bench.run("--resume", "--no-timings").code == 0

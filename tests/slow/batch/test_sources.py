@@ -1,14 +1,18 @@
-"""Where input comes from: files, folders, patterns, URLs, stdin; and what is said when it fails."""
+"""The input of a batch, and the rows that are selected."""
 
 import gzip
 import json
-from itertools import product
+import tracemalloc
+from itertools import chain, product
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gencli.batch.batch_records import Failure
-from gencli.batch.batch_sources import open_input
-from tests.batch.test_sources import prompts, zst
+from gencli.batch.batch_rows import IdCheck
+from gencli.batch.batch_sources import Shard, open_input
+from tests.batch.test_sources import indexes, prompts, zst
 
 
 def test_a_packed_file_that_is_cut_off_ends_in_a_failure(tmp_path):
@@ -43,3 +47,24 @@ def test_parquet_is_read_as_json_has_its_values(tmp_path):
         changed = {"at": "2026-01-02", "price": "1.50", "raw": "/w==", "nan": None}
         assert found[-1].columns == {**row, **changed}
         json.dumps(found[-1].columns, allow_nan=False)
+
+
+def test_ids_take_eight_bytes_each():
+    check = IdCheck()
+    tracemalloc.start()
+    for index in range(100_000):
+        check.add(str(index))
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < 1_000_000
+    assert check.suspects() == frozenset()
+
+
+SIZES = st.none() | st.integers(0, 60)
+
+
+@given(sample=SIZES, limit=SIZES, of=st.integers(1, 5), seed=st.integers(0, 9))
+def test_shards_together_take_what_one_run_takes(sample, limit, of, seed):
+    how = {"sample": sample, "limit": limit, "seed": seed}
+    shards = (indexes(shard=Shard(part, of), **how) for part in range(of))
+    assert sorted(chain.from_iterable(shards)) == indexes(**how)

@@ -2,8 +2,9 @@
 
 from gencli.config.layers import gather, gather_presets
 from tests.cli.conftest import ROOT
-from tests.config.presets.test_presets import SHIPPED
 from tests.config.test_command import assert_nothing_heavy_is_imported, run_of
+from tests.config.test_presets import SHIPPED
+from tests.helpers.quick import quick_path
 
 
 def test_the_session_in_docs_is_what_the_commands_print(monkeypatch, tmp_path):
@@ -12,7 +13,7 @@ def test_the_session_in_docs_is_what_the_commands_print(monkeypatch, tmp_path):
     monkeypatch.chdir(ROOT)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     page = (ROOT / "docs" / "presets.md").read_text(encoding="utf-8")
-    assert refreshed(page) == page, "run scripts/refresh_readme.py docs/presets.md"
+    assert refreshed(page, quick_path()) == page, "run scripts/refresh_readme.py docs/presets.md"
 
 
 def test_config_imports_nothing_heavy():

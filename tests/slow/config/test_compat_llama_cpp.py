@@ -8,13 +8,8 @@ import torch
 from tests.helpers.profiles import far_rows, own_rows, random_rows
 
 llama = pytest.importorskip("llama_cpp")
-
-
 VOCAB, ROWS = 300, 500
-
-
 OFF = {"top_k": 0, "top_p": 1.0, "min_p": 0.0, "temperature": 1.0}
-
 
 CHAINS = {
     "defaults": {},

@@ -1,7 +1,0 @@
-"""A batch whose steps run ahead writes the same results, and the same journal but for its times."""
-
-from tests.slow.batch.test_ahead import check_same
-
-
-def test_results_and_journal_are_the_same_of_two_at_a_time(bench, monkeypatch):
-    check_same(bench, monkeypatch, "--max-batch", 2)
