@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from processors.catalog import BUILTIN, Phase, StageSpec
+from processors.catalog import BUILTIN
 from processors.errors import ChainError, UnknownStage
+from processors.params import Phase, StageSpec
 
 if TYPE_CHECKING:
     from processors.base import Processor

@@ -7,10 +7,9 @@ import pytest
 
 from gencli.core.request import Beams, Drafting
 from gencli.errors import UsageError
-from processors.catalog.masks import BanParams
 from processors.chain import Chain
 from processors.request_values import Verification
-from processors.stages.masks import MOST_REWINDS
+from processors.stages.masks import MOST_REWINDS, BanParams
 from tests.engine.harness import Token, ends_of, engine, events_of, generate, request
 from tests.engine.test_guidance import Remembering
 

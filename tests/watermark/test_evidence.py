@@ -8,9 +8,9 @@ from transformers import GPT2Config, WatermarkDetector, WatermarkingConfig
 from transformers.generation import SynthIDTextWatermarkLogitsProcessor
 
 from gencli.watermark_detector import GumbelScorer, KgwScorer, SynthIdScorer
-from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 from processors.draw_twins import philox_uniform
 from processors.rng import derived_key
+from processors.stages.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 
 VOCAB = 128
 
