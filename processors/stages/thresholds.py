@@ -1,6 +1,5 @@
-"""Stages that depend on the shape of a row's distribution: truncation by a threshold (`top_n_sigma`,
-`epsilon`, `eta`, `top_a`, `p_less`) or by order (`top_h`, `min_k`, `typical`, `tfs`), and
-`dynamic_temperature`, `edt` and `smoothing`.
+"""Truncation by the shape of a row's distribution: by a threshold (`top_n_sigma`, `epsilon`, `eta`, `top_a`,
+`p_less`) or by the order of the tokens (`top_h`, `min_k`, `typical`, `tfs`).
 """
 
 from __future__ import annotations

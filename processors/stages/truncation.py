@@ -1,5 +1,5 @@
-"""The stage `temperature`; `top_k`, `top_p` and `min_p`, which keep the most likely tokens; and `xtc`,
-which excludes the top choices with some probability.
+"""`top_k`, `top_p` and `min_p`, which keep the most likely tokens; and `xtc`, which excludes the top choices
+with some probability.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from processors.rows import Rows
-
 
 _LOG2_E = math.log2(math.e)
 
