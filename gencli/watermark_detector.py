@@ -15,9 +15,9 @@ import torch
 from torch import Tensor
 
 from gencli.tail_probabilities import ln_binomial_tail, ln_gamma_tail, ln_normal_tail
-from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 from processors.params import Params
 from processors.rng import Green, Tournament, derived_key, signed, state_of, uniforms
+from processors.stages.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 
 LEVEL = 0.001  # rate of false alarms
 LEAST_SCORED = 16  # minimum of scored tokens for a verdict

@@ -13,9 +13,9 @@ from typing import Any, Self
 from gencli.errors import ConfigError
 from gencli.files import read_file
 from gencli.yaml_text import Bounds, YamlFault, YamlNode, parse
-from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 from processors.errors import ParamError
 from processors.params import Params, Secret, fingerprint_of
+from processors.stages.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 
 STAGES: dict[str, tuple[str, type[Params]]] = {
     "kgw": ("kgw", KgwParams),

@@ -4,18 +4,31 @@ numeric fields of a stage's Params as tensors indexed by slot.
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, NamedTuple, Protocol, TypeVar, get_args, get_origin
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Generic,
+    Literal,
+    NamedTuple,
+    Protocol,
+    TypeVar,
+    get_args,
+    get_origin,
+)
 
-import torch
-from torch import Tensor
-
-from processors.catalog import Phase
-from processors.params import Params, hints_of
+from processors.later import torch
+from processors.params import Note, Params, Phase, hints_of
 from processors.request_values import Constraint
-from processors.rows import Rows
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from processors.rows import Rows
 
 
 class Columns:
@@ -25,7 +38,7 @@ class Columns:
     None is stored as `NONE`, a very large number, so that a window of None covers everything.
     """
 
-    NONE: ClassVar[int] = torch.iinfo(torch.int64).max // 2
+    NONE: ClassVar[int] = (2**63 - 1) // 2
 
     def __init__(self, params: type[Params], device: torch.device) -> None:
         self._tensors: dict[str, Tensor] = {}
@@ -39,7 +52,8 @@ class Columns:
             hint = hints[field.name]
             if get_origin(hint) is Literal:
                 self._choices[field.name], hint = get_args(hint), int
-            if (dtype := _DTYPES.get(hint)) is not None:
+            if hint in _DTYPES:
+                dtype = getattr(torch, _DTYPES[hint])
                 self._tensors[field.name] = torch.zeros(8, dtype=dtype, device=device)
 
     def write(self, slot: int, params: Params) -> None:
@@ -110,12 +124,12 @@ def in_slot(tensor: Tensor, slot: int, fill: float = 0) -> Tensor:
     return torch.cat([tensor, tensor.new_full((extra, *tensor.shape[1:]), fill)])
 
 
-_DTYPES: dict[Any, torch.dtype] = {
-    float: torch.float64,
-    int: torch.int64,
-    bool: torch.bool,
-    int | None: torch.int64,
-    float | None: torch.float64,
+_DTYPES: dict[Any, str] = {
+    float: "float64",
+    int: "int64",
+    bool: "bool",
+    int | None: "int64",
+    float | None: "float64",
 }
 
 
@@ -171,7 +185,7 @@ class Env:
     vocab_size: int
     vocabulary: Vocabulary | None = None
     eos_ids: tuple[int, ...] = ()
-    device: torch.device = torch.device("cpu")
+    device: torch.device = dataclasses.field(default_factory=lambda: torch.device("cpu"))
     grammars: Compiler | None = None
 
 
@@ -219,12 +233,14 @@ class Processor(ABC, Generic[P]):
     `apply` is pure: state changes only in admit, settle, commit, release and fork. A `sequential` stage needs
     the chosen token of the position before, so its requests run without draft tokens. A stage that
     `keeps_faults` never masks NaN or +inf, so the pipeline need not search for them before it runs. A stage
-    that `remembers` uses in `commit` values that its last `apply` computed.
+    that `remembers` uses in `commit` values that its last `apply` computed. `about` is what
+    the pages say of a built-in stage.
     """
 
     name: ClassVar[str]
     phase: ClassVar[Phase]
     Params: ClassVar[type[Params]]
+    about: ClassVar[Note | None] = None
     sequential: ClassVar[bool] = False
     keeps_faults: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
@@ -233,6 +249,11 @@ class Processor(ABC, Generic[P]):
         self.env = env
         self.columns = Columns(self.Params, env.device)
         self.notices: list[str] = []  # notices to users, each once; inside a pipeline, the pipeline's list
+
+    @classmethod
+    def examples(cls) -> tuple[P, ...]:
+        """Return parameters of a built-in stage that switch it on, for checks."""
+        return ()
 
     @property
     def prepares(self) -> bool:

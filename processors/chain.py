@@ -11,12 +11,11 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any, TypeGuard
 
-from processors.catalog import Draw, Phase, TemperatureParams
-from processors.catalog.truncation import DynamicTemperatureParams, VaryingParams
 from processors.errors import ChainError, Contradiction, nearest
-from processors.params import Params
+from processors.params import Params, Phase
 from processors.registry import Registry, builtin_registry, twice
-from processors.request_values import NO_CONDITION, When
+from processors.request_values import NO_CONDITION, Draw, When
+from processors.stages.scale import DynamicTemperatureParams, TemperatureParams, VaryingParams
 
 # Numbers such as .5 and +5, which JSON lacks.
 _NUMBER = re.compile(r"[+-]?(\d{1,40}\.?|\d{0,40}\.\d{1,40})([eE][+-]?\d{1,3})?")

@@ -16,7 +16,7 @@ from processors.graphs import Graphs, StaticInputs, copy_to, upload
 from processors.kernels.choice import NUM_EDITS, Edit, Listed, Turn
 from processors.kernels.choice.choose_rows import Edits, Given, Kind, choose, mark, processed_logits
 from processors.kernels.choice.tables import Control, without_stages
-from processors.pipeline import FUSED, MOST_PLANS, Pipeline, Program, Seen, StageCall
+from processors.pipeline import FUSED, Pipeline, PlanCache, Program, Seen, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.stages.grammar_stage import GrammarStage
@@ -113,15 +113,13 @@ Keeps = Literal["tokens", "logits", "effects"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RowPlan:
-    """Plan for the rows of these slots: the stages of `head` run first, then the kernels with `controls`.
+    """Plan for the rows of some slots: the stages of `head` run first, then the kernels with `controls`.
 
     `edits`: masks and penalties done in the kernels. `before`: the calls of `head` and the calls that `edits`
     replaces. If logits are kept: `greedy` [R] bool, the greedy rows (None if there is none), and `effects`,
     each fused stage that masks with the controls of the stages up to it.
     """
 
-    slots: tuple[int, ...]
-    program: Program
     splits: tuple[_Split, ...]
     head: Program
     before: Program
@@ -144,22 +142,16 @@ class _Split:
 
 
 class Plans:
-    """Caches the plans of recent programs."""
+    """Plans of the rows of a step, which are kept."""
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
         self._pipeline, self._sampler = pipeline, sampler
-        self._plans: dict[tuple[int, Keeps], RowPlan] = {}  # by id(program) and `Keeps`
+        self._plans = PlanCache[RowPlan]()
 
     def of(self, rows: Rows, keeps: Keeps = "tokens") -> RowPlan:
         """Return the plan for the rows' slots; rebuilt when the pipeline's program changes."""
         program = self._pipeline.program(rows)
-        key = id(program), keeps
-        plan = self._plans.get(key)
-        if plan is None or plan.program is not program or plan.slots != rows.host_slots:
-            if len(self._plans) >= MOST_PLANS:
-                self._plans.clear()
-            plan = self._plans[key] = self._plan(program, rows, keeps)
-        return plan
+        return self._plans.of(program, rows, lambda: self._plan(program, rows, keeps), keeps)
 
     def _plan(self, program: Program, rows: Rows, keeps: Keeps) -> RowPlan:
         splits, device = self._splits(program, rows), rows.slots.device
@@ -174,8 +166,6 @@ class Plans:
         changes = [split.change for split in splits]
         is_greedy = [draw == "greedy" and keeps != "tokens" for draw in draws]
         return RowPlan(
-            slots=rows.host_slots,
-            program=program,
             splits=tuple(splits),
             head=_calls(program, [split.head for split in splits]),
             before=_calls(program, [split.head + split.edits for split in splits]),

@@ -13,7 +13,7 @@ from torch import Tensor
 from processors.catalog import Draw
 from processors.chain import Key
 from processors.graphs import Graphs, upload
-from processors.pipeline import FUSED, MOST_PLANS, Pipeline, Program, Seen
+from processors.pipeline import FUSED, Pipeline, PlanCache, Program, Seen
 from processors.rows import Rows
 from processors.sampler import Sampler
 
@@ -62,13 +62,8 @@ class _Group:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Plan:
-    """Plan for the rows of these slots: the calls before the fused stages (`head`), and groups of rows.
+    """The calls before the fused stages (`head`), and groups of rows; no groups: nothing is fused."""
 
-    No groups: nothing is fused.
-    """
-
-    slots: tuple[int, ...]
-    program: Program | None
     head: Program
     groups: tuple[_Group, ...]
 
@@ -84,8 +79,7 @@ class Chooser:
     def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
         self._pipeline, self._sampler = pipeline, sampler
         self._graphs = graphs
-        self._plan = _Plan((), None, (), ())
-        self._plans: dict[int, _Plan] = {}  # by id(program); conditions alternate between a few programs
+        self._plans = PlanCache[_Plan]()
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative for a failed row, as Sampler."""
@@ -93,10 +87,10 @@ class Chooser:
         if logits.is_cuda and not pipeline.is_traced:
             return self._on_device(logits, rows)
         may_fuse = logits.device.type == "cpu" and not pipeline.is_traced and sampler.is_gumbel(rows)
-        groups = self._planned(rows).groups if may_fuse else ()
-        if not groups:
+        plan = self._planned(rows) if may_fuse else None
+        if plan is None or not plan.groups:
             return sampler(pipeline(logits, rows), rows)
-        work = pipeline.run(self._plan.head, logits, rows).contiguous()
+        groups, work = plan.groups, pipeline.run(plan.head, logits, rows).contiguous()
         if groups[0].places is None:
             return self._chosen(groups[0], work, rows)
         tokens = torch.empty_like(rows.slots)
@@ -151,20 +145,13 @@ class Chooser:
         return self._sampler(logits, rows)
 
     def _planned(self, rows: Rows) -> _Plan:
-        """Return the plan for the rows' slots; rebuilt when the pipeline's program changes."""
         program = self._pipeline.program(rows)
-        if program is not self._plan.program or rows.host_slots != self._plan.slots:
-            plan = self._plans.get(id(program))
-            if plan is None or plan.program is not program or plan.slots != rows.host_slots:
-                if len(self._plans) >= MOST_PLANS:
-                    self._plans.clear()
-                split = self._split(program, rows) if _has_numpy() else (program, ())
-                plan = self._plans[id(program)] = _Plan(rows.host_slots, program, *split)
-            self._plan = plan
-        return self._plan
+        return self._plans.of(program, rows, lambda: self._split(program, rows))
 
-    def _split(self, program: Program, rows: Rows) -> tuple[Program, tuple[_Group, ...]]:
+    def _split(self, program: Program, rows: Rows) -> _Plan:
         """Split a program into the calls before the fused stages, and groups of rows that fuse the others."""
+        if not _has_numpy():
+            return _Plan(program, ())
         from processors.fused import Tail
 
         pipeline, first = self._pipeline, len(program)
@@ -183,9 +170,9 @@ class Chooser:
             tail = Tail.of({key[0]: pipeline.stage(*key) for key in keys}, some)
             is_left = tail is None and len(kinds) > 1 and names == ["temperature"]
             if (tail is None and not is_left) or names != [name for name in FUSED if name in names]:
-                return program, ()
+                return _Plan(program, ())
             groups.append(_Group(None if len(kinds) == 1 else tuple(places), keys, tail))
-        return program[:first], tuple(groups)
+        return _Plan(program[:first], tuple(groups))
 
 
 @cache

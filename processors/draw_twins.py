@@ -14,16 +14,10 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-from processors.catalog.feedback import AdaptivePParams, MirostatParams, SkewParams
-from processors.catalog.truncation import (
-    EpsilonParams,
-    EtaParams,
-    PLessParams,
-    TopAParams,
-    TopNSigmaParams,
-    XtcParams,
-)
-from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
+from processors.stages.feedback import AdaptivePParams, MirostatParams, SkewParams
+from processors.stages.thresholds import EpsilonParams, EtaParams, PLessParams, TopAParams, TopNSigmaParams
+from processors.stages.truncation import XtcParams
+from processors.stages.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 
 if TYPE_CHECKING:
     from processors.base import Vocabulary

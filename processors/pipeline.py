@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor
@@ -49,7 +49,25 @@ class StageCall:
 
 Program = tuple[StageCall, ...]  # the calls of a step
 FUSED = ("temperature", "min_p", "top_k", "top_p")  # stages that may be fused with the draw, in default order
-MOST_PLANS = 16  # programs whose plans a chooser keeps
+T = TypeVar("T")
+
+
+class PlanCache(Generic[T]):
+    """What choosers have planned for recent programs; conditions alternate between a few of them."""
+
+    MOST = 16
+
+    def __init__(self) -> None:
+        self._entries: dict[tuple[int, str], tuple[Program, tuple[int, ...], T]] = {}
+
+    def of(self, program: Program, rows: Rows, make: Callable[[], T], kind: str = "") -> T:
+        """Return the plan of a kind for the program and the rows' slots, made if it is not known."""
+        entry = self._entries.get((id(program), kind))
+        if entry is None or entry[0] is not program or entry[1] != rows.host_slots:
+            if len(self._entries) >= self.MOST:
+                self._entries.clear()
+            entry = self._entries[id(program), kind] = program, rows.host_slots, make()
+        return entry[2]
 
 
 class Pipeline:

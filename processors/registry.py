@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from processors.catalog import BUILTIN, Phase, StageSpec
+from processors.catalog import BUILTIN
 from processors.errors import ChainError, UnknownStage
+from processors.params import Phase, StageSpec
 
 if TYPE_CHECKING:
     from processors.base import Processor
@@ -75,7 +76,7 @@ def twice(name: str, where: str, registry: Registry) -> ChainError:
     advice = "with all its values in one list" if params.is_list() else "with one set of values"
     return ChainError(
         f"The stage {name} stands twice in the {where}. Name it once, {advice}; to run it once more with "
-        "other values, give each a condition (docs/presets.md), or those to a subclass with a name of its own "
+        "other values, give each a condition (docs/presets.md), or those to a subclass with another name "
         "(docs/plugins.md)."
     )
 

@@ -350,6 +350,7 @@ class Constraint:
     whitespace: int = WHITESPACE
 
 
+Draw = Literal["gumbel", "multinomial", "greedy"]
 Policy = Literal["match", "rejection", "lossy-typical", "lossy-threshold"]
 
 

@@ -9,13 +9,15 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import cached_property
 from math import log
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 import torch
 from torch import Tensor
 
-from processors.catalog.watermarks import KgwParams, SynthIdParams
 from processors.rows import Rows
+
+if TYPE_CHECKING:
+    from processors.stages.watermarks import KgwParams, SynthIdParams
 
 _MASK = (1 << 64) - 1
 GAMMA = 0x9E3779B97F4A7C15  # odd, close to 2**64 / golden ratio

@@ -31,23 +31,6 @@ from processors.catalog import (
     TopKParams,
     TopPParams,
 )
-from processors.catalog.forcing import (
-    ForceParams,
-    LengthBoostParams,
-    LengthDecayParams,
-    ReasoningBudgetParams,
-)
-from processors.catalog.masks import BeginSuppressParams, EosAboveParams
-from processors.catalog.penalties import DryParams, LzParams, NoRepeatNgramParams, SequenceBiasParams
-from processors.catalog.truncation import (
-    DynamicTemperatureParams,
-    EdtParams,
-    MinKParams,
-    SmoothingParams,
-    TfsParams,
-    TopHParams,
-    TypicalParams,
-)
 from processors.draw_twins import (
     DRAW_TWINS,
     HIGHEST,
@@ -60,6 +43,12 @@ from processors.draw_twins import (
     ranking,
 )
 from processors.grammar.forced_tokens import ANCHOR, PROBES
+from processors.stages.forcing import ForceParams, LengthBoostParams, LengthDecayParams, ReasoningBudgetParams
+from processors.stages.masks import BeginSuppressParams, EosAboveParams
+from processors.stages.penalties import SequenceBiasParams
+from processors.stages.repeats import DryParams, LzParams, NoRepeatNgramParams
+from processors.stages.scale import DynamicTemperatureParams, EdtParams, SmoothingParams
+from processors.stages.thresholds import MinKParams, TfsParams, TopHParams, TypicalParams
 
 _TINY = 2.0**-126  # the smallest normal float32
 

@@ -15,7 +15,6 @@ from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
 from gencli.watermark_keys import STAGES, read_key_file
 from processors.catalog import Draw
-from processors.catalog.watermarks import GumbelMarkParams, KgwParams
 from processors.chain import (
     Chain,
     Stage,
@@ -30,6 +29,7 @@ from processors.errors import ChainError, Contradiction, ParamError
 from processors.params import WHEN, Params
 from processors.registry import Registry, builtin_registry
 from processors.request_values import THINKING, When
+from processors.stages.watermarks import GumbelMarkParams, KgwParams
 
 _Entry = tuple[str, When | None]  # a stage and a condition
 _Chosen = dict[tuple[_Entry, str], Assigned]  # by entry and field

@@ -20,11 +20,11 @@ from gencli.models.files.local_models import find_local
 from gencli.models.files.model_card import declared_template
 from gencli.models.files.model_files import read_object
 from gencli.structured.output_spec import KINDS
-from processors.catalog.forcing import ReasoningBudgetParams
 from processors.errors import ParamError
 from processors.params import convert, describe
 from processors.registry import Registry, builtin_registry
 from processors.request_values import When
+from processors.stages.forcing import ReasoningBudgetParams
 
 DEFAULT = "default"
 CHAT_DEFAULT = "default of chat"

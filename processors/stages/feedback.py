@@ -9,18 +9,18 @@ from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, pairwise
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from processors.base import Admission, Env, P, Processor, in_slot
-from processors.catalog import Phase
-from processors.catalog.feedback import AdaptivePParams, MirostatParams, SkewParams
-from processors.graphs import upload_ints
-from processors.kernels.operations import drop_below, ranked, row_cumsums, row_parts, row_sums
-from processors.rows import Rows
+from processors.later import graphs, operations, torch
+from processors.params import Note, Params, Phase, param, parameters
 from processors.stages.shared import LOWEST
 from processors.stages.truncation import best, cut, mass, rounded_up
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from processors.rows import Rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -127,9 +127,9 @@ class Feedback(Processor[P]):
         runs, seen = _runs(rows), rows.host_drafts
         for turn in range(max(map(len, runs))):
             index = [run[turn] for run in runs if turn < len(run)]
-            at, these = upload_ints(index, logits.device), rows.select(index)
+            at, these = graphs.upload_ints(index, logits.device), rows.select(index)
             if turn:
-                drafts = upload_ints([seen[row][len(seen[row - 1])] for row in index], logits.device)
+                drafts = graphs.upload_ints([seen[row][len(seen[row - 1])] for row in index], logits.device)
                 before = _Applied(logits, total).log_probability(at - 1, drafts)
                 numbers[at] = self.follow(numbers[at - 1], before, these.slots)
             out[at], total[at] = self.process(logits[at], numbers[at], these)
@@ -143,7 +143,9 @@ class Feedback(Processor[P]):
         for group in groups.values():
             for turn in range(max(len(commit.chosen) for commit in group)):
                 cells = [(commit.slot, *commit.chosen[turn]) for commit in group if turn < len(commit.chosen)]
-                slots, at, tokens = upload_ints([*chain(*cells)], self._numbers.device).view(-1, 3).unbind(1)
+                slots, at, tokens = (
+                    graphs.upload_ints([*chain(*cells)], self._numbers.device).view(-1, 3).unbind(1)
+                )
                 log_probability = group[0].applied.log_probability(at, tokens)
                 self._numbers[slots] = self.follow(self._numbers[slots], log_probability, slots)
 
@@ -188,6 +190,15 @@ _LN2 = math.log(2)
 _NUM_RANKED = 100  # largest logits from which version 1 estimates Zipf's exponent
 
 
+@parameters
+class MirostatParams(Params):
+    """Truncate so that the surprise of the drawn tokens stays at a target (Basu et al. 2021)."""
+
+    version: int = param(0, "2 cuts by surprise, 1 by an estimated number of tokens, 0 is off.", ge=0, le=2)
+    tau: float = param(5.0, "Surprise to keep on average, in bits.", ge=0, le=1000)
+    eta: float = param(0.1, "How fast the limit follows the surprise of the last token.", ge=0, le=1000)
+
+
 class Mirostat(Feedback[MirostatParams]):
     """Truncate so that the surprise of the drawn tokens stays at tau bits (Basu et al. 2021).
 
@@ -198,6 +209,29 @@ class Mirostat(Feedback[MirostatParams]):
 
     name = "mirostat"
     Params = MirostatParams
+    about = Note(
+        "version 2: x[i] = -inf where -log2 p[i] > mu; version 1: keep the k most likely tokens, "
+        "k = ((s - 1) 2^mu / (1 - V^(1 - s)))^(1 / s), s the Zipf exponent of the 100 most likely. "
+        "At first mu = 2 tau; after a token mu = mu - eta * (-log2 p'(token) - tau), p' what was drawn "
+        "from",
+        "Basu et al. 2021, Mirostat: A Neural Text Decoding Algorithm that Directly Controls "
+        "Perplexity, arXiv 2007.14966.",
+        "mirostat:version=2,tau=5",
+        "llama.cpp, koboldcpp mirostat, mirostat_tau, mirostat_eta; text-generation-webui and "
+        "ExLlamaV2 version 2 alone; no other truncation may stand beside it",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[MirostatParams, ...]:
+        return (
+            MirostatParams(2, tau=1.5, eta=1.0),
+            MirostatParams(1, tau=1.5, eta=1.0),
+            MirostatParams(2),
+            MirostatParams(1, tau=0.5, eta=3.0),
+            MirostatParams(2, tau=0.0),
+            MirostatParams(2, tau=1000.0, eta=1000.0),
+            MirostatParams(1, tau=1000.0, eta=1000.0),
+        )
 
     def first(self, params: MirostatParams) -> float:
         return 2 * params.tau
@@ -211,7 +245,7 @@ class Mirostat(Feedback[MirostatParams]):
         is_first = self.columns.exact("version", rows)[:, None] == 1
         out, totals = logits.clone(), []
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
-        for part in row_parts(logits):
+        for part in operations.row_parts(logits):
             some, top, mu = logits[part], peak[part], numbers[part, None]
             masses = mass(some, top)
             threshold, room = _by_surprise(masses, top, mu)
@@ -219,8 +253,8 @@ class Mirostat(Feedback[MirostatParams]):
                 by_count = _by_count(some, mu)
                 threshold = torch.where(is_first[part], by_count[0], threshold)
                 room = torch.where(is_first[part], by_count[1], room)
-            drop_below(out[part], threshold, room)
-            left = row_sums(masses.masked_fill_(out[part] == -math.inf, 0))
+            operations.drop_below(out[part], threshold, room)
+            left = operations.row_sums(masses.masked_fill_(out[part] == -math.inf, 0))
             totals.append(top + left.log())
         return out, torch.cat(totals).squeeze(1)
 
@@ -236,7 +270,7 @@ def _by_surprise(masses: Tensor, peak: Tensor, mu: Tensor) -> tuple[Tensor, Tens
 
     If every token has a larger surprise, the first of the most likely tokens stays.
     """
-    threshold = peak + row_sums(masses).log() - mu * _LN2
+    threshold = peak + operations.row_sums(masses).log() - mu * _LN2
     is_one = threshold > peak
     return rounded_up(torch.where(is_one, peak, threshold)), torch.where(is_one, 1, masses.shape[1])
 
@@ -255,8 +289,8 @@ def _zipf_count(ranked: Tensor, mu: Tensor, width: int) -> Tensor:
     steps = torch.arange(1, ranked.shape[1], dtype=torch.float64, device=ranked.device)
     steps = ((steps + 1) / steps).log()
     is_known = ranked[:, 1:] > -math.inf
-    squares = row_sums(is_known * steps.square())
-    s = row_sums(torch.where(is_known, gaps, 0.0) * steps) / squares
+    squares = operations.row_sums(is_known * steps.square())
+    s = operations.row_sums(torch.where(is_known, gaps, 0.0) * steps) / squares
     excess = s - 1
     ratio = torch.where(
         excess == 0, 1 / math.log(max(width, 2)), excess / -torch.expm1(-excess * math.log(width))
@@ -268,6 +302,22 @@ def _zipf_count(ranked: Tensor, mu: Tensor, width: int) -> Tensor:
 _PEAK, _SHARPNESS, _WIDTH = 5.0, 10.0, 0.3  # as in llama.cpp
 
 
+@parameters
+class AdaptivePParams(Params):
+    """Prefer tokens near a probability, so that the drawn ones have it on average."""
+
+    target: float = param(
+        0.0, "Probability that drawn tokens shall have on average; 0 or below is off.", ge=-1, le=1
+    )
+    decay: float = param(
+        0.9, "Weight of the average so far against the last token's probability; 0 looks at the last alone.",
+        ge=0, le=0.99,
+    )  # fmt: skip
+
+    def is_off(self) -> bool:
+        return self.target <= 0
+
+
 class AdaptiveP(Feedback[AdaptivePParams]):
     """x = 5 - 10 u^2 / (1 + u), u = |p - t| / 0.3, t = 2 target - a within [0, 1].
 
@@ -277,6 +327,23 @@ class AdaptiveP(Feedback[AdaptivePParams]):
 
     name = "adaptive_p"
     Params = AdaptivePParams
+    about = Note(
+        "x = 5 - 10 u^2 / (1 + u), u = |p - t| / 0.3, t = 2 target - a within [0, 1]; a is the moving "
+        "average of p of the drawn tokens, target at first",
+        "MrJackSpade 2025, adaptive-p-docs.",
+        "adaptive_p=0.3",
+        "llama.cpp, koboldcpp, text-generation-webui adaptive_target, adaptive_decay; ExLlamaV3; "
+        "it lifts rare tokens, so truncate before it",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[AdaptivePParams, ...]:
+        return (
+            AdaptivePParams(0.3),
+            AdaptivePParams(0.5, decay=0.0),
+            AdaptivePParams(1.0, decay=0.99),
+            AdaptivePParams(1e-300, decay=0.5),
+        )
 
     def first(self, params: AdaptivePParams) -> float:
         return params.target
@@ -289,10 +356,10 @@ class AdaptiveP(Feedback[AdaptivePParams]):
         wanted = (2 * self.columns.exact("target", rows) - numbers).clamp_(0, 1)[:, None]
         out, totals = torch.empty_like(logits), []
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
-        for part in row_parts(logits):
+        for part in operations.row_parts(logits):
             some, top = logits[part], peak[part]
             p = mass(some, top)
-            total = row_sums(p)
+            total = operations.row_sums(p)
             away = p.div_(total * _WIDTH).sub_(wanted[part] / _WIDTH).abs_()
             new = (away * away).div_(away.add_(1)).mul_(-_SHARPNESS).add_(_PEAK)
             is_left = torch.gt(some, -math.inf, out=torch.empty_like(some)).sum(1, keepdim=True) < 2
@@ -309,6 +376,15 @@ class AdaptiveP(Feedback[AdaptivePParams]):
 _SMALL = 1e-9  # for r below it, ln(1 - (1 - r)^g) is ln(g r)
 
 
+@parameters
+class SkewParams(Params):
+    """Move the draw towards unlikely tokens, or likely ones."""
+
+    s: float = param(
+        0.0, "Above 0 towards unlikely tokens, below 0 towards likely ones; 0 is off.", ge=-10, le=10
+    )
+
+
 class Skew(Processor[SkewParams]):
     """p[i] = c[i]^g - c[i - 1]^g, g = e^s; c is the cumulative sum of p in descending order, ties by id.
 
@@ -320,12 +396,23 @@ class Skew(Processor[SkewParams]):
     phase = Phase.GATE
     Params = SkewParams
     keeps_faults = True
+    about = Note(
+        "p[i] = c[i]^g - c[i - 1]^g, g = e^s, c the cumulative p from the most likely token on",
+        "turboderp 2024, ExLlamaV2, skew sampling.",
+        "skew=0.5",
+        "ExLlamaV2 skew: the same distribution, there as a power of the random number; Aphrodite sums "
+        "in the order of ids",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[SkewParams, ...]:
+        return tuple(SkewParams(s) for s in (0.7, -0.7, 10.0, -10.0, 1e-12))
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Sorts all unmasked logits."""
         gain = self.columns.exact("s", rows).exp()[:, None]
-        for part in row_parts(logits):
-            values, ids = ranked(logits[part])
+        for part in operations.row_parts(logits):
+            values, ids = operations.ranked(logits[part])
             logits[part].scatter_(1, ids, _skewed(values, gain[part]))
         return logits
 
@@ -335,7 +422,7 @@ def _skewed(values: Tensor, gain: Tensor) -> Tensor:
     x = values.double()
     peak = x[:, :1].clamp(min=LOWEST)
     below = x - peak
-    sums = row_cumsums(below.exp())
+    sums = operations.row_cumsums(below.exp())
     total = sums[:, -1:]
     ratio = below - sums.log()  # ln(p[i] / c[i])
     chance = ratio.exp()

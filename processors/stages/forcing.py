@@ -8,25 +8,19 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, Self, cast
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, Self, cast
 
 from processors.base import Admission, Env, Noise, P, Processor, Vocabulary
-from processors.catalog import Phase
-from processors.catalog.forcing import (
-    ForceParams,
-    LengthBoostParams,
-    LengthDecayParams,
-    ReasoningBudgetParams,
-)
-from processors.errors import TokenError
-from processors.grammar.forced_tokens import tokens_behind
-from processors.graphs import upload
+from processors.errors import ParamError, TokenError
+from processors.later import forced_tokens, graphs, torch
+from processors.params import MOST, Note, Params, Phase, param, parameters
 from processors.request_values import Marker
-from processors.rows import Rows
 from processors.stages.shared import IdStage, Lists, checked, edit, mask_pairs
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from processors.rows import Rows
 
 
 class Script(ABC):
@@ -148,7 +142,7 @@ class ScriptStage(Processor[P]):
         if held:
             mask_pairs(logits, [(row, token) for row, ends in held.items() for token in ends])
         if only:
-            at = upload([*only.items()], logits.device, torch.int64)
+            at = graphs.upload([*only.items()], logits.device, torch.int64)
             kept = logits[at[:, 0], at[:, 1]]
             logits.index_fill_(0, at[:, 0], -math.inf)
             logits[at[:, 0], at[:, 1]] = kept
@@ -169,7 +163,7 @@ def spelled(text: str, vocabulary: Vocabulary | None, what: str) -> tuple[int, .
     if vocabulary is None:
         raise TokenError(f"{what} works on texts, but there is no tokenizer. Give token ids.")
     for before in ("", "\n", "a"):
-        if ids := tokens_behind(vocabulary, before, text):
+        if ids := forced_tokens.tokens_behind(vocabulary, before, text):
             return ids
     if not (ids := tuple(vocabulary.encode(text, special=False))):  # special tokens have no bytes
         raise TokenError(f"The tokenizer has no tokens for the text {text[:60]!r} of {what}.")
@@ -219,6 +213,40 @@ class _Writing(Script):
         return replace(self, place=0 if is_here else None, count=count, tail=tail)
 
 
+TEXT_LIMIT = 16384  # bytes of a text that is forced or waited for
+
+
+@parameters
+class ForceParams(Params):
+    """Write a text into the output at a place."""
+
+    text: str = param("", "This text is written into the output, cut into tokens by the tokenizer.")
+    ids: tuple[int, ...] = param((), "In place of a text: these token ids.", ge=0, le=MOST)
+    at: Literal["start", "text", "id", "tokens", "end"] = param(
+        "start",
+        "Where: at the start, behind a text (after), an id (after_id) or a number of tokens (after_tokens), "
+        "or before the end.",
+    )
+    after: str = param("", "With at = text: it follows the first place of this text in the output.")
+    after_id: int | None = param(None, "With at = id: it follows the first one of this id.", ge=0, le=MOST)
+    after_tokens: int = param(0, "With at = tokens: it follows this many output tokens.", ge=0, le=MOST)
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        if self.text and self.ids:
+            raise ParamError("text and ids are both given. Leave one out.")
+        for name, at in (("after", "text"), ("after_id", "id"), ("after_tokens", "tokens")):
+            is_given = getattr(self, name) != self.default(name)
+            if is_given and self.at != at:
+                raise ParamError(f"{name} goes with at={at}, but at is {self.at}.")
+            if self.at == at and not is_given and name != "after_tokens":
+                raise ParamError(f"at is {at}, which needs {name}.")
+        _check_texts(self, "text", "after")
+
+    def is_off(self) -> bool:
+        return not self.text and not self.ids
+
+
 class Force(ScriptStage[ForceParams]):
     """Write a text once: at the start, after a text, an id or a number of tokens, or before the end.
 
@@ -229,6 +257,25 @@ class Force(ScriptStage[ForceParams]):
 
     name = "force"
     Params = ForceParams
+    about = Note(
+        "x[i] = -inf for every i but the next id of the text, from its place on; "
+        "before the end: where an end has the largest x, or max_tokens leaves no more room",
+        "NVIDIA's logits-processor-zoo: TriggerPhrase, ForceLastPhrase.",
+        'force:text="Answer: ",at=end',
+        "transformers forced_bos_token_id and forced_eos_token_id, which revive a masked id",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[ForceParams, ...]:
+        return (
+            ForceParams(" the cat sat"),
+            ForceParams(ids=(7, 7, 200)),
+            ForceParams("😀é", at="text", after="at the"),
+            ForceParams("\n\n", at="id", after_id=7),
+            ForceParams("abab", at="tokens", after_tokens=2),
+            ForceParams("a", at="tokens", after_tokens=10_000),
+            ForceParams(" the", at="end"),
+        )
 
     def script(self, params: ForceParams, request: Admission) -> Script:
         ids = checked(params.ids or spelled(params.text, self.env.vocabulary, "force"), self.env, "force")
@@ -264,12 +311,12 @@ class Force(ScriptStage[ForceParams]):
             return
         width = max(len(self._ends[seen[row][0]]) for row in rows_waiting)
         ends = [self._ends[seen[row][0]] for row in rows_waiting]
-        ids = upload(
+        ids = graphs.upload(
             [[*ids_of_slot, *ids_of_slot[-1:] * (width - len(ids_of_slot))] for ids_of_slot in ends],
             logits.device,
             torch.int64,
         )
-        some = logits[upload(rows_waiting, logits.device)]
+        some = logits[graphs.upload(rows_waiting, logits.device)]
         best = some.amax(1)
         flags = ((some.gather(1, ids).amax(1) == best) & best.isfinite()).tolist()
         for row, is_end in sorted(
@@ -278,6 +325,13 @@ class Force(ScriptStage[ForceParams]):
             slot, drafts = seen[row]
             plain = cast(_Writing, self._replays[slot].after(drafts, is_plain=True))
             self._replays[slot].decide(drafts, plain.begun() if is_end and plain.is_held else plain)
+
+
+def _check_texts(params: Params, *names: str) -> None:
+    for name in names:
+        size = len(getattr(params, name).encode(errors="surrogatepass"))
+        if size > TEXT_LIMIT:
+            raise ParamError(f"{name} is {size} bytes, but the limit is {TEXT_LIMIT}.")
 
 
 _State = Literal["outside", "counting", "waiting", "writing"]
@@ -339,6 +393,26 @@ class _Thinking(Script):
         return replace(self, state=state, tail=tail, cut=cut, left=left)
 
 
+@parameters
+class ReasoningBudgetParams(Params):
+    """End the model's thinking after a number of tokens."""
+
+    tokens: int | None = param(
+        None, "Thinking has at most this many tokens, then its end is written.", ge=0, le=MOST
+    )
+    start: str = param("<think>", "The text, or special token, with which thinking begins.")
+    end: str = param("</think>", "The text, or special token, that ends it.")
+    open: bool = param(False, "The output begins inside thinking, unless the prompt ends with its end.")
+    message: str = param("", "This text is written before the end, such as one that sums up.")
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        for name in ("start", "end"):
+            if not getattr(self, name):
+                raise ParamError(f"{name} is empty. Give the text that marks the {name} of thinking.")
+        _check_texts(self, "start", "end", "message")
+
+
 class ReasoningBudget(ScriptStage[ReasoningBudgetParams]):
     """Write the message and the end tag once `tokens` tokens have followed a start tag.
 
@@ -350,6 +424,23 @@ class ReasoningBudget(ScriptStage[ReasoningBudgetParams]):
 
     name = "reasoning_budget"
     Params = ReasoningBudgetParams
+    about = Note(
+        "x[i] = -inf for every i but the next id of message + end, once tokens have come behind start",
+        "llama.cpp's reasoning budget: idle, counting, waiting for a whole character, forcing.",
+        "reasoning_budget=512",
+        "llama.cpp --reasoning-budget, vLLM thinking_token_budget; SGLang writes a newline first",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[ReasoningBudgetParams, ...]:
+        return (
+            ReasoningBudgetParams(0, start="the", end=" cat"),
+            ReasoningBudgetParams(1, start="a", end="b"),
+            ReasoningBudgetParams(2, start="the", end="</", message=" sat\n"),
+            ReasoningBudgetParams(0, start="\n", end="é"),
+            ReasoningBudgetParams(2, start="é\n", end="aba", message="😀"),
+            ReasoningBudgetParams(10_000),
+        )
 
     def script(self, params: ReasoningBudgetParams, request: Admission) -> Script:
         vocabulary = self.env.vocabulary
@@ -399,11 +490,44 @@ class _Ending(IdStage[P]):
         """Return the new logits [A, N] float64 of the end-of-text ids."""
 
 
+@parameters
+class LengthDecayParams(Params):
+    """Raise the logits of the end-of-text ids exponentially (transformers)."""
+
+    decay: tuple[int, float] | None = param(
+        None, "A start and a factor: behind this many output tokens, each raises the end of text by it.",
+        ge=0, le=MOST, hint="[30, 1.05] starts after 30 tokens.",
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        if self.decay is not None and not self.decay[1]:
+            raise ParamError("decay has the factor 0, but it has to be above 0; 1.0 means off.", (1,))
+
+    def is_off(self) -> bool:
+        return self.decay is None or self.decay[1] == 1
+
+
 class LengthDecay(_Ending[LengthDecayParams]):
     """x = x + |x| (factor^(n - start) - 1) for end-of-text ids once the output has n > start tokens."""
 
     name = "length_decay"
     Params = LengthDecayParams
+    about = Note(
+        "x[i] = x[i] + |x[i]| * (factor^(n - start) - 1) for every end-of-text id i, "
+        "behind n > start output tokens",
+        "transformers' ExponentialDecayLengthPenalty.",
+        "length_decay=[30,1.05]",
+        "transformers exponential_decay_length_penalty, the same",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[LengthDecayParams, ...]:
+        return (
+            LengthDecayParams((0, 1.1)),
+            LengthDecayParams((2, 1e9)),
+            LengthDecayParams((1, 0.5)),
+        )
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -423,6 +547,30 @@ class LengthDecay(_Ending[LengthDecayParams]):
         return old + old.abs() * (torch.pow(factor, steps).clamp_(max=_MAX_FACTOR) - 1)
 
 
+ENDS_LIMIT = 1024  # bytes of all texts after which a boost acts
+
+
+@parameters
+class LengthBoostParams(Params):
+    """Add to the logits of the end-of-text ids by a power of the length (logits-processor-zoo)."""
+
+    boost: float = param(
+        0.0, "Added to the end of text after ten output tokens; below 0 makes it less likely, 0 is off."
+    )
+    power: float = param(2.0, "The boost grows with this power of the number of output tokens.", ge=0)
+    after: tuple[str, ...] = param(
+        (), 'Only where the text ends with one of these, as in [".", "\\n"]; an empty list is everywhere.'
+    )
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        if "" in self.after:
+            raise ParamError("after has an empty text. Remove it.", (self.after.index(""),))
+        size = sum(len(text.encode(errors="surrogatepass")) for text in self.after)
+        if size > ENDS_LIMIT:
+            raise ParamError(f"after are {size} bytes together, but the limit is {ENDS_LIMIT}.")
+
+
 class LengthBoost(_Ending[LengthBoostParams]):
     """x = x + boost * (n / 10)^power for end-of-text ids after n output tokens.
 
@@ -432,6 +580,21 @@ class LengthBoost(_Ending[LengthBoostParams]):
 
     name = "length_boost"
     Params = LengthBoostParams
+    about = Note(
+        "x[i] = x[i] + boost * (n / 10)^power for every end-of-text id i after n output tokens",
+        "GenLengthLogitsProcessor of NVIDIA's logits-processor-zoo.",
+        'length_boost:boost=0.1,after=[".","\\n"]',
+        "logits-processor-zoo boost_factor, p; complete_sentences is after, for "
+        "tokens that are a full stop or a new line",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[LengthBoostParams, ...]:
+        return (
+            LengthBoostParams(1.5),
+            LengthBoostParams(-1e90, power=0.5),
+            LengthBoostParams(2.0, power=0, after=("the", "ca", "a", "\n")),
+        )
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -470,7 +633,7 @@ class LengthBoost(_Ending[LengthBoostParams]):
             not self._texts[slot] or self._longer(slot, self._tails[slot], drafts).endswith(self._texts[slot])
             for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True)
         ]
-        return upload(ends, like.device, torch.bool)[:, None]
+        return graphs.upload(ends, like.device, torch.bool)[:, None]
 
     def _longer(self, slot: int, tail: bytes, tokens: Sequence[int]) -> bytes:
         """Return the last bytes of `tail` followed by these tokens."""

@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal
 
 from processors.base import Admission, Env, GrammarStatus, Noise, Processor
-from processors.catalog import GrammarParams, Phase
 from processors.errors import GrammarError
-from processors.grammar.closing import Closer, Position, TokenKinds
-from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext, SeparatorModel
-from processors.grammar.grammar_backend import (
-    Ask,
-    Backend,
-    Grammar,
-    count_allowed,
-    load_backend,
-    mask_of,
-    set_ids,
-    words,
+from processors.later import (
+    closing,
+    forced_tokens,
+    grammar_backend,
+    grammar_state,
+    graphs,
+    narrowing,
+    operations,
+    short_texts,
+    torch,
 )
-from processors.grammar.grammar_state import Document, GrammarRules, GrammarState, Readable
-from processors.grammar.narrowing import SLACK, Narrower, find_triggers
-from processors.grammar.short_texts import Guide, guide_of, samples_of
-from processors.graphs import copy_to, upload
-from processors.kernels.operations import apply_bitmask
-from processors.request_values import Constraint, Marker
-from processors.rows import Rows
+from processors.params import Note, Params, Phase, param, parameters
+from processors.request_values import WHITESPACE, Constraint, GrammarKind, Marker
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from processors.rows import Rows
 
 _MAX_COMPLETION = 4096  # maximum number of tokens of a completion
 _MAX_DOCUMENT = 1 << 16  # the same of a whole document that is searched to know its length
@@ -52,6 +49,31 @@ class _SlotMasks:
     forced: tuple[bool, ...]
 
 
+WHITESPACE_LIMIT = 1024
+
+
+@parameters
+class GrammarParams(Params):
+    """Allow only tokens that keep the output inside a grammar."""
+
+    text: str = param("", "The grammar, written as `kind` says.")
+    kind: GrammarKind = param("json_schema", "What the grammar is written in.")
+    backend: Literal["trie", "xgrammar", "llguidance"] = param(
+        "xgrammar", "What compiles it; trie is for choices."
+    )
+    whitespace: int = param(
+        WHITESPACE,
+        "At most this much white space in one place of a JSON document.",
+        ge=0,
+        le=WHITESPACE_LIMIT,
+    )
+    canonical: bool = param(
+        True, "Text that the grammar forces is cut into tokens as the tokenizer would, without a choice."
+    )
+    in_budget: bool = param(True, "Near the limit of tokens, allow only what can still be completed.")
+    after: str = param("", "The output is free up to the end of this text; then the grammar begins.")
+
+
 class GrammarStage(Processor[GrammarParams]):
     """Mask every token that the grammar forbids; end-of-text ids are allowed where the document is complete.
 
@@ -62,23 +84,51 @@ class GrammarStage(Processor[GrammarParams]):
     name = "grammar"
     phase = Phase.CONSTRAIN
     Params = GrammarParams
+    about = Note(
+        "x[i] = -inf where output + token i begins no text of the grammar; ends of text where it is complete",
+        "Willard and Louf 2023; the masks are xgrammar's and llguidance's.",
+        'grammar:kind=regex,text="[0-9]+"',
+        "vLLM, SGLang, llama.cpp, transformers (by plug-ins); most check or refuse drafts otherwise",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[GrammarParams, ...]:
+
+        def choice(*texts: str, **options: Any) -> GrammarParams:
+            return GrammarParams(json.dumps(texts), kind="choice", backend="trie", **options)
+
+        return (
+            choice(" sat. the cat the ca", " sat. the cat the ca😀", " sat. the cat"),
+            choice("a", "ab", "abab", "ababab", "the end"),
+            choice("\n", "\n\n", "\n\né", "é"),
+            choice("the cat", "the cat sat", "the", after=" the"),
+            choice("ab", after="a"),
+            choice("b", "ba", after="</"),
+            choice("the cat sat. the cat", "the cat sat on", canonical=False),
+        )
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._states: dict[int, GrammarState] = {}
-        self._backend_of: dict[int, Backend] = {}
-        self._backends: dict[str, Backend] = {}
+        self._states: dict[int, grammar_state.GrammarState] = {}
+        self._backend_of: dict[int, grammar_backend.Backend] = {}
+        self._backends: dict[str, grammar_backend.Backend] = {}
         self._masks: dict[int, _SlotMasks] = {}
-        self._narrowers: dict[str, Narrower] = {}
-        self._canonical = CanonicalTokenizer(env.vocabulary) if env.vocabulary else None
-        self._kinds = TokenKinds(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
-        self._readable = Readable(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
+        self._narrowers: dict[str, narrowing.Narrower] = {}
+        self._canonical = forced_tokens.CanonicalTokenizer(env.vocabulary) if env.vocabulary else None
+        self._kinds = (
+            closing.TokenKinds(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
+        )
+        self._readable = (
+            grammar_state.Readable(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
+        )
         self._default_separators = (
-            SeparatorModel.usual(env.vocabulary) if env.vocabulary else SeparatorModel()
+            forced_tokens.SeparatorModel.usual(env.vocabulary)
+            if env.vocabulary
+            else forced_tokens.SeparatorModel()
         )
         self._shortest = lru_cache(maxsize=64)(self._shortest_of)
-        self._samples = lru_cache(maxsize=64)(samples_of)
-        self._guide = lru_cache(maxsize=64)(guide_of)
+        self._samples = lru_cache(maxsize=64)(short_texts.samples_of)
+        self._guide = lru_cache(maxsize=64)(short_texts.guide_of)
         self._triggers = lru_cache(maxsize=64)(self._triggers_of)
 
     def admit(self, slot: int, params: GrammarParams, request: Admission) -> None:
@@ -95,12 +145,12 @@ class GrammarStage(Processor[GrammarParams]):
         is_json = params.kind == "json_schema"
         document = _document(params)
         samples = () if budget is None else self._samples(constraint)
-        guide = Guide() if budget is None else self._guide(constraint)
+        guide = short_texts.Guide() if budget is None else self._guide(constraint)
         shortest = None if budget is None else self._shortest(grammar, backend.name, samples, guide, is_json)
         if shortest is not None and budget is not None and len(shortest) > budget:
             self._tell(_NO_ROOM.format(len(shortest), budget))
             budget = None
-        rules = GrammarRules(
+        rules = grammar_state.GrammarRules(
             canonical=self._canonical,
             narrower=self._narrower(backend.name),
             ends=frozenset((*self.env.eos_ids, *request.stop_ids)),
@@ -111,23 +161,28 @@ class GrammarStage(Processor[GrammarParams]):
             shortest=shortest,
             samples=samples,
             guide=guide,
-            slack=max(SLACK, guide.growth),
+            slack=max(narrowing.SLACK, guide.growth),
             triggers=() if budget is None or is_json else self._triggers(grammar, params.text),
             usual=self._default_separators,
             document=document,
             readable=self._readable if document else None,
         )
-        self._states[slot] = GrammarState.start(grammar.matcher(), rules)
+        self._states[slot] = grammar_state.GrammarState.start(grammar.matcher(), rules)
         self._backend_of[slot] = backend
         self._masks.pop(slot, None)
 
     def _shortest_of(
-        self, grammar: Grammar, backend: str, samples: tuple[str, ...], guide: Guide, is_json: bool
+        self,
+        grammar: grammar_backend.Grammar,
+        backend: str,
+        samples: tuple[str, ...],
+        guide: short_texts.Guide,
+        is_json: bool,
     ) -> tuple[int, ...] | None:
         """Return the tokens of a short complete document; None if none is found."""
         assert self._canonical is not None
-        context = JsonContext() if is_json else None
-        position = Position(grammar.matcher(), b"", context, self._canonical, samples, guide)
+        context = forced_tokens.JsonContext() if is_json else None
+        position = closing.Position(grammar.matcher(), b"", context, self._canonical, samples, guide)
         return self._narrower(backend).first(position, _MAX_DOCUMENT)
 
     def _tell(self, notice: str) -> None:
@@ -144,17 +199,19 @@ class GrammarStage(Processor[GrammarParams]):
         marker = Marker.of(after, self.env.vocabulary)
         return None if marker.ends(prompt) else marker
 
-    def _triggers_of(self, grammar: Grammar, text: str) -> tuple[bytes, ...]:
+    def _triggers_of(self, grammar: grammar_backend.Grammar, text: str) -> tuple[bytes, ...]:
         assert self._canonical is not None
-        return find_triggers(text, grammar.matcher(), self._canonical.byte_ids)
+        return narrowing.find_triggers(text, grammar.matcher(), self._canonical.byte_ids)
 
-    def _narrower(self, name: str) -> Narrower:
+    def _narrower(self, name: str) -> narrowing.Narrower:
         if name not in self._narrowers:
             assert self._canonical is not None
             assert self._kinds is not None
-            backend, size = self._backend(name), words(self.env.vocab_size)
-            closer = Closer(self._canonical, lambda matcher: mask_of(backend, matcher, size)[0])
-            self._narrowers[name] = Narrower(closer, self._kinds, self.env.vocab_size)
+            backend, size = self._backend(name), grammar_backend.words(self.env.vocab_size)
+            closer = closing.Closer(
+                self._canonical, lambda matcher: grammar_backend.mask_of(backend, matcher, size)[0]
+            )
+            self._narrowers[name] = narrowing.Narrower(closer, self._kinds, self.env.vocab_size)
         return self._narrowers[name]
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
@@ -179,7 +236,7 @@ class GrammarStage(Processor[GrammarParams]):
         if not width:
             return None
         flags = [self._flags(slot, width) for slot in rows.host_slots]
-        return upload(flags, rows.drafts.device)
+        return graphs.upload(flags, rows.drafts.device)
 
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
         """Return the grammar status after each of the tokens."""
@@ -210,18 +267,18 @@ class GrammarStage(Processor[GrammarParams]):
         decided, masks = self._decided(rows)
         if not decided:
             return logits
-        masks = copy_to(logits.device, masks)
+        masks = graphs.copy_to(logits.device, masks)
         if len(decided) == len(rows):
-            return apply_bitmask(logits, masks)
-        at = upload(decided, logits.device)
-        return logits.index_copy_(0, at, apply_bitmask(logits.index_select(0, at), masks))
+            return operations.apply_bitmask(logits, masks)
+        at = graphs.upload(decided, logits.device)
+        return logits.index_copy_(0, at, operations.apply_bitmask(logits.index_select(0, at), masks))
 
     def host_masks(self, rows: Rows) -> Tensor | None:
         """Return the bit masks of the rows [A, W] int32 on the host; None if no row has one."""
         decided, masks = self._decided(rows)
         if len(decided) == len(rows):
             return masks
-        every = torch.full((len(rows), words(self.env.vocab_size)), -1, dtype=torch.int32)
+        every = torch.full((len(rows), grammar_backend.words(self.env.vocab_size)), -1, dtype=torch.int32)
         if decided:
             every[decided] = masks
         return every if decided else None
@@ -247,9 +304,13 @@ class GrammarStage(Processor[GrammarParams]):
             for step, size in zip(steps, sizes, strict=True)
         ]
 
-    def _backend(self, name: str) -> Backend:
+    def _backend(self, name: str) -> grammar_backend.Backend:
         if name not in self._backends:
-            make = self.env.grammars.backend if self.env.grammars else partial(load_backend, env=self.env)
+            make = (
+                self.env.grammars.backend
+                if self.env.grammars
+                else partial(grammar_backend.load_backend, env=self.env)
+            )
             self._backends[name] = make(name)
         return self._backends[name]
 
@@ -268,7 +329,9 @@ class GrammarStage(Processor[GrammarParams]):
         if not missing:
             return
         masks = torch.full(
-            (sum(len(run) + 1 for run in missing.values()), words(self.env.vocab_size)), -1, dtype=torch.int32
+            (sum(len(run) + 1 for run in missing.values()), grammar_backend.words(self.env.vocab_size)),
+            -1,
+            dtype=torch.int32,
         )
         asks = list(self._asks(missing))
         complete: dict[int, tuple[bool, ...]] = dict.fromkeys(missing, ())
@@ -280,7 +343,7 @@ class GrammarStage(Processor[GrammarParams]):
         if any(narrower.has_given_up for narrower in self._narrowers.values()):
             self._tell(_GAVE_UP)
 
-    def _asks(self, longest: dict[int, tuple[int, ...]]) -> Iterator[tuple[int, Ask]]:
+    def _asks(self, longest: dict[int, tuple[int, ...]]) -> Iterator[tuple[int, grammar_backend.Ask]]:
         row = 0
         for slot, drafts in longest.items():
             state = self._states[slot]
@@ -300,15 +363,17 @@ class GrammarStage(Processor[GrammarParams]):
             free = 0 if state.is_done else min(state.free(drafts), len(drafts) + 1)
             may_end = [False] * free + list(complete[slot])
             slot_masks = masks[row : row + len(may_end)]
-            set_ids(slot_masks, sorted(state.rules.ends), torch.tensor(may_end, dtype=torch.bool))
+            grammar_backend.set_ids(
+                slot_masks, sorted(state.rules.ends), torch.tensor(may_end, dtype=torch.bool)
+            )
             if complete[slot]:
                 state.refine(slot_masks[free:], drafts[free:], free)
-            forced = (count_allowed(slot_masks) == 1).tolist()
+            forced = (grammar_backend.count_allowed(slot_masks) == 1).tolist()
             self._masks[slot] = _SlotMasks(drafts, slot_masks, tuple(forced))
             row += len(drafts) + 1
 
 
-def _document(params: GrammarParams) -> Document:
+def _document(params: GrammarParams) -> grammar_state.Document:
     """Return where the text is JSON: llguidance's Lark of tools has schemas as %json."""
     if params.kind == "json_schema":
         return "json"

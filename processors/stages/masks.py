@@ -10,28 +10,29 @@ import functools
 import math
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING
 
 from processors.base import Admission, Env, Processor, Settled
-from processors.catalog import (
-    AllowedParams,
-    BanParams,
-    IgnoreEosParams,
-    MinTokensParams,
-    Phase,
-    SuppressParams,
-    TailParams,
-)
-from processors.catalog.masks import BeginSuppressParams, EosAboveParams
-from processors.errors import TokenError
-from processors.graphs import upload
-from processors.kernels.operations import row_parts, row_sums
+from processors.errors import ParamError, TokenError
+from processors.later import graphs, operations, torch
+from processors.params import MOST, Note, Params, Phase, param, parameters
 from processors.request_values import Automaton
-from processors.rows import Rows, Visible
 from processors.stages.shared import LOWEST, IdStage, checked, mask, mask_pairs
 from processors.stages.truncation import mass
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from processors.rows import Rows, Visible
+
+
+@parameters
+class TailParams(Params):
+    """Mask the ids that the model has and the tokenizer does not."""
+
+    size: int = param(
+        0, "Number of ids the tokenizer knows; ids from there on are masked, 0 is off.", ge=0, le=MOST
+    )
 
 
 class Tail(Processor[TailParams]):
@@ -40,6 +41,16 @@ class Tail(Processor[TailParams]):
     name = "tail"
     phase = Phase.CONSTRAIN
     Params = TailParams
+    about = Note(
+        "x[i] = -inf for i >= size",
+        "Models pad their vocabulary; the ids behind the tokenizer's last one have no text.",
+        "tail=32000",
+        "set by gencli itself; llama.cpp and vLLM leave such ids to the model",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[TailParams, ...]:
+        return (TailParams(284), TailParams(40), TailParams(10_000))
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Writes only columns from the smallest `size` of the rows on."""
@@ -50,12 +61,34 @@ class Tail(Processor[TailParams]):
         return logits
 
 
+@parameters
+class AllowedParams(Params):
+    """Allow only the listed ids."""
+
+    ids: tuple[int, ...] | None = param(None, "Only these token ids may be chosen.", ge=0, le=MOST)
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        if self.ids == ():
+            raise ParamError("ids is an empty list, which would allow nothing. Leave it out to allow all.")
+
+
 class Allowed(IdStage[AllowedParams]):
     """x[i] = -inf for i not in ids. TokenError at admission: an id outside the vocabulary."""
 
     name = "allowed"
     phase = Phase.CONSTRAIN
     Params = AllowedParams
+    about = Note(
+        "x[i] = -inf for i not in ids",
+        "vLLM's allowed_token_ids.",
+        "allowed=[42,43]",
+        "vLLM allowed_token_ids, transformers prefix_allowed_tokens_fn",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[AllowedParams, ...]:
+        return (AllowedParams((5,)), AllowedParams((9, 3, 200, 9)), AllowedParams(tuple(range(284))))
 
     def listed(self, params: AllowedParams, request: Admission) -> Iterable[int]:
         return checked(params.ids or (), self.env, "allowed")
@@ -66,18 +99,42 @@ class Allowed(IdStage[AllowedParams]):
         return torch.full_like(logits, -math.inf).scatter_(1, ids, logits.gather(1, ids))
 
 
+@parameters
+class SuppressParams(Params):
+    """Mask the listed ids."""
+
+    ids: tuple[int, ...] = param((), "These token ids are never chosen.", ge=0, le=MOST)
+
+
 class Suppress(IdStage[SuppressParams]):
     """x[i] = -inf for i in ids. TokenError at admission: an id outside the vocabulary."""
 
     name = "suppress"
     phase = Phase.CONSTRAIN
     Params = SuppressParams
+    about = Note(
+        "x[i] = -inf for i in ids",
+        "transformers' SuppressTokensLogitsProcessor.",
+        "suppress=[0,1]",
+        "transformers suppress_tokens, llama.cpp --logit-bias ID-inf",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[SuppressParams, ...]:
+        return (SuppressParams((0,)), SuppressParams((7, 5, 7)))
 
     def listed(self, params: SuppressParams, request: Admission) -> Iterable[int]:
         return checked(params.ids, self.env, "suppress")
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         return mask(logits, *self.ids.gather(rows))
+
+
+@parameters
+class BeginSuppressParams(Params):
+    """Mask the listed ids at the beginning of the output."""
+
+    ids: tuple[int, ...] = param((), "These token ids are never the first one of the output.", ge=0, le=MOST)
 
 
 class BeginSuppress(IdStage[BeginSuppressParams]):
@@ -89,6 +146,16 @@ class BeginSuppress(IdStage[BeginSuppressParams]):
     name = "begin_suppress"
     phase = Phase.CONSTRAIN
     Params = BeginSuppressParams
+    about = Note(
+        "x[i] = -inf for i in ids, at the first output position",
+        "transformers' SuppressTokensAtBeginLogitsProcessor.",
+        "begin_suppress=[220,50257]",
+        "transformers begin_suppress_tokens",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[BeginSuppressParams, ...]:
+        return (BeginSuppressParams((0,)), BeginSuppressParams((7, 5, 7)))
 
     def listed(self, params: BeginSuppressParams, request: Admission) -> Iterable[int]:
         return checked(params.ids, self.env, "begin_suppress")
@@ -101,6 +168,15 @@ class BeginSuppress(IdStage[BeginSuppressParams]):
         return ["" if position == 0 else "not the first token" for position in rows.positions.tolist()]
 
 
+@parameters
+class MinTokensParams(Params):
+    """Mask every end-of-text and stop id until enough tokens are there."""
+
+    count: int = param(
+        0, "No end of text, stop id or stop string before this many output tokens.", ge=0, le=MOST
+    )
+
+
 class MinTokens(IdStage[MinTokensParams]):
     """x[i] = -inf for every end-of-text and stop id while the output has fewer than `count` tokens.
 
@@ -110,6 +186,16 @@ class MinTokens(IdStage[MinTokensParams]):
     name = "min_tokens"
     phase = Phase.CONSTRAIN
     Params = MinTokensParams
+    about = Note(
+        "x[i] = -inf for every end-of-text and stop id i while fewer than count tokens are there",
+        "transformers' MinNewTokensLengthLogitsProcessor.",
+        "min_tokens=20",
+        "transformers min_new_tokens, vLLM and SGLang min_tokens",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[MinTokensParams, ...]:
+        return (MinTokensParams(1), MinTokensParams(4), MinTokensParams(100))
 
     def listed(self, params: MinTokensParams, request: Admission) -> Iterable[int]:
         return checked((*self.env.eos_ids, *request.stop_ids), self.env, "min_tokens")
@@ -125,6 +211,13 @@ class MinTokens(IdStage[MinTokensParams]):
         return [f"{count} tokens are reached" if position >= count else "" for count, position in pairs]
 
 
+@parameters
+class IgnoreEosParams(Params):
+    """Mask the end-of-text ids, so that no end marker appears."""
+
+    enabled: bool = param(False, "Never choose an end-of-text id.")
+
+
 class IgnoreEos(IdStage[IgnoreEosParams]):
     """x[i] = -inf for every end-of-text id; stop ids are not masked.
 
@@ -134,12 +227,31 @@ class IgnoreEos(IdStage[IgnoreEosParams]):
     name = "ignore_eos"
     phase = Phase.CONSTRAIN
     Params = IgnoreEosParams
+    about = Note(
+        "x[i] = -inf for every end-of-text id i",
+        "vLLM's and llama.cpp's ignore_eos; here the id is masked, so none appears in the text.",
+        "ignore_eos=true",
+        "llama.cpp --ignore-eos masks as well; vLLM and SGLang generate the id and go on",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[IgnoreEosParams, ...]:
+        return (IgnoreEosParams(True),)
 
     def listed(self, params: IgnoreEosParams, request: Admission) -> Iterable[int]:
         return checked(self.env.eos_ids, self.env, "ignore_eos") if params.enabled else ()
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         return mask(logits, *self.ids.gather(rows))
+
+
+@parameters
+class EosAboveParams(Params):
+    """End the text as soon as its end is likely."""
+
+    p: float = param(
+        0.0, "Allow only end-of-text ids where one is more probable than this; 0 is off.", ge=0, lt=1
+    )
 
 
 class EosAbove(IdStage[EosAboveParams]):
@@ -151,6 +263,16 @@ class EosAbove(IdStage[EosAboveParams]):
     name = "eos_above"
     phase = Phase.CONSTRAIN
     Params = EosAboveParams
+    about = Note(
+        "x[i] = -inf for every i that ends no text, where p[e] > p for an end-of-text id e",
+        "transformers' BarkEosPrioritizerLogitsProcessor.",
+        "eos_above=0.2",
+        "transformers min_eos_p",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[EosAboveParams, ...]:
+        return tuple(EosAboveParams(p) for p in (1e-300, 0.003, 0.999))
 
     def listed(self, params: EosAboveParams, request: Admission) -> Iterable[int]:
         return checked(self.env.eos_ids, self.env, "eos_above")
@@ -160,7 +282,9 @@ class EosAbove(IdStage[EosAboveParams]):
         ids, filled = self.ids.gather(rows)
         ends = logits.gather(1, ids)
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
-        total = torch.cat([row_sums(mass(logits[part], peak[part])) for part in row_parts(logits)])
+        total = torch.cat(
+            [operations.row_sums(mass(logits[part], peak[part])) for part in operations.row_parts(logits)]
+        )
         likely = mass(ends.amax(1, keepdim=True), peak) > self.columns.exact("p", rows)[:, None] * total
         decided = filled & likely
         kept = torch.where(decided, ends, logits.gather(1, ids))
@@ -171,6 +295,40 @@ class EosAbove(IdStage[EosAboveParams]):
 
 
 _Span = tuple[int, int]
+
+
+BAN_LIMIT = 16384  # bytes of all banned texts; the stage's tables grow with them
+REWIND_LIMIT = 256  # bytes of a text that is banned with rewind; up to this much output is held back
+
+
+@parameters
+class BanParams(Params):
+    """Keep texts out of the output, however they are cut into tokens."""
+
+    texts: tuple[str, ...] = param((), "These texts never appear in the output, not even inside a word.")
+    rewind: bool = param(
+        False,
+        "Where such a text appears, go back to the token where it began, ban that one there and draw again.",
+    )
+    ignore_case: bool = param(
+        False,
+        "A to Z are as a to z; other letters are found as written, in lower or upper case, capitals first.",
+    )
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        longest = max((len(text.encode(errors="surrogatepass")) for text in self.texts), default=0)
+        if self.rewind and longest > REWIND_LIMIT:
+            raise ParamError(
+                f"texts has one of {longest} bytes, but with rewind the limit is {REWIND_LIMIT}. "
+                "Shorten it, or leave rewind out."
+            )
+        if "" in self.texts:
+            path = (self.texts.index(""),)
+            raise ParamError("texts has an empty text, which would ban everything. Remove it.", path)
+        size = sum(len(text.encode(errors="surrogatepass")) for text in self.texts)
+        if size > BAN_LIMIT:
+            raise ParamError(f"texts are {size} bytes together, but the limit is {BAN_LIMIT}.")
 
 
 class Ban(Processor[BanParams]):
@@ -185,6 +343,25 @@ class Ban(Processor[BanParams]):
     name = "ban"
     phase = Phase.CONSTRAIN
     Params = BanParams
+    about = Note(
+        "x[i] = -inf where output + token i holds a banned text, however it is cut into tokens; "
+        "with rewind for the ids with which one began at this place",
+        "Aho and Corasick 1975, on the bytes of the tokens.",
+        'ban=["fox","once upon"]',
+        "bad_words of transformers and vLLM see whole tokenizations only; rewind is what ExLlamaV2's and "
+        "koboldcpp's banned_strings do",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[BanParams, ...]:
+        return (
+            BanParams(("cat",)),
+            BanParams(("aba", "bab", "ab")),
+            BanParams(("\n", "é")),
+            BanParams(("😀", "the cat sat", "he")),
+            BanParams(("ABA", "É"), ignore_case=True),
+            BanParams(("ab", " the"), rewind=True),
+        )
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -240,7 +417,7 @@ class Ban(Processor[BanParams]):
             if rewinder is not None and rewinder.has_bans:
                 pairs += [(row, token) for token in rewinder.banned(len(rows.host_drafts[row]))]
         for banned, index in places.items():
-            at = upload(index, logits.device)
+            at = graphs.upload(index, logits.device)
             tail = banned.spelling.tail(rows.select(index).visible(), banned.reach)
             banned.mask(logits, at[:, None], tail)
         if pairs:
@@ -293,14 +470,14 @@ class Banned:
         self.reach = max(map(len, texts)) - 1  # number of last bytes that may belong to a text in progress
         self._order = spelling.order
         always = [token for token in range(spelling.width) if automaton.hits(spelling.token_bytes[token])]
-        self._always = upload(always, device, torch.int64)
+        self._always = graphs.upload(always, device, torch.int64)
         rows = [[*row, 0] for row in automaton.table]  # NO_BYTE leads to the start state
-        self._table = upload(rows, device, torch.int32).flatten()
+        self._table = graphs.upload(rows, device, torch.int32).flatten()
         spans = _spans(automaton, texts, spelling)
         flat = [span for state in spans for span in state] or [(0, 0)]
-        table = upload(flat, device, torch.int64)
+        table = graphs.upload(flat, device, torch.int64)
         self._starts, self._sizes = table[:, 0].contiguous(), table[:, 1] - table[:, 0]
-        self._counts = upload([len(state) for state in spans], device)
+        self._counts = graphs.upload([len(state) for state in spans], device)
         self._first = self._counts.cumsum(0) - self._counts
         self._most_spans = max(map(len, spans))
         self._most_ids = max(sum(high - low for low, high in state) for state in spans)
@@ -495,11 +672,11 @@ class VocabularyBytes:
         self.longest = max(map(len, self.token_bytes), default=0)
         flat = bytearray(b"".join(self.token_bytes) or b"\0")
         self._flat = torch.frombuffer(flat, dtype=torch.uint8).to(device, non_blocking=True)
-        self._lengths = upload([len(data) for data in self.token_bytes], device)
+        self._lengths = graphs.upload([len(data) for data in self.token_bytes], device)
         self._starts = self._lengths.cumsum(0) - self._lengths
         self.width = width
         ids = sorted(range(width), key=self.token_bytes.__getitem__)
-        self.order = upload(ids, device)
+        self.order = graphs.upload(ids, device)
         self._sorted = [self.token_bytes[token] for token in ids]
 
     def starting_with(self, prefix: bytes) -> tuple[int, int]:

@@ -7,29 +7,18 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from typing import ClassVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from processors.base import Admission, Env, Processor
-from processors.catalog import (
-    BiasParams,
-    FrequencyParams,
-    PenaltyParams,
-    Phase,
-    PresenceParams,
-    RepetitionParams,
-)
-from processors.catalog.penalties import SequenceBiasParams, SequenceKey
 from processors.errors import TokenError
-from processors.graphs import upload, upload_ints
-from processors.rows import Rows, Visible
+from processors.later import graphs, torch
+from processors.params import MOST, Note, Params, Phase, param, parameters
 from processors.stages.shared import (
     HIGHEST,
     LOWEST,
     IdStage,
     Lists,
+    Scope,
     TableStage,
     checked,
     edit,
@@ -37,6 +26,26 @@ from processors.stages.shared import (
     places,
     token_id,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from processors.rows import Rows, Visible
+
+_SPARED = "Never penalised and never counted: special, stop, eos, newline, ids, texts of one token."
+
+
+@parameters
+class PenaltyParams(Params):
+    """The parameters of repetition, frequency and presence; subclasses change defaults and add fields."""
+
+    penalty: float = param(0.0, "Strength.")
+    scope: Scope = param("output", "Which tokens count: prompt, output or both.")
+    window: int | None = param(
+        None, "Only the last this many tokens of the scope count; null is all.", ge=1, le=MOST,
+        hint="null means all tokens; leave the penalty at its default to switch it off.",
+    )  # fmt: skip
+    exempt: tuple[int | str, ...] = param((), _SPARED, ge=0, le=MOST)
 
 
 class Penalty(IdStage[PenaltyParams]):
@@ -52,10 +61,10 @@ class Penalty(IdStage[PenaltyParams]):
     needs_counts: ClassVar[bool] = False
 
     @abstractmethod
-    def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
+    def penalised(self, old: Tensor, counts: Tensor | None, penalty: Tensor) -> Tensor:
         """Return new values of logits [A, N] whose tokens occurred; penalty is [A, 1].
 
-        counts [A, N]: occurrences of each token, for a stage that `needs_counts`.
+        counts [A, N]: occurrences of each token, for a stage that `needs_counts`; None: each occurs.
         """
 
     def listed(self, params: PenaltyParams, request: Admission) -> Iterable[int]:
@@ -68,7 +77,7 @@ class Penalty(IdStage[PenaltyParams]):
             return logits
         old = logits.gather(1, ids).double()
         new = self.penalised(old, counts, self.columns.exact("penalty", rows)[:, None])
-        is_penalised = counts > 0 if counts is not _ONCE else None
+        is_penalised = None if counts is None else counts > 0
         if not self.ids.are_empty(rows):
             is_exempt = self._is_exempt(ids, rows)
             is_penalised = ~is_exempt if is_penalised is None else is_penalised & ~is_exempt
@@ -76,7 +85,7 @@ class Penalty(IdStage[PenaltyParams]):
 
     def notes(self, rows: Rows, tokens: Sequence[int]) -> list[str]:
         """Return for each row how often its token of `tokens` occurs in the scope, and at which positions."""
-        seen, asked = self._seen(rows), upload_ints(tokens, rows.slots.device)[:, None]
+        seen, asked = self._seen(rows), graphs.upload_ints(tokens, rows.slots.device)[:, None]
         is_asked = (seen.valid & (seen.ids == asked)).tolist()
         prompts = rows.history.prompt_lengths[rows.slots].tolist()
         columns = ([column for column, is_here in enumerate(row) if is_here] for row in is_asked)
@@ -94,22 +103,19 @@ class Penalty(IdStage[PenaltyParams]):
     def _seen(self, rows: Rows) -> Visible:
         return rows.scoped(*self._reach(rows))
 
-    def _in_scope(self, width: int, rows: Rows) -> tuple[Tensor, Tensor]:
-        """Return the ids in scope [A, W], and their counts [A, W], or if there are any, [A, 1] or [1]."""
+    def _in_scope(self, width: int, rows: Rows) -> tuple[Tensor, Tensor | None]:
+        """Return the ids in scope [A, W]; their counts [A, W], or whether any occur [A, 1]; None: all do."""
         find = _counted if self.needs_counts else _found
         scopes, windows = self.columns.known("scope", rows), self.columns.known("window", rows)
         if scopes != {"both"} or windows != {None} or rows.has_forced:
             return find(self._seen(rows), width)
         ids = None if self.needs_counts or rows.history.largest >= width else rows.unpadded()
-        return find(rows.visible(), width) if ids is None else (ids, _ONCE)
+        return find(rows.visible(), width) if ids is None else (ids, None)
 
     def _is_exempt(self, ids: Tensor, rows: Rows) -> Tensor:
         exempt, filled = self.ids.gather(rows)
         at = torch.searchsorted(exempt, ids).clamp_(max=exempt.shape[1] - 1)
         return (exempt.gather(1, at) == ids) & filled
-
-
-_ONCE = torch.ones(1, dtype=torch.bool)  # stands for counts if every id occurs and counts do not matter
 
 
 def _found(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
@@ -149,6 +155,27 @@ def _latest(seen: Visible, width: int) -> tuple[Tensor, Tensor]:
     return ids.clamp(max=width - 1), torch.where(ids < width, column, -1)
 
 
+@parameters
+class RepetitionParams(PenaltyParams):
+    """Divide positive and multiply negative logits of tokens seen before (Keskar et al. 2019)."""
+
+    penalty: float = param(
+        1.0, "Above 1 makes tokens seen before less likely, below 1 more likely.", gt=0, hint="1.0 means off."
+    )
+    scope: Scope = param("both", "Which tokens count: prompt, output or both.")
+    exempt: tuple[int | str, ...] = param(("special",), _SPARED, ge=0, le=MOST)
+    slope: float = param(
+        1.0, "Share of a penalty above 1 that tokens have which are seen in the older half only.", ge=0
+    )
+    sustain: int | None = param(
+        None, "The penalty is full for this many last tokens, then it fades; null is all.", ge=1, le=MOST
+    )
+    decay: int = param(0, "Number of tokens before those over which it fades; 0: it ends.", ge=0, le=MOST)
+    decay_space: Literal["penalty", "logit"] = param(
+        "penalty", "What fades: the penalty towards 1, or the difference that it makes to the logit."
+    )
+
+
 class Repetition(Penalty):
     """x = x / penalty if x > 0 else x * penalty for tokens seen before (Keskar et al. 2019, CTRL).
 
@@ -157,6 +184,29 @@ class Repetition(Penalty):
 
     name = "repetition"
     Params = RepetitionParams
+    about = Note(
+        "x[i] = x[i] / penalty if x[i] > 0 else x[i] * penalty, once for every token i seen",
+        "Keskar et al. 2019, CTRL: A Conditional Transformer Language Model, arXiv 1909.05858.",
+        "repetition:penalty=1.1,window=64",
+        "transformers, vLLM, SGLang, mlx-lm repetition_penalty, llama.cpp --repeat-penalty; "
+        "transformers encoder_repetition_penalty r is penalty=1/r,scope=prompt; slope is koboldcpp's "
+        "rep_pen_slope; token_repetition_range r and token_repetition_decay of ExLlamaV2 are sustain=r+1 "
+        "and decay, those of ExLlamaV3 sustain=r and decay_space=logit",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[RepetitionParams, ...]:
+        return (
+            RepetitionParams(1.3),
+            RepetitionParams(0.5, scope="output", exempt=()),
+            RepetitionParams(1e30, scope="prompt", window=4, exempt=("stop", " the", 9)),
+            RepetitionParams(1.7, slope=0.4, window=7),
+            RepetitionParams(3.0, sustain=2, decay=4, exempt=("stop",)),
+            RepetitionParams(
+                0.5, sustain=1, decay=3, decay_space="logit", slope=0.1, scope="output", exempt=()
+            ),
+            RepetitionParams(1e30, sustain=3, scope="prompt"),
+        )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         values = self.columns.known
@@ -173,7 +223,7 @@ class Repetition(Penalty):
             spared = spared | self._is_exempt(ids, rows)
         return edit(logits, ids, old, torch.where(spared, old, new))
 
-    def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
+    def penalised(self, old: Tensor, counts: Tensor | None, penalty: Tensor) -> Tensor:
         return torch.where(old > 0, old / penalty, old * penalty)
 
     def _faded(self, old: Tensor, distance: Tensor, is_older: Tensor, rows: Rows) -> Tensor:
@@ -194,6 +244,13 @@ class Repetition(Penalty):
         return torch.where(in_logit & ~is_full, mixed, new)
 
 
+@parameters
+class FrequencyParams(PenaltyParams):
+    """Subtract the penalty once per occurrence (OpenAI)."""
+
+    penalty: float = param(0.0, "Subtracted from a token's logit for each time it occurred.")
+
+
 class Frequency(Penalty):
     """x = x - penalty * count (OpenAI)."""
 
@@ -201,9 +258,31 @@ class Frequency(Penalty):
     Params = FrequencyParams
 
     needs_counts = True
+    about = Note(
+        "x[i] = x[i] - penalty * (times that token i was seen)",
+        "OpenAI's frequency_penalty.",
+        "frequency=0.4",
+        "vLLM, SGLang, mlx-lm frequency_penalty; llama.cpp --frequency-penalty",
+    )
 
-    def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
+    @classmethod
+    def examples(cls) -> tuple[FrequencyParams, ...]:
+        return (
+            FrequencyParams(0.4),
+            FrequencyParams(-1.5, scope="both", exempt=("special", "stop")),
+            FrequencyParams(1e300, scope="prompt", window=2),
+        )
+
+    def penalised(self, old: Tensor, counts: Tensor | None, penalty: Tensor) -> Tensor:
+        assert counts is not None
         return old - penalty * counts
+
+
+@parameters
+class PresenceParams(PenaltyParams):
+    """Subtract the penalty once from tokens that occurred (OpenAI)."""
+
+    penalty: float = param(0.0, "Subtracted from a token's logit if it occurred.")
 
 
 class Presence(Penalty):
@@ -211,9 +290,34 @@ class Presence(Penalty):
 
     name = "presence"
     Params = PresenceParams
+    about = Note(
+        "x[i] = x[i] - penalty for every token i seen",
+        "OpenAI's presence_penalty.",
+        "presence=0.6",
+        "vLLM, SGLang, mlx-lm presence_penalty; llama.cpp --presence-penalty",
+    )
 
-    def penalised(self, old: Tensor, counts: Tensor, penalty: Tensor) -> Tensor:
+    @classmethod
+    def examples(cls) -> tuple[PresenceParams, ...]:
+        return (
+            PresenceParams(0.7),
+            PresenceParams(-2.0, scope="both", window=3),
+            PresenceParams(0.1, scope="prompt", exempt=("stop", 5)),
+        )
+
+    def penalised(self, old: Tensor, counts: Tensor | None, penalty: Tensor) -> Tensor:
         return old - penalty
+
+
+@parameters
+class BiasParams(Params):
+    """Add to the logits of some tokens."""
+
+    bias: tuple[tuple[int | str, float], ...] = param(
+        (),
+        "Added to the logit of a token, given by id or by a text that is one token; -inf bans it.",
+        finite=False,
+    )
 
 
 class Bias(Processor[BiasParams]):
@@ -226,6 +330,16 @@ class Bias(Processor[BiasParams]):
     name = "bias"
     phase = Phase.ADJUST
     Params = BiasParams
+    about = Note(
+        "x[i] = x[i] + bias[i]",
+        "OpenAI's logit_bias.",
+        'bias={"42": 1.5, " the": -2}',
+        "vLLM, SGLang and llama.cpp logit_bias, transformers sequence_bias",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[BiasParams, ...]:
+        return (BiasParams(((5, 2.5), (" the", -math.inf), (283, -1e300))), BiasParams((("cat", -100.0),)))
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -256,6 +370,21 @@ class Bias(Processor[BiasParams]):
         return edit(logits, ids, banned, old + bias)
 
 
+SequenceKey = int | tuple[int, ...] | str  # an id, several, or a text
+
+
+@parameters
+class SequenceBiasParams(Params):
+    """Add to the logits of tokens that complete a sequence (transformers)."""
+
+    biases: tuple[tuple[SequenceKey, float], ...] = param(
+        (),
+        "Added to the last token of a sequence, given as text or ids, where its other tokens come before; "
+        "-inf bans it.",
+        finite=False,
+    )
+
+
 class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
     """x[i] = x[i] + bias for each sequence whose last id is i and whose other ids end the text.
 
@@ -267,6 +396,21 @@ class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
     name = "sequence_bias"
     phase = Phase.ADJUST
     Params = SequenceBiasParams
+    about = Note(
+        "x[i] = x[i] + bias for each sequence that i completes behind the last tokens",
+        "transformers' SequenceBiasLogitsProcessor.",
+        'sequence_bias={" of the": -2}',
+        "transformers sequence_bias, the same; a sequence of one token is always biased",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[SequenceBiasParams, ...]:
+        return (
+            SequenceBiasParams(((" the cat", 2.5), ((7, 9), -math.inf), ((0, 2, 7, 7, 7, 1, 0, 5), 3.0))),
+            SequenceBiasParams(
+                (("the", -1e300), ("ab", 2.0), ((12, 12, 30), -1.0), ((12, 30), 0.5), (30, 1e30))
+            ),
+        )
 
     def tables(self, params: SequenceBiasParams) -> Sequences:
         biases: dict[tuple[int, ...], float] = {}
@@ -281,7 +425,7 @@ class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
         """Return logits [A, V]. Makes one pass for each distinct list of sequences."""
         places = self.places(rows)
         for sequences, index in places.items():
-            at = upload(index, logits.device)[:, None]
+            at = graphs.upload(index, logits.device)[:, None]
             some = rows if len(places) == 1 else rows.select(index)
             ids, added = sequences.added(_last_tokens(some, sequences.reach))
             old = logits[at, ids].double()
@@ -307,11 +451,11 @@ class Sequences:
     def __init__(self, biases: dict[tuple[int, ...], float], device: torch.device) -> None:
         self.reach = max(map(len, biases)) - 1
         first = [(_ANY,) * (self.reach + 1 - len(tokens)) + tokens[:-1] for tokens in biases]
-        self._first = upload(first, device, torch.int64).view(len(biases), self.reach)
-        self._bias = upload(list(biases.values()), device, torch.float64)
+        self._first = graphs.upload(first, device, torch.int64).view(len(biases), self.reach)
+        self._bias = graphs.upload(list(biases.values()), device, torch.float64)
         last = sorted({tokens[-1] for tokens in biases})
-        self._ids = upload(last, device)
-        self._place = upload([last.index(tokens[-1]) for tokens in biases], device)
+        self._ids = graphs.upload(last, device)
+        self._place = graphs.upload([last.index(tokens[-1]) for tokens in biases], device)
 
     def added(self, tail: Tensor) -> tuple[Tensor, Tensor]:
         """Return the distinct last ids [U], and the bias of each after tails [A, P] of ids, [A, U]."""

@@ -9,21 +9,21 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from processors.base import Admission, Env, Processor, in_slot
-from processors.catalog import Phase
-from processors.catalog.penalties import DryParams, LzParams, NoRepeatNgramParams
-from processors.errors import TokenError
-from processors.graphs import upload, upload_ints
-from processors.history import History
-from processors.rows import Rows
-from processors.stages.shared import HIGHEST, LOWEST, exempt_ids, place, quoted
+from processors.errors import ParamError, TokenError
+from processors.later import graphs, torch
+from processors.params import MOST, Note, Params, Phase, param, parameters
+from processors.stages.shared import HIGHEST, LOWEST, Scope, exempt_ids, place, quoted
 
-P = TypeVar("P", bound=NoRepeatNgramParams | DryParams | LzParams)
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from processors.history import History
+    from processors.rows import Rows
+
+P = TypeVar("P", bound="NoRepeatNgramParams | DryParams | LzParams")
 _LOG_OF_MOST = 88.7228391  # ln of the largest float32; dry keeps base^exponent below it
 
 
@@ -89,7 +89,7 @@ class _Repeats(Processor[P]):
         copies = self._copies(self.env.vocab_size, rows)
         if copies is None:
             return [""] * len(rows)
-        is_own = copies.is_open & (copies.ids == upload_ints(tokens, copies.ids.device)[:, None])
+        is_own = copies.is_open & (copies.ids == graphs.upload_ints(tokens, copies.ids.device)[:, None])
         zero = torch.zeros(copies.ids.shape, device=copies.ids.device)
         penalty = torch.where(is_own, -self._lowered(zero, copies, rows), 0)
         texts, longest = rows.visible().ids.tolist(), torch.where(is_own, copies.lengths, -1).max(1)
@@ -148,16 +148,89 @@ def _runs(chosen: Tensor) -> Tensor:
     return torch.nn.functional.pad(column - latest, (1, 0))
 
 
+_SCOPE = "Where the earlier occurrence lies: prompt, output or both."
+_WINDOW = "Only the last this many tokens of the scope count; null is all."
+_ALL = "null means all tokens."
+_EXEMPT = "Never penalised, and no part of a repetition: special, stop, token ids, texts that are one token."
+
+
+@parameters
+class NoRepeatNgramParams(Params):
+    """Mask tokens that would repeat n tokens in a row (Paulus et al. 2017)."""
+
+    n: int = param(0, "No n tokens in a row occur twice; 0 is off, 1 forbids all tokens seen.", ge=0, le=MOST)
+    scope: Scope = param("both", _SCOPE)
+    window: int | None = param(None, _WINDOW, ge=1, le=MOST, hint=_ALL)
+    exempt: tuple[int | str, ...] = param(("special",), _EXEMPT, ge=0, le=MOST)
+
+
 class NoRepeatNgram(_Repeats[NoRepeatNgramParams]):
     """Mask tokens that would repeat n tokens in a row (Paulus, Xiong and Socher 2017)."""
 
     name = "no_repeat_ngram"
     phase = Phase.CONSTRAIN
     Params = NoRepeatNgramParams
+    about = Note(
+        "x[i] = -inf if the last n - 1 tokens, followed by i, occurred in the scope",
+        "Paulus, Xiong and Socher 2017, A Deep Reinforced Model for Abstractive Summarization, "
+        "arXiv 1705.04304.",
+        "no_repeat_ngram=3",
+        "transformers no_repeat_ngram_size, which has no exempt tokens (exempt=[]); "
+        "encoder_no_repeat_ngram_size is scope=prompt",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[NoRepeatNgramParams, ...]:
+        return (
+            NoRepeatNgramParams(1),
+            NoRepeatNgramParams(2, exempt=()),
+            NoRepeatNgramParams(3, scope="output", window=5),
+            NoRepeatNgramParams(2, scope="prompt", exempt=("stop", 7)),
+        )
 
     def _lowered(self, old: Tensor, copies: _Copies, rows: Rows) -> Tensor:
         is_repeated = copies.lengths >= self.columns.gather("n", rows)[:, None] - 1
         return old.masked_fill(is_repeated, -math.inf)
+
+
+BREAKER_LIMIT = 1024  # bytes of all breakers; the text of each token is searched for all of them
+
+
+@parameters
+class DryParams(Params):
+    """Subtract more from a token the longer the repetition is that it would continue (p-e-w 2024, DRY)."""
+
+    multiplier: float = param(
+        0.0, "Subtracted from a token that continues a repetition of the allowed length; 0 is off.", ge=0
+    )
+    base: float = param(1.75, "Each further token of the repetition multiplies the penalty by this.", ge=1)
+    allowed: int = param(2, "Repetitions of fewer tokens are not penalised.", ge=0, le=MOST)
+    window: int | None = param(None, _WINDOW, ge=1, le=MOST, hint=_ALL)
+    scope: Scope = param("both", _SCOPE)
+    breakers: tuple[str, ...] = param(
+        ("\n", ":", '"', "*"), "Texts that end a repetition, in whatever tokens; one-token ones are spared."
+    )
+    max_ngram: int | None = param(
+        None, "Longer repetitions count as this many tokens; null is no limit.", ge=1, le=MOST
+    )
+    matches: Literal["max", "count"] = param(
+        "max",
+        "The longest repetition of a token decides (max), or how often it continued the longest one (count).",
+    )
+    strict: bool = param(
+        False,
+        "As koboldcpp: none until more tokens than allowed follow a breaker, and breakers are not spared.",
+    )
+    exempt: tuple[int | str, ...] = param(("special",), _EXEMPT, ge=0, le=MOST)
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        if "" in self.breakers:
+            path = (self.breakers.index(""),)
+            raise ParamError("breakers has an empty text, which would end every repetition. Remove it.", path)
+        size = sum(len(text.encode(errors="surrogatepass")) for text in self.breakers)
+        if size > BREAKER_LIMIT:
+            raise ParamError(f"breakers are {size} bytes together, but the limit is {BREAKER_LIMIT}.")
 
 
 class Dry(_Repeats[DryParams]):
@@ -170,6 +243,25 @@ class Dry(_Repeats[DryParams]):
     phase = Phase.ADJUST
     Params = DryParams
     keeps_faults = True
+    about = Note(
+        "x[i] = x[i] - multiplier * base^(n - allowed), n the most last tokens, at least allowed, "
+        "that occurred before an earlier i; none beyond a breaker",
+        "p-e-w 2024, text-generation-webui pull request 5677; breakers and arithmetic as in llama.cpp.",
+        "dry:multiplier=0.8,window=1024",
+        "llama.cpp --dry-*, with window=64 and exempt=[]; koboldcpp: strict=true; text-generation-webui "
+        "takes one token for a breaker; ExLlamaV2: matches=count,max_ngram=20",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[DryParams, ...]:
+        return (
+            DryParams(0.8, allowed=1),
+            DryParams(2.0, base=1.1, allowed=0, breakers=(), exempt=()),
+            DryParams(1.0, allowed=1, window=6, breakers=("at s", "cab", "\n"), exempt=("stop", 7)),
+            DryParams(1.5, allowed=1, matches="count", max_ngram=2, breakers=("😀",)),
+            DryParams(1.0, base=1.0, allowed=1, strict=True, scope="output", breakers=("a",)),
+            DryParams(1e300, base=1e30, allowed=0, scope="prompt", breakers=("ab", "b")),
+        )
 
     def _breakers(self, params: DryParams) -> dict[str, Any]:
         return {"breakers": params.breakers, "spares_breakers": not params.strict}
@@ -195,6 +287,17 @@ class Dry(_Repeats[DryParams]):
         return _minus(old, torch.where(has_penalty, penalty, 0))
 
 
+@parameters
+class LzParams(Params):
+    """Subtract what a Lempel-Ziv code saves on a token, in bits (Ginart et al. 2025)."""
+
+    strength: float = param(0.0, "Subtracted from a logit for each bit that the code saves; 0 is off.", ge=0)
+    length: int = param(32, "Longer repetitions count as this many tokens.", ge=1, le=MOST)
+    window: int | None = param(512, _WINDOW, ge=1, le=MOST, hint=_ALL)
+    scope: Scope = param("output", _SCOPE)
+    exempt: tuple[int | str, ...] = param(("special",), _EXEMPT, ge=0, le=MOST)
+
+
 class Lz(_Repeats[LzParams]):
     """x = x - strength * (bits that a Lempel-Ziv code saves on the token) (Ginart et al. 2025).
 
@@ -206,6 +309,21 @@ class Lz(_Repeats[LzParams]):
     phase = Phase.ADJUST
     Params = LzParams
     keeps_faults = True
+    about = Note(
+        "x[i] = x[i] - strength * (log2 V - min(log2 V, (log2(d + 1) + log2 k) / k)), the least over "
+        "earlier i: d tokens back, k - 1 last tokens before it",
+        "Ginart et al. 2025, LZ Penalty, arXiv 2504.20131.",
+        "lz=0.15",
+        "SGLang pull request 4647 (closed), which skips the first tokens of the window",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[LzParams, ...]:
+        return (
+            LzParams(0.15),
+            LzParams(1.0, length=1, scope="both", exempt=()),
+            LzParams(1e300, length=3, window=4, scope="prompt", exempt=("stop", 9)),
+        )
 
     def _lowered(self, old: Tensor, copies: _Copies, rows: Rows) -> Tensor:
         size = torch.minimum(copies.lengths, self.columns.gather("length", rows)[:, None]).clamp_(min=0) + 1
@@ -308,7 +426,7 @@ class Cuts:
                 state = self._next(self._rules[slot], state, drafts[-1])
             before = slot, drafts
             counts.append(state.num_since)
-        return upload_ints(counts, rows.history.device)
+        return graphs.upload_ints(counts, rows.history.device)
 
     def is_spared(self, ids: Tensor, rows: Rows) -> Tensor:
         """Return which of the ids [R, W] are spared; every id is below V."""
@@ -320,7 +438,7 @@ class Cuts:
             return rule.spared[ids]
         flags = torch.zeros_like(ids, dtype=torch.bool)
         for rule, some in places.items():
-            at = upload(some, ids.device)
+            at = graphs.upload(some, ids.device)
             flags[at] = rule.spared[ids[at]]
         return flags
 
@@ -430,14 +548,14 @@ class Suffixes:
                 text = self._texts.pop(slot, None)
                 if text is None or len(text) > size:
                     text = history.tokens[slot, :size].tolist()
-                lengths = upload(suffix_lengths(text), history.device, torch.int32)
+                lengths = graphs.upload(suffix_lengths(text), history.device, torch.int32)
                 self._lengths[slot, : len(text)], self._known[slot] = lengths, len(text)
         while late := [slot for slot in slots if self._known[slot] < history.length(slot)]:
             sizes = [self._known[slot] for slot in late]
-            index, width_needed = upload_ints(late, history.device), max(sizes) + 1
+            index, width_needed = graphs.upload_ints(late, history.device), max(sizes) + 1
             ids = history.tokens[:, :width_needed].index_select(0, index)
             old = self._lengths[:, :width_needed].index_select(0, index)
-            last = ids.gather(1, upload_ints(sizes, history.device)[:, None])
+            last = ids.gather(1, graphs.upload_ints(sizes, history.device)[:, None])
             self._lengths[:, :width_needed].index_copy_(0, index, _extended(old, ids, last))
             self._known.update((slot, size + 1) for slot, size in zip(late, sizes, strict=True))
 
@@ -458,14 +576,14 @@ def _with_drafts(lengths: Tensor, rows: Rows, slots: Sequence[int], ids: Tensor)
     offsets = [len(drafts) for drafts in rows.host_drafts]
     some_row = {slot: row for row, slot in enumerate(rows.host_slots)}
     place_of = {slot: place for place, slot in enumerate(slots)}
-    index = upload_ints(slots, ids.device)
-    ids = ids.index_select(0, upload_ints([some_row[slot] for slot in slots], ids.device))
+    index = graphs.upload_ints(slots, ids.device)
+    ids = ids.index_select(0, graphs.upload_ints([some_row[slot] for slot in slots], ids.device))
     state, first = lengths.index_select(0, index), rows.history.lengths[index, None]
     by_row = state.new_zeros(len(rows), ids.shape[1])
     for offset in range(max(offsets) + 1):
         at = [row for row, count in enumerate(offsets) if count == offset]
-        where = upload_ints([place_of[rows.host_slots[row]] for row in at], ids.device)
-        by_row.index_copy_(0, upload_ints(at, ids.device), state.index_select(0, where))
+        where = graphs.upload_ints([place_of[rows.host_slots[row]] for row in at], ids.device)
+        by_row.index_copy_(0, graphs.upload_ints(at, ids.device), state.index_select(0, where))
         if offset < max(offsets):
             state = _extended(state, ids, ids.gather(1, first + offset))
     return by_row

@@ -9,18 +9,22 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
-from typing import Generic, TypeVar
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from processors.base import Admission, Env, P, Processor, Vocabulary, in_slot
 from processors.errors import TokenError
-from processors.graphs import upload
-from processors.rows import Rows
+from processors.later import graphs, torch
 
-HIGHEST = torch.finfo(torch.float32).max
-LOWEST = torch.finfo(torch.float32).min
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from processors.rows import Rows
+
+Scope = Literal["prompt", "output", "both"]
+
+HIGHEST = (2 - 2**-23) * 2.0**127  # the largest float32
+LOWEST = -HIGHEST
+COLDEST = 2.0**-126  # the smallest normal float32
 
 
 def checked(ids: Iterable[int], env: Env, what: str) -> tuple[int, ...]:
@@ -164,7 +168,7 @@ T = TypeVar("T")
 
 def mask_pairs(logits: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
     """Mask pairs (row, id) of the logits [A, V] in place."""
-    at = upload(pairs, logits.device, torch.int64)
+    at = graphs.upload(pairs, logits.device, torch.int64)
     # Assigning a Python number would synchronise with the device.
     logits.index_put_((at[:, 0], at[:, 1]), logits.new_full((), -math.inf))
 

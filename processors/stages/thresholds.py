@@ -1,6 +1,5 @@
-"""Stages that depend on the shape of a row's distribution: truncation by a threshold (`top_n_sigma`,
-`epsilon`, `eta`, `top_a`, `p_less`) or by order (`top_h`, `min_k`, `typical`, `tfs`), and
-`dynamic_temperature`, `edt` and `smoothing`.
+"""Truncation by the shape of a row's distribution: by a threshold (`top_n_sigma`, `epsilon`, `eta`, `top_a`,
+`p_less`) or by the order of the tokens (`top_h`, `min_k`, `typical`, `tfs`).
 """
 
 from __future__ import annotations
@@ -8,41 +7,14 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, Literal
 
-import torch
-from torch import Tensor
-
-from processors.base import Admission, P, Processor
-from processors.catalog import Phase
-from processors.catalog.truncation import (
-    DynamicTemperatureParams,
-    EdtParams,
-    EpsilonParams,
-    EtaParams,
-    MinKParams,
-    PLessParams,
-    SmoothingParams,
-    TfsParams,
-    TopAParams,
-    TopHParams,
-    TopNSigmaParams,
-    TypicalParams,
-    VaryingParams,
-)
-from processors.kernels.operations import (
-    drop_above,
-    drop_below,
-    row_cumsums,
-    row_parts,
-    row_sums,
-    stable_order,
-)
-from processors.rows import Rows
-from processors.stages.shared import HIGHEST, LOWEST
+from processors.base import P, Processor
+from processors.later import operations, torch
+from processors.params import MOST, Note, Params, Phase, param, parameters
+from processors.stages.shared import LOWEST
 from processors.stages.truncation import (
     best,
-    cool_,
     cut,
     enough_best,
     keep_above,
@@ -52,6 +24,11 @@ from processors.stages.truncation import (
     settled,
     total_mass,
 )
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from processors.rows import Rows
 
 _FAR = -800.0  # exp of it is negligible beside 1 in float64
 
@@ -72,15 +49,53 @@ class _Threshold(Processor[P]):
         """Return threshold - peak [A, 1] float64; NaN keeps all."""
 
 
+@parameters
+class TopNSigmaParams(Params):
+    """Keep logits within n standard deviations of the largest one (Tang et al. 2024)."""
+
+    n: float = param(
+        0.0, "Keep logits at most n standard deviations below the largest; 0 or -1 keeps all.", ge=-1
+    )
+    std: Literal["population", "sample"] = param(
+        "population", "Standard deviation over V logits: divided by V (population) or by V - 1 (sample)."
+    )
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
+
+    def is_off(self) -> bool:
+        return self.n <= 0
+
+
 class TopNSigma(_Threshold[TopNSigmaParams]):
     """Keep logits within n standard deviations of the largest one (Tang et al. 2024)."""
 
     name = "top_n_sigma"
     Params = TopNSigmaParams
+    about = Note(
+        "x[i] = -inf where x[i] < max(x) - n * sigma(x)",
+        "Tang et al. 2024, Top-n-sigma: Not All Logits Are You Need, arXiv 2411.07641.",
+        "top_n_sigma=1",
+        "llama.cpp --top-n-sigma, koboldcpp nsigma; Aphrodite and text-generation-webui divide by V - 1",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[TopNSigmaParams, ...]:
+        return (
+            *(TopNSigmaParams(n) for n in (1e-3, 0.7, 1.0, 3.0, 1e30)),
+            TopNSigmaParams(1.0, std="sample"),
+            TopNSigmaParams(0.1, keep=9),
+        )
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         is_sample = self.columns.gather("std", rows)[:, None] == 1  # population 0, sample 1
         return -self.columns.exact("n", rows)[:, None] * _by_parts(_deviation, logits, peak, is_sample)
+
+
+@parameters
+class EpsilonParams(Params):
+    """Keep tokens with at least a probability (Hewitt, Manning and Liang 2022)."""
+
+    cutoff: float = param(0.0, "Keep tokens at least this probable; 0 keeps all.", ge=0, lt=1)
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
 class Epsilon(_Threshold[EpsilonParams]):
@@ -88,10 +103,35 @@ class Epsilon(_Threshold[EpsilonParams]):
 
     name = "epsilon"
     Params = EpsilonParams
+    about = Note(
+        "x[i] = -inf where p[i] < min(cutoff, max(p))",
+        "Hewitt, Manning and Liang 2022, Truncation Sampling as Language Model Desmoothing, "
+        "arXiv 2210.15191.",
+        "epsilon=3e-4",
+        "transformers epsilon_cutoff; text-generation-webui and Aphrodite in units of 1e-4",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[EpsilonParams, ...]:
+        return (
+            *(EpsilonParams(cutoff) for cutoff in (1e-300, 3e-4, 0.02, 0.9)),
+            EpsilonParams(0.5, keep=9),
+        )
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         total = _by_parts(total_mass, logits, peak)
         return self.columns.exact("cutoff", rows)[:, None].log() + total.log()
+
+
+@parameters
+class EtaParams(Params):
+    """As epsilon, with a lower cutoff where the distribution is flat (Hewitt, Manning and Liang 2022)."""
+
+    cutoff: float = param(
+        0.0, "Keep tokens at least as probable as the smaller of this and its root times exp(-entropy).",
+        ge=0, lt=1,
+    )  # fmt: skip
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
 class Eta(_Threshold[EtaParams]):
@@ -99,6 +139,17 @@ class Eta(_Threshold[EtaParams]):
 
     name = "eta"
     Params = EtaParams
+    about = Note(
+        "x[i] = -inf where p[i] < min(cutoff, sqrt(cutoff) * exp(-H(p)), max(p))",
+        "Hewitt, Manning and Liang 2022, Truncation Sampling as Language Model Desmoothing, "
+        "arXiv 2210.15191.",
+        "eta=3e-4",
+        "transformers eta_cutoff; text-generation-webui and Aphrodite in units of 1e-4",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[EtaParams, ...]:
+        return (*(EtaParams(cutoff) for cutoff in (1e-300, 3e-4, 0.02, 0.9)), EtaParams(0.5, keep=9))
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         total, entropy = _columns(_by_parts(total_and_entropy, logits, peak))
@@ -106,15 +157,48 @@ class Eta(_Threshold[EtaParams]):
         return torch.minimum(cutoff, cutoff / 2 - entropy) + total.log()
 
 
+@parameters
+class TopAParams(Params):
+    """Keep tokens at least as probable as a times the square of the largest probability."""
+
+    a: float = param(
+        0.0, "Keep tokens at least as probable as a times the largest probability squared; 0 keeps all.",
+        ge=0, le=1,
+    )  # fmt: skip
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
+
+
 class TopA(_Threshold[TopAParams]):
     """Keep tokens with p >= a max(p)^2."""
 
     name = "top_a"
     Params = TopAParams
+    about = Note(
+        "x[i] = -inf where p[i] < a * max(p)^2",
+        "BlinkDL 2022, RWKV-LM, top-a sampling.",
+        "top_a=0.2",
+        "text-generation-webui, koboldcpp and ExLlamaV2 top_a",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[TopAParams, ...]:
+        return (*(TopAParams(a) for a in (1e-300, 0.2, 1.0)), TopAParams(1.0, keep=9))
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         total = _by_parts(total_mass, logits, peak)
         return self.columns.exact("a", rows)[:, None].log() - total.log()
+
+
+@parameters
+class PLessParams(Params):
+    """Keep tokens at least as probable as a drawn token is on average (Tan et al. 2025)."""
+
+    order: float = param(
+        1.0, "Keep tokens above the mean probability of this order; 2 is that of a drawn token, 1 keeps all.",
+        ge=1, le=100,
+    )  # fmt: skip
+    norm: bool = param(False, "Subtract from the mean what a flat distribution has.")
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
 class PLess(_Threshold[PLessParams]):
@@ -122,6 +206,21 @@ class PLess(_Threshold[PLessParams]):
 
     name = "p_less"
     Params = PLessParams
+    about = Note(
+        "x[i] = -inf where p[i] < min(S, max(p)), S = (sum p^order)^(1 / (order - 1)); with norm "
+        "(V S - 1) / (V - 1)",
+        "Tan et al. 2025, p-less Sampling, arXiv 2509.23234.",
+        "p_less=2",
+        "proposed for vLLM and llama.cpp as p_less",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[PLessParams, ...]:
+        return (
+            *(PLessParams(order) for order in (1.01, 2.0, 3.0, 100.0)),
+            PLessParams(2.0, norm=True),
+            PLessParams(2.0, keep=9),
+        )
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         order = self.columns.exact("order", rows)[:, None]
@@ -135,7 +234,7 @@ class PLess(_Threshold[PLessParams]):
 
 def _by_parts(sums: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> Tensor:
     """Return `sums` of logits [A, V] and columns [A, 1], computed for groups of rows that fit the cache."""
-    parts = row_parts(logits)
+    parts = operations.row_parts(logits)
     return torch.cat([sums(logits[part], *(column[part] for column in columns)) for part in parts])
 
 
@@ -148,16 +247,16 @@ def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
     is_in = logits > -torch.inf
     count = is_in.sum(1, keepdim=True)
     below = torch.where(is_in, logits.double() - peak, 0.0)
-    below -= row_sums(below) / count
-    squares = row_sums(torch.where(is_in, below, 0.0).square_())
+    below -= operations.row_sums(below) / count
+    squares = operations.row_sums(torch.where(is_in, below, 0.0).square_())
     return (squares / (count - is_sample.long())).sqrt_()
 
 
 def total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
     """Return the total mass and the entropy in nats [A, 2], for peaks [A, 1] float64."""
     masses = mass(logits, peak)
-    total = row_sums(masses)
-    weighted = row_sums(masses.mul_((logits.double() - peak).clamp_(min=_FAR)))
+    total = operations.row_sums(masses)
+    weighted = operations.row_sums(masses.mul_((logits.double() - peak).clamp_(min=_FAR)))
     return torch.cat([total, total.log() - weighted / total], dim=1)
 
 
@@ -168,16 +267,30 @@ def _powers(logits: Tensor, peak: Tensor, order: Tensor) -> Tensor:
 
 def _squares(logits: Tensor, peak: Tensor, order: Tensor) -> Tensor:
     """Return what `_powers` returns for rows of order 2, bit for bit, in two thirds of the time."""
-    return _sums(logits, peak, Tensor.square_)
+    return _sums(logits, peak, torch.Tensor.square_)
 
 
 def _sums(logits: Tensor, peak: Tensor, power: Callable[[Tensor], Tensor]) -> Tensor:
     masses = mass(logits, peak)
-    total, count = row_sums(masses), (logits > -torch.inf).sum(1, keepdim=True)
-    return torch.cat([total, row_sums(power(masses)), count.double()], dim=1)
+    total, count = operations.row_sums(masses), (logits > -torch.inf).sum(1, keepdim=True)
+    return torch.cat([total, operations.row_sums(power(masses)), count.double()], dim=1)
 
 
 _STEEP = 1e-8  # added to the range of the logits by min-k
+
+
+@parameters
+class TopHParams(Params):
+    """Keep the most likely tokens up to a share of the entropy (Potraghloo et al. 2025)."""
+
+    h: float = param(
+        0.0, "Keep the most likely tokens whose part of the entropy reaches h of it; 0 keeps all.", ge=0, le=1
+    )
+    candidates: int = param(100, "Look at this many of the most likely tokens.", ge=1, le=MOST)
+    renormalise: bool = param(
+        True, "Entropy of the candidates alone; false is their part of that of all tokens."
+    )
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
 class TopH(Processor[TopHParams]):
@@ -187,6 +300,22 @@ class TopH(Processor[TopHParams]):
     phase = Phase.TRUNCATE
     Params = TopHParams
     keeps_faults = True
+    about = Note(
+        "keep the most likely tokens, in order, while the sum of t = -r ln r is at most h * sum(t); r is "
+        "the softmax of the candidates",
+        "Potraghloo, Azizi, Kundu and Pedram 2025, Top-H Decoding, arXiv 2509.02510.",
+        "top_h=0.4",
+        "transformers top_h, with 100 candidates; the paper's code does not renormalise",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[TopHParams, ...]:
+        return (
+            *(TopHParams(h) for h in (1e-300, 0.4, 0.9, 1.0)),
+            TopHParams(0.6, candidates=5),
+            TopHParams(0.6, candidates=5, renormalise=False),
+            TopHParams(0.1, candidates=2, keep=9),
+        )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Sorts the largest `candidates` of the batch."""
@@ -194,14 +323,25 @@ class TopH(Processor[TopHParams]):
         peak = ranked[:, :1].clamp(min=LOWEST).double()
         is_candidate = _places(ranked) < self.columns.gather("candidates", rows)[:, None]
         masses = mass(ranked, peak).masked_fill_(~is_candidate, 0.0)
-        total = row_sums(masses)
+        total = operations.row_sums(masses)
         if False in self.columns.known("renormalise", rows):
             is_renormalised = self.columns.gather("renormalise", rows)[:, None]
             total = torch.where(is_renormalised, total, of_row(total_mass, logits, ranked, peak))
-        sums = row_cumsums(masses.div_(total).xlogy(masses).neg_())
+        sums = operations.row_cumsums(masses.div_(total).xlogy(masses).neg_())
         is_within = (sums <= sums[:, -1:] * self.columns.exact("h", rows)[:, None]) & (masses > 0)
         count = is_within.sum(1, keepdim=True).maximum(self.columns.gather("keep", rows)[:, None])
-        return drop_below(logits, *cut(ranked, count))
+        return operations.drop_below(logits, *cut(ranked, count))
+
+
+@parameters
+class MinKParams(Params):
+    """Keep the tokens before the steepest fall of the sorted logits (Ding et al. 2026)."""
+
+    tau: float | None = param(
+        None, "Keep tau tokens per unit of the range of the logits, or all before their steepest fall.", ge=0,
+        hint="null means off; 0 goes by the steepest fall alone.",
+    )  # fmt: skip
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
 class MinK(Processor[MinKParams]):
@@ -211,12 +351,40 @@ class MinK(Processor[MinKParams]):
     phase = Phase.TRUNCATE
     Params = MinKParams
     keeps_faults = True
+    about = Note(
+        "x[i] = -inf where x[i] < l[k], l the sorted logits, R = l[1] - l[V] + 1e-8, "
+        "k = max(argmax((l[j] - l[j+1]) / (j R)), floor(tau / R), 1)",
+        "Ding et al. 2026, Min-k Sampling, arXiv 2604.11012.",
+        "min_k=3",
+        "proposed for vLLM as min_k",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[MinKParams, ...]:
+        return (*(MinKParams(tau) for tau in (0.0, 3.0, 60.0, 1e300)), MinKParams(0.0, keep=9))
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         ranked = enough_best(logits)
         least = of_row(_least, logits, ranked).double()
         (threshold,) = settled(_cliff, logits, ranked, least, self.columns.exact("tau", rows)[:, None])
         return keep_above(logits, threshold, self.columns, rows)
+
+
+@parameters
+class TypicalParams(Params):
+    """Keep tokens whose surprise is closest to the expected one (Meister et al. 2022)."""
+
+    p: float = param(
+        1.0, "Keep the tokens whose surprise is closest to the entropy, up to a mass of p; 1 keeps all.",
+        gt=0, le=1,
+    )  # fmt: skip
+    boundary: Literal["inclusive", "strict", "exclusive"] = param(
+        "inclusive", "Their mass reaches p (inclusive), exceeds it (strict) or stays below it (exclusive)."
+    )
+    ties: Literal["cut", "keep"] = param(
+        "cut", "Tokens as close to the entropy as the last one: cut keeps the lowest ids, keep keeps all."
+    )
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
 class Typical(Processor[TypicalParams]):
@@ -230,6 +398,23 @@ class Typical(Processor[TypicalParams]):
     phase = Phase.TRUNCATE
     Params = TypicalParams
     keeps_faults = True
+    about = Note(
+        "keep the tokens, by rising |-ln p[i] - H(p)|, until their p sums up to p",
+        "Meister, Pimentel, Wiher and Cotterell 2022, Locally Typical Sampling, arXiv 2202.00666.",
+        "typical:p=0.95,ties=keep",
+        "transformers typical_p keeps ties; llama.cpp --typical and koboldcpp are strict; ExLlamaV2 and "
+        "Aphrodite exclusive",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[TypicalParams, ...]:
+        return (
+            *(TypicalParams(p) for p in (1e-300, 0.2, 0.95, 0.9999)),
+            TypicalParams(0.5, boundary="strict"),
+            TypicalParams(0.5, boundary="exclusive"),
+            TypicalParams(0.3, ties="keep"),
+            TypicalParams(0.1, keep=9),
+        )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
@@ -242,7 +427,20 @@ class Typical(Processor[TypicalParams]):
         low, low_room, high, high_room = settled(
             _closest, logits, ranked, peak, total.log() - entropy, bound, *options
         )
-        return drop_above(drop_below(logits, low, low_room), high, high_room)
+        return operations.drop_above(operations.drop_below(logits, low, low_room), high, high_room)
+
+
+@parameters
+class TfsParams(Params):
+    """Cut the tail where the curve of the sorted probabilities is flat (Phénix and Egan 2019)."""
+
+    z: float = param(
+        1.0, "Keep the most likely tokens up to a share z of the curvature of p; 1 keeps all.", ge=0, le=1
+    )
+    style: Literal["centred", "kobold"] = param(
+        "centred", "A bend belongs to the token in its middle (centred) or to the one before it (kobold)."
+    )
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
 class Tfs(Processor[TfsParams]):
@@ -252,6 +450,17 @@ class Tfs(Processor[TfsParams]):
     phase = Phase.TRUNCATE
     Params = TfsParams
     keeps_faults = True
+    about = Note(
+        "keep 1 + #{c <= z} of the sorted p, c the running sum of |p[j] - 2 p[j+1] + p[j+2]| divided by "
+        "the whole sum; kobold keeps max(1, #)",
+        "Phénix and Egan 2019, Tail Free Sampling.",
+        "tfs=0.95",
+        "text-generation-webui, ExLlamaV2 and Aphrodite tfs; koboldcpp tfs keeps one fewer",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[TfsParams, ...]:
+        return (*(TfsParams(z) for z in (0.0, 0.3, 0.95)), TfsParams(0.9, "kobold"), TfsParams(0.1, keep=9))
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         if logits.shape[1] < 3:
@@ -259,7 +468,7 @@ class Tfs(Processor[TfsParams]):
         z = self.columns.exact("z", rows)[:, None]
         is_kobold = self.columns.gather("style", rows)[:, None] == 1  # centred 0, kobold 1
         keep = self.columns.gather("keep", rows)[:, None]
-        return drop_below(logits, *settled(_bent, logits, enough_best(logits), z, is_kobold, keep))
+        return operations.drop_below(logits, *settled(_bent, logits, enough_best(logits), z, is_kobold, keep))
 
 
 def _places(ranked: Tensor) -> Tensor:
@@ -300,9 +509,9 @@ def _closest(
     """
     size, below = ranked.shape[1], ranked.double().sub_(peak)
     distance = (below - mean).abs_()
-    order = stable_order(distance)
+    order = operations.stable_order(distance)
     distance, values = distance.gather(1, order), ranked.gather(1, order)
-    sums = row_cumsums(mass(values, peak))
+    sums = operations.row_cumsums(mass(values, peak))
     under = (sums < bound).sum(1, keepdim=True)
     count = torch.where(boundary == 1, (sums <= bound).sum(1, keepdim=True), under) + (boundary != 2)
     limit = distance.gather(1, count.clamp(min=1, max=size) - 1)
@@ -330,7 +539,7 @@ def _bent(ranked: Tensor, z: Tensor, is_kobold: Tensor, keep: Tensor) -> tuple[T
     """
     masses = mass(ranked, ranked[:, :1].clamp(min=LOWEST).double())
     bends = (masses[:, :-2] - 2 * masses[:, 1:-1] + masses[:, 2:]).abs_()
-    sums = row_cumsums(bends.masked_fill_(ranked[:, 2:] == -math.inf, 0.0))
+    sums = operations.row_cumsums(bends.masked_fill_(ranked[:, 2:] == -math.inf, 0.0))
     total = sums[:, -1:]
     behind = masses[:, -2:].sum(1, keepdim=True)
     count = (sums <= z * total).sum(1, keepdim=True)
@@ -340,108 +549,3 @@ def _bent(ranked: Tensor, z: Tensor, is_kobold: Tensor, keep: Tensor) -> tuple[T
     kept = torch.where(is_bent, kept, ranked.shape[1])
     is_certain = is_bent & (count == most_count) & (kept <= ranked.shape[1])
     return is_certain | (ranked[:, -1:] == -math.inf), *cut(ranked, kept)
-
-
-VaryingP = TypeVar("VaryingP", bound=VaryingParams)
-_COLDEST = torch.finfo(torch.float32).tiny
-
-
-class _Varying(Processor[VaryingP]):
-    """x = (x - max(x)) / T with T by row; finite logits stay finite. T = 0 keeps the first maximum."""
-
-    phase = Phase.SCALE
-    keeps_faults = True
-
-    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
-        parts = row_parts(logits)
-        found = torch.cat([_entropy_and_count(logits[part], peak[part].double()) for part in parts])
-        entropy, count = found[:, :1], found[:, 1:]
-        is_choice = count > 1
-        heat = torch.where(is_choice, self._temperature(entropy, count, rows), 1.0)
-        peak = torch.where(is_choice, peak, 0.0)
-        first = logits.argmax(1, keepdim=True) if self._may_freeze(rows) else None
-        divisor = heat.clamp(_COLDEST, HIGHEST).float()
-        for part in parts:
-            cool_(logits[part], peak[part], divisor[part])
-        return logits if first is None else _freeze_(logits, first, heat == 0)
-
-    def admit(self, slot: int, params: VaryingP, request: Admission) -> None:
-        """Store the values; relative ones refer to temperature 1, as the chain has no temperature stage."""
-        super().admit(slot, params.around(1.0) if params.is_relative else params, request)
-
-    @abstractmethod
-    def _temperature(self, entropy: Tensor, count: Tensor, rows: Rows) -> Tensor:
-        """Return T [A, 1] for entropies and numbers of unmasked tokens [A, 1], all float64."""
-
-    @abstractmethod
-    def _may_freeze(self, rows: Rows) -> bool:
-        """Whether T may be 0 in some row, without device synchronisation."""
-
-
-class DynamicTemperature(_Varying[DynamicTemperatureParams]):
-    """T = low + (high - low) * (H / ln n)^exponent, n tokens that are not masked."""
-
-    name = "dynamic_temperature"
-    Params = DynamicTemperatureParams
-
-    def _temperature(self, entropy: Tensor, count: Tensor, rows: Rows) -> Tensor:
-        low, high = self.columns.exact("min", rows)[:, None], self.columns.exact("max", rows)[:, None]
-        share = (entropy / count.log()).clamp_(max=1)
-        return low + (high - low) * share.pow(self.columns.exact("exponent", rows)[:, None])
-
-    def _may_freeze(self, rows: Rows) -> bool:
-        return 0.0 in self.columns.known("min", rows)
-
-
-class Edt(_Varying[EdtParams]):
-    """T = t0 * 0.8^(theta / H) (Zhang, Bao and Huang 2024)."""
-
-    name = "edt"
-    Params = EdtParams
-
-    def _temperature(self, entropy: Tensor, count: Tensor, rows: Rows) -> Tensor:
-        t0, theta = self.columns.exact("t0", rows)[:, None], self.columns.exact("theta", rows)[:, None]
-        return t0 * torch.pow(0.8, theta / entropy)
-
-    def _may_freeze(self, rows: Rows) -> bool:
-        return True
-
-
-class Smoothing(Processor[SmoothingParams]):
-    """x = M - k * factor * d^2 + s * factor * d^3, with M = max(x), d = x - M, in float64.
-
-    k = (3 - curve) / 2 and s = (curve - 1) / 2. For curve from 1 to 3 the order of the tokens is unchanged.
-    """
-
-    name = "smoothing"
-    phase = Phase.SCALE
-    Params = SmoothingParams
-    keeps_faults = True
-
-    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
-        factor, curve = (self.columns.exact(name, rows)[:, None] for name in ("factor", "curve"))
-        square, cube = (3 - curve) / 2, (curve - 1) / 2
-        for part in row_parts(logits):
-            some, top = logits[part], peak[part].double()
-            below = some.double().sub_(top).clamp_(min=2 * LOWEST)  # keeps 0 * -inf from giving NaN
-            slope = below.mul(cube[part]).sub_(square[part])
-            bent = below.square_().mul_(factor[part]).mul_(slope).add_(top)
-            torch.where(some == -math.inf, some, bent.float().clamp_(min=LOWEST), out=some)
-        return logits
-
-
-def _entropy_and_count(logits: Tensor, peak: Tensor) -> Tensor:
-    """Return the entropy in nats and the number of finite logits [A, 2] float64, for peaks [A, 1] float64."""
-    count = torch.gt(logits, -math.inf, out=torch.empty_like(logits)).sum(1, keepdim=True)
-    entropy = total_and_entropy(logits, peak)[:, 1:].clamp_(min=0)
-    return torch.cat([entropy, count.double()], dim=1)
-
-
-def _freeze_(logits: Tensor, first: Tensor, is_frozen: Tensor) -> Tensor:
-    """Give the token `first` [A, 1] all probability in rows `is_frozen` [A, 1]; finite logits stay finite."""
-    if not logits.is_cuda and not bool(is_frozen.any()):
-        return logits
-    frozen = logits.clamp(max=LOWEST).scatter_(1, first, 0.0)
-    return torch.where(is_frozen, frozen, logits)

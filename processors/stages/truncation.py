@@ -1,71 +1,38 @@
-"""The stage `temperature`; `top_k`, `top_p` and `min_p`, which keep the most likely tokens; and `xtc`,
-which excludes the top choices with some probability.
+"""`top_k`, `top_p` and `min_p`, which keep the most likely tokens; and `xtc`, which excludes the top choices
+with some probability.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from typing import NamedTuple
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from processors.base import Admission, Columns, Processor
-from processors.catalog import MinPParams, Phase, TemperatureParams, TopKParams, TopPParams
-from processors.catalog.truncation import XtcParams
-from processors.kernels.operations import (
-    best_values,
-    drop_below,
-    is_surplus,
-    row_cumsums,
-    row_parts,
-    row_sums,
-)
-from processors.rng import Stream, row_keys, uniform
-from processors.rows import Rows
-from processors.stages.shared import HIGHEST, LOWEST, IdStage, exempt_ids
+from processors.later import operations, rng, torch
+from processors.params import MOST, Note, Params, Phase, param, parameters
+from processors.stages.shared import LOWEST, IdStage, exempt_ids
 
+if TYPE_CHECKING:
+    from torch import Tensor
 
-class Temperature(Processor[TemperatureParams]):
-    """x = (x - max(x)) / T. The largest logit becomes 0; finite logits stay finite for any T.
-
-    T = 0 masks all but the first of the largest logits. An unconditionally greedy chain is resolved to a
-    greedy draw without this stage, so T = 0 occurs only under a condition.
-    """
-
-    name = "temperature"
-    phase = Phase.SCALE
-    Params = TemperatureParams
-    keeps_faults = True
-
-    def apply(self, logits: Tensor, rows: Rows) -> Tensor:
-        # The lower bound of T is the smallest normal float32. A smaller T would matter only for logits that
-        # differ by less than the float32 spacing near 1.
-        temperature = self.columns.exact("temperature", rows).clamp(torch.finfo(torch.float32).tiny, HIGHEST)
-        temperature, peak = temperature.float()[:, None], logits.amax(1, keepdim=True).clamp_(min=LOWEST)
-        for part in row_parts(logits):
-            cool_(logits[part], peak[part], temperature[part])
-        if 0 in self.columns.known("temperature", rows):
-            _leave_first_(logits, self.columns.exact("temperature", rows) == 0)
-        return logits
-
-
-def _leave_first_(logits: Tensor, is_greedy: Tensor) -> None:
-    """Mask all but the first of the largest logits [A, V] in some rows [A] bool."""
-    first = logits.argmax(1, keepdim=True)  # NaN counts as the largest, so faults stay
-    best = logits.gather(1, first)
-    logits.masked_fill_(is_greedy[:, None], -torch.inf).scatter_(1, first, best)
-
-
-def cool_(logits: Tensor, peak: Tensor, temperature: float | Tensor) -> Tensor:
-    """Replace logits [A, N] by (logits - peak) / temperature, both [A, 1]; finite logits stay finite."""
-    least = logits.clamp(max=LOWEST)  # -inf for masked logits, else the lower bound
-    logits.sub_(peak).div_(temperature)
-    return torch.maximum(logits, least, out=logits)
-
+    from processors.rows import Rows
 
 _LOG2_E = math.log2(math.e)
+
+
+@parameters
+class TopKParams(Params):
+    """Keep the k most likely tokens."""
+
+    k: int = param(0, "Keep the k most likely tokens; 0 or -1 keeps all.", ge=-1, le=MOST)
+    ties: Literal["cut", "keep"] = param(
+        "cut", "Ties with the k-th: cut keeps the lowest ids, keep keeps all."
+    )
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
+
+    def is_off(self) -> bool:
+        return self.k <= 0
 
 
 class TopK(Processor[TopKParams]):
@@ -75,6 +42,20 @@ class TopK(Processor[TopKParams]):
     phase = Phase.TRUNCATE
     Params = TopKParams
     keeps_faults = True
+    about = Note(
+        "x[i] = -inf where x[i] is not among the k largest",
+        "Fan, Lewis and Dauphin 2018, Hierarchical Neural Story Generation, arXiv 1805.04833.",
+        "top_k:k=40,ties=keep",
+        "everyone; ties stay in transformers and are cut in llama.cpp; in vLLM the back end decides",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[TopKParams, ...]:
+        return (
+            *(TopKParams(k) for k in (1, 5, 40, 10_000)),
+            TopKParams(5, ties="keep"),
+            TopKParams(2, keep=7),
+        )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Sorts the largest k of the batch."""
@@ -83,10 +64,21 @@ class TopK(Processor[TopKParams]):
         count = torch.maximum(self.columns.gather("k", rows), self.columns.gather("keep", rows))[:, None]
         threshold, room = cut(ranked, count)
         keep_ties = self.columns.gather("ties", rows)[:, None] == 1  # cut 0, keep 1
-        return drop_below(logits, threshold, torch.where(keep_ties, logits.shape[1], room))
+        return operations.drop_below(logits, threshold, torch.where(keep_ties, logits.shape[1], room))
 
     def idle(self, rows: Rows) -> list[str]:
         return [f"{count} tokens or fewer are left" for count in self.columns.gather("k", rows).tolist()]
+
+
+@parameters
+class TopPParams(Params):
+    """Keep the nucleus: the most likely tokens up to a mass of p (Holtzman et al. 2019)."""
+
+    p: float = param(1.0, "Keep the most likely tokens whose mass reaches p; 1 keeps all.", ge=0, le=1)
+    boundary: Literal["inclusive", "exclusive"] = param(
+        "inclusive", "Whether the token that crosses p stays (inclusive) or goes (exclusive)."
+    )
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
 class TopP(Processor[TopPParams]):
@@ -100,6 +92,20 @@ class TopP(Processor[TopPParams]):
     phase = Phase.TRUNCATE
     Params = TopPParams
     keeps_faults = True
+    about = Note(
+        "keep the most likely tokens, in order, until their p sums up to p",
+        "Holtzman et al. 2019, The Curious Case of Neural Text Degeneration, arXiv 1904.09751.",
+        "top_p=0.9",
+        "everyone; the token that crosses p stays, but not in ExLlamaV2",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[TopPParams, ...]:
+        return (
+            *(TopPParams(p) for p in (0.0, 0.3, 0.9, 0.9999)),
+            TopPParams(0.5, boundary="exclusive"),
+            TopPParams(0.0, keep=6),
+        )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Masses are float64."""
@@ -108,7 +114,19 @@ class TopP(Processor[TopPParams]):
         bound = of_row(total_mass, logits, ranked, peak) * self.columns.exact("p", rows)[:, None]
         is_exclusive = self.columns.gather("boundary", rows)[:, None] == 1  # inclusive 0, exclusive 1
         keep = self.columns.gather("keep", rows)[:, None]
-        return drop_below(logits, *settled(_nucleus, logits, ranked, peak, bound, is_exclusive, keep))
+        return operations.drop_below(
+            logits, *settled(_nucleus, logits, ranked, peak, bound, is_exclusive, keep)
+        )
+
+
+@parameters
+class MinPParams(Params):
+    """Keep tokens at least p times as likely as the most likely one (Nguyen et al. 2024)."""
+
+    p: float = param(
+        0.0, "Keep tokens at least p times as likely as the most likely one; 0 keeps all.", ge=0, le=1
+    )
+    keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
 class MinP(Processor[MinPParams]):
@@ -121,6 +139,16 @@ class MinP(Processor[MinPParams]):
     phase = Phase.TRUNCATE
     Params = MinPParams
     keeps_faults = True
+    about = Note(
+        "x[i] = -inf where p[i] < p * max(p)",
+        "Nguyen et al. 2024, Turning Up the Heat: Min-p Sampling, arXiv 2407.01082.",
+        "min_p=0.05",
+        "transformers, vLLM, SGLang, mlx-lm min_p; llama.cpp --min-p",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[MinPParams, ...]:
+        return (*(MinPParams(p) for p in (1e-300, 0.05, 0.5, 1.0)), MinPParams(0.9, keep=9))
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Sorts only if some row has `keep` above 1."""
@@ -133,15 +161,15 @@ def keep_above(logits: Tensor, threshold: Tensor, columns: Columns, rows: Rows) 
     """Mask logits [A, V] below the threshold [A, 1], except the `keep` largest (a field of `columns`)."""
     largest_keep = max(columns.known("keep", rows))
     if largest_keep == 1:
-        return drop_below(logits, threshold)
+        return operations.drop_below(logits, threshold)
     last, room = cut(best(logits, largest_keep), columns.gather("keep", rows)[:, None])
     room = torch.where(last < threshold, room, logits.shape[1])
-    return drop_below(logits, torch.minimum(threshold, last), room)
+    return operations.drop_below(logits, torch.minimum(threshold, last), room)
 
 
 def total_mass(logits: Tensor, peak: Tensor) -> Tensor:
     """Return the sum of exp(logits - peak) over each row [A, 1] float64."""
-    return row_sums(mass(logits, peak))
+    return operations.row_sums(mass(logits, peak))
 
 
 def _nucleus(
@@ -151,7 +179,7 @@ def _nucleus(
 
     peak, bound, is_exclusive, keep [A, 1]. Masses are relative to that of the most likely token.
     """
-    sums = row_cumsums(mass(ranked, peak))
+    sums = operations.row_cumsums(mass(ranked, peak))
     inclusive = (sums < bound).sum(1, keepdim=True) + 1
     exclusive = (sums <= bound).sum(1, keepdim=True)
     count = torch.where(is_exclusive, exclusive, inclusive).maximum(keep)
@@ -192,6 +220,39 @@ class _Options(NamedTuple):
         return _Options(*(column[index] for column in self))
 
 
+@parameters
+class XtcParams(Params):
+    """Exclude the top choices: of the likely tokens only the least likely stays (Weidmann 2024)."""
+
+    probability: float = param(0.0, "Exclude the top choices with this probability; 0 is never.", ge=0, le=1)
+    threshold: float = param(
+        0.1, "Tokens at least this probable are top choices; all but the least likely of them go.",
+        gt=0, le=1, hint="A probability of 0 switches it off.",
+    )  # fmt: skip
+    exempt: tuple[int | str, ...] = param(
+        ("eos", "newline"),
+        "Never excluded: eos, stop, special, newline, ids, texts of one token.",
+        ge=0,
+        le=MOST,
+    )
+    on_exempt: Literal["keep", "skip", "uncount"] = param(
+        "keep",
+        "Exempt tokens are top choices that stay (keep) or none (uncount); skip: nothing goes if one would.",
+    )
+    compare: Literal["ge", "gt"] = param("ge", "A top choice reaches the threshold (ge) or exceeds it (gt).")
+    ties: Literal["cut", "keep"] = param(
+        "cut", "Equally likely top choices at the end: cut keeps the lowest id, keep keeps all."
+    )
+    mode: Literal["roll", "expected"] = param(
+        "roll", "Roll for each token, or give each token the probability that it has on average over rolls."
+    )
+    keep: int = param(1, "Exclude nothing if fewer than this many tokens would be left.", ge=1, le=MOST)
+
+    def can_act(self) -> bool:
+        """Whether the threshold allows two top choices: their probabilities sum to at most 1."""
+        return self.threshold < 0.5 or (self.threshold == 0.5 and self.compare == "ge")
+
+
 class Xtc(IdStage[XtcParams]):
     """Exclude the top choices: of the likely tokens only the least likely stays (Weidmann 2024).
 
@@ -203,6 +264,27 @@ class Xtc(IdStage[XtcParams]):
     phase = Phase.GATE
     Params = XtcParams
     keeps_faults = True
+    about = Note(
+        "with the given probability x[i] = -inf where p[i] >= threshold, but the least likely of these",
+        "Weidmann 2024, Exclude Top Choices, text-generation-webui PR 6335.",
+        "xtc:probability=0.5,threshold=0.1",
+        "llama.cpp and koboldcpp exempt nothing; text-generation-webui skips the step; mlx-lm "
+        "compares with gt and keeps ties; ExLlamaV2 and V3 are expected and uncount",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[XtcParams, ...]:
+        return (
+            XtcParams(1.0, 0.01),
+            XtcParams(0.5, 1e-300),
+            XtcParams(1.0, 0.02, exempt=(), ties="keep", compare="gt"),
+            XtcParams(1.0, 0.004, exempt=("special", "stop", 12, "e"), on_exempt="uncount"),
+            XtcParams(1.0, 0.004, exempt=("newline", 20, 21, 22), on_exempt="skip"),
+            XtcParams(1.0, 0.01, mode="expected"),
+            XtcParams(0.3, 0.01, mode="expected", exempt=(12, 13)),
+            XtcParams(1.0, 0.001, keep=40),
+            XtcParams(1e-300, 0.6),
+        )
 
     def listed(self, params: XtcParams, request: Admission) -> Iterable[int]:
         """Return the exempt ids below the model's vocabulary size."""
@@ -229,7 +311,7 @@ class Xtc(IdStage[XtcParams]):
         if logits.device.type != "cpu":
             return torch.where(acts, _without_top(logits, options), logits)
         at = acts.squeeze(1).nonzero().squeeze(1)
-        for part in row_parts(logits, len(at)) if len(at) else ():
+        for part in operations.row_parts(logits, len(at)) if len(at) else ():
             some = at[part]
             logits[some] = _without_top(logits[some], options.at(some))
         return logits
@@ -253,8 +335,8 @@ class Xtc(IdStage[XtcParams]):
 
 def _rolls(rows: Rows) -> Tensor:
     """Return a random number in (0, 1) for each row [A] float64."""
-    keys = row_keys(rows.seeds, rows.positions, Stream.XTC)
-    return uniform(keys, torch.zeros_like(keys))
+    keys = rng.row_keys(rows.seeds, rows.positions, rng.Stream.XTC)
+    return rng.uniform(keys, torch.zeros_like(keys))
 
 
 def _without_top(logits: Tensor, options: _Options) -> Tensor:
@@ -266,7 +348,7 @@ def _without_top(logits: Tensor, options: _Options) -> Tensor:
     is_expected = options.mode == 1
     if not _may(is_expected):
         return out
-    share = row_sums(mass(logits, peak) * gone) / total
+    share = operations.row_sums(mass(logits, peak) * gone) / total
     left = 1 - options.probability
     # Other tokens gain the factor 1 + probability share / (1 - share); excluded tokens lose that mass.
     shift = (left * (1 - share) / (1 - left * share)).log()
@@ -300,7 +382,7 @@ def _top_but_last(logits: Tensor, is_top: Tensor, is_exempt: Tensor, options: _O
     gone = is_top & (logits > last)
     tied = is_top & (logits == last) & (options.ties == 0)
     if _may(tied.sum(1) > 1):
-        gone |= is_surplus(tied, torch.ones_like(options.ties))
+        gone |= operations.is_surplus(tied, torch.ones_like(options.ties))
     is_skip = (options.on_exempt == 1) & options.has_exempt
     gone &= ~((gone & is_exempt).any(1, keepdim=True) & is_skip)
     return gone & ~(is_exempt & (options.on_exempt == 0))
@@ -318,7 +400,7 @@ _RUNGS = (128, 16384)
 
 def best(logits: Tensor, count: int) -> Tensor:
     """Return the `count` largest values of each row, descending, [A, min(count, V)]."""
-    return best_values(logits, min(count, logits.shape[1]))
+    return operations.best_values(logits, min(count, logits.shape[1]))
 
 
 def enough_best(logits: Tensor) -> Tensor:
@@ -338,7 +420,7 @@ def of_row(sums: Callable[..., Tensor], logits: Tensor, ranked: Tensor, *columns
     results = sums(ranked, *columns)
     if ranked.shape[1] < logits.shape[1]:
         at = (ranked[:, -1] > -math.inf).nonzero().squeeze(1)
-        for part in row_parts(logits, len(at)):
+        for part in operations.row_parts(logits, len(at)):
             some = at[part]
             results[some] = sums(logits[some], *(column[some] for column in columns))
     return results
@@ -357,7 +439,7 @@ def settled(
     if ranked.shape[1] < width:
         at = is_certain.logical_not().squeeze(1).nonzero().squeeze(1)
         count = next((rung for rung in _RUNGS if rung > ranked.shape[1]), width)
-        for part in row_parts(logits, len(at)) if len(at) else ():
+        for part in operations.row_parts(logits, len(at)) if len(at) else ():
             some = at[part]
             few, theirs = logits[some], [column[some] for column in columns]
             more = settled(decide, few, best(few, count), *theirs)

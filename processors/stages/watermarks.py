@@ -7,42 +7,49 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Literal
 
 from processors.base import Admission, Env, Processor
-from processors.catalog import Phase
-from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 from processors.errors import ParamError
-from processors.graphs import upload
-from processors.kernels.operations import row_parts, row_sums
-from processors.rng import (
-    BLOCK_DEPTHS,
-    LARGEST_NOISE,
-    NUM_CANDIDATES,
-    Green,
-    Tournament,
-    are_repeated,
-    derived_key,
-    gumbel_of,
-    last_ids,
-    num_seen,
-    row_keys,
-    signed,
-    state_of,
-    stream_key,
-    uniform,
-    uniforms,
-)
-from processors.rows import Rows
+from processors.later import graphs, operations, rng, torch
+from processors.params import Note, Params, Phase, Secret, param, parameters
 from processors.stages.shared import LOWEST, TableStage
 from processors.stages.truncation import mass
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from processors.rows import Rows
 
 _MOST_VOCAB = 2**18  # ids beside a smaller model; each context permutes the whole vocabulary
 
 
-class Kgw(TableStage[KgwParams, Green]):
+_INT64 = 2**63 - 1
+
+
+@parameters
+class KgwParams(Params):
+    """Make pseudorandomly chosen tokens, the green ones, more likely (Kirchenbauer et al. 2023)."""
+
+    key: Secret | None = param(None, "The key, a whole number below 2**63; null is off.")
+    ratio: float = param(0.25, "Part of the vocabulary that is green.", gt=0, lt=1)
+    bias: float = param(2.0, "Added to the logits of green tokens.", ge=-1000, le=1000)
+    scheme: Literal["lefthash", "selfhash"] = param(
+        "lefthash",
+        "What decides which tokens are green: the token before (lefthash), or the smallest hash of the "
+        "context and the token itself (selfhash).",
+    )
+    width: int = param(1, "Tokens of the context; with selfhash they include the token itself.", ge=1, le=64)
+    vocab: int | None = param(
+        None, "Size of the vocabulary that is divided; null is the number of logits.", ge=2, le=2**24
+    )
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        _refuse_keys(self.key, most=1, limit=_INT64)
+
+
+class Kgw(TableStage[KgwParams, "rng.Green"]):
     """Add the bias to the logits of green tokens; with selfhash to those among the 40 most likely ones.
 
     The prompt is part of the context. A row whose context is shorter than `width` is not changed. Each
@@ -54,6 +61,23 @@ class Kgw(TableStage[KgwParams, Green]):
     phase = Phase.ADJUST
     Params = KgwParams
     keeps_faults = True
+    about = Note(
+        "x[i] = x[i] + bias where i is green: one of the first ratio * V ids of a permutation that is "
+        "seeded by key and context",
+        "Kirchenbauer et al. 2023, A Watermark for Large Language Models, arXiv 2301.10226; On the "
+        "Reliability of Watermarks for Large Language Models, arXiv 2306.04634.",
+        "kgw:key=15485863,bias=2.5",
+        "transformers WatermarkingConfig (the same green tokens on a CPU; there after truncation)",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[KgwParams, ...]:
+        return (
+            KgwParams(Secret(15485863)),
+            KgwParams(Secret(2**63 - 1), ratio=0.5, bias=-3.0, width=3, vocab=200),
+            KgwParams(Secret(15485863), scheme="selfhash", bias=1000.0),
+            KgwParams(Secret(15485863), scheme="selfhash", width=4, vocab=1000),
+        )
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -103,7 +127,7 @@ class Kgw(TableStage[KgwParams, Green]):
         """Return the 40 most likely ids of each row, ties by lowest id; empty without selfhash."""
         if "selfhash" not in self.columns.known("scheme", rows):
             return []
-        count = min(NUM_CANDIDATES, logits.shape[1])
+        count = min(rng.NUM_CANDIDATES, logits.shape[1])
         last = logits.topk(count, dim=1).values[:, -1:]
         tops = []
         for row, bound in zip(logits, last, strict=True):
@@ -112,10 +136,10 @@ class Kgw(TableStage[KgwParams, Green]):
             tops.append([*above.tolist(), *ties.tolist()])
         return tops
 
-    def tables(self, params: KgwParams) -> Green:
+    def tables(self, params: KgwParams) -> rng.Green:
         """Return the green tokens of the key."""
         width = self.env.vocab_size
-        green = Green(params, params.vocab or width)
+        green = rng.Green(params, params.vocab or width)
         if green.size < 1:
             raise ParamError(
                 f"ratio is {params.ratio:g}, which makes no id of a vocabulary of {green.vocab} green. "
@@ -126,11 +150,46 @@ class Kgw(TableStage[KgwParams, Green]):
         return green
 
 
+def _refuse_keys(key: Secret | None, *, most: int, limit: int | None = None) -> None:
+    """Raise ParamError, without the value, for too many numbers, or one above the limit."""
+    numbers = key.numbers if key is not None else ()
+    if len(numbers) > most:
+        raise ParamError(f"key has {len(numbers)} numbers, but has to have at most {most}.")
+    if limit is not None and any(number > limit for number in numbers):
+        raise ParamError("key has a number of 2**63 or more, but it has to be below.")
+
+
 _LEAST = 1e-300  # least losing mass in a tournament; its logarithm is finite
 _SPARSE = 8  # if fewer than one in this many ids is finite, only the finite ones are processed
 
 
-class SynthId(TableStage[SynthIdParams, Tournament]):
+_MOST_DEPTH = 60
+_TABLE_SIZES = [2**bits for bits in range(1, 21)]
+
+
+@parameters
+class SynthIdParams(Params):
+    """Choose among the model's tokens by tournaments of pseudorandom bits (Dathathri et al. 2024)."""
+
+    key: Secret | None = param(
+        None, f"The keys, one for each tournament: 1 to {_MOST_DEPTH} whole numbers below 2**63; null is off."
+    )
+    ngram: int = param(5, "Tokens whose hash decides the bits: the context and the token.", ge=2, le=64)
+    table_size: int = param(65536, "Number of bits in the table, a power of 2.", ge=2, le=2**20)
+    table_seed: int = param(0, "Seed of the table.", ge=0, le=_INT64 // 4)
+    history: int = param(
+        1024, "A context that is among this many before it gets no mark again.", ge=1, le=65536
+    )
+    skip_first: bool = param(False, "Leave the first ngram - 1 tokens without a mark.")
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        _refuse_keys(self.key, most=_MOST_DEPTH, limit=_INT64)
+        if self.table_size not in _TABLE_SIZES:
+            raise ParamError(f"table_size is {self.table_size}, but has to be a power of 2.")
+
+
+class SynthId(TableStage[SynthIdParams, "rng.Tournament"]):
     """Multiply the probability of each token, depth after depth, by 1 + g - mean(g).
 
     g is the token's pseudorandom bit of the depth, 0 or 1. The context is the last ngram - 1 output ids,
@@ -142,9 +201,25 @@ class SynthId(TableStage[SynthIdParams, Tournament]):
     phase = Phase.GATE
     Params = SynthIdParams
     keeps_faults = True
+    about = Note(
+        "p[i] = p[i] * (1 + g[d, i] - sum_j g[d, j] p[j]) for each depth d; g[d, i] is a bit of the "
+        "table at hash(context, i, key[d])",
+        "Dathathri et al. 2024, Scalable watermarking for identifying large language model outputs, "
+        "Nature 634.",
+        "synthid:key=[654,400,836]",
+        "transformers SynthIDTextWatermarkingConfig (the same bits; there a masked token comes back)",
+    )
 
-    def tables(self, params: SynthIdParams) -> Tournament:
-        return Tournament(params, self.env.device)
+    @classmethod
+    def examples(cls) -> tuple[SynthIdParams, ...]:
+        return (
+            SynthIdParams(Secret((654, 400, 836, 123, 340, 443, 597, 160, 57, 29, 590, 639))),
+            SynthIdParams(Secret(0), ngram=2, table_size=64, table_seed=2**60, history=1),
+            SynthIdParams(Secret((1, 2**63 - 1)), ngram=3, skip_first=True),
+        )
+
+    def tables(self, params: SynthIdParams) -> rng.Tournament:
+        return rng.Tournament(params, self.env.device)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Makes one pass for each distinct set of parameters."""
@@ -152,38 +227,43 @@ class SynthId(TableStage[SynthIdParams, Tournament]):
         if len(places) == 1:
             return _played(next(iter(places)), logits, rows)
         for tournament, index in places.items():
-            at = upload(index, logits.device)
+            at = graphs.upload(index, logits.device)
             logits[at] = _played(tournament, logits[at], rows.select(index))
         return logits
 
 
-def _played(tournament: Tournament, logits: Tensor, rows: Rows) -> Tensor:
+def _played(tournament: rng.Tournament, logits: Tensor, rows: Rows) -> Tensor:
     """Return logits [A, V] after all tournaments; rows without a watermark are unchanged."""
     params = tournament.params
     width = params.ngram - 1
-    ids, count = last_ids(rows, width + min(params.history, num_seen(rows)), 0)
+    ids, count = rng.last_ids(rows, width + min(params.history, rng.num_seen(rows)), 0)
     skip = width if params.skip_first else 0
-    is_plain = are_repeated(ids, count, width, skip=skip) | (count < skip)
+    is_plain = rng.are_repeated(ids, count, width, skip=skip) | (count < skip)
     context = tournament.hashed(ids[:, -width:])
-    parts = [_marked(tournament, logits[part], context[part], is_plain[part]) for part in row_parts(logits)]
+    parts = [
+        _marked(tournament, logits[part], context[part], is_plain[part])
+        for part in operations.row_parts(logits)
+    ]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
-def _marked(tournament: Tournament, logits: Tensor, context: Tensor, is_plain: Tensor) -> Tensor:
+def _marked(tournament: rng.Tournament, logits: Tensor, context: Tensor, is_plain: Tensor) -> Tensor:
     """Return logits [A, V] plus the logarithms of all factors; rows `is_plain` [A] are unchanged."""
     finite = logits > -torch.inf
     peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
     if logits.is_cuda:  # sums by index are not reproducible on a GPU
         bits = tournament.bits(context[:, None], torch.arange(logits.shape[1], device=logits.device))
         masses = mass(logits, peak)
-        moved = logits + _factors(masses / row_sums(masses), bits, tournament.depth)
+        moved = logits + _factors(masses / operations.row_sums(masses), bits, tournament.depth)
     else:
         moved = _moved(tournament, logits, finite, peak, context)
     moved = moved.clamp_(min=LOWEST).float()
     return torch.where(finite & ~is_plain[:, None], moved, logits)
 
 
-def _moved(tournament: Tournament, logits: Tensor, finite: Tensor, peak: Tensor, context: Tensor) -> Tensor:
+def _moved(
+    tournament: rng.Tournament, logits: Tensor, finite: Tensor, peak: Tensor, context: Tensor
+) -> Tensor:
     """Return logits [A, V] float64 plus the logarithms of all factors, on a CPU.
 
     The method of summation is chosen for each row alone, so its last bits do not depend on other rows.
@@ -205,7 +285,7 @@ def _moved(tournament: Tournament, logits: Tensor, finite: Tensor, peak: Tensor,
     return moved
 
 
-def _shift_of_all(tournament: Tournament, masses: Tensor, context: Tensor) -> Tensor:
+def _shift_of_all(tournament: rng.Tournament, masses: Tensor, context: Tensor) -> Tensor:
     """Return the logarithm of each token's factor [A, V], given the masses [A, V].
 
     Ids that differ by a multiple of the table's size have equal bits, so their masses are added first.
@@ -228,8 +308,8 @@ def _shift(masses: Tensor, bits: Tensor, row: Tensor, depth: int) -> Tensor:
     1024 classes of tokens with equal bits.
     """
     shift, rows = torch.zeros_like(masses), int(row[-1]) + 1 if len(row) else 0
-    for first in range(0, depth, BLOCK_DEPTHS):
-        depths = min(BLOCK_DEPTHS, depth - first)
+    for first in range(0, depth, rng.BLOCK_DEPTHS):
+        depths = min(rng.BLOCK_DEPTHS, depth - first)
         size = 2**depths
         of = row * size + (bits >> first & (size - 1))
         classes = masses.new_zeros(rows * size).index_add_(0, of, masses).view(rows, size)
@@ -247,7 +327,7 @@ def _factors(masses: Tensor, bits: Tensor, depth: int) -> Tensor:
     logs = torch.zeros_like(masses)
     for position in range(depth):
         wins = (bits >> position & 1).bool()
-        lost = row_sums(masses.masked_fill(wins, 0)).clamp_(min=_LEAST)
+        lost = operations.row_sums(masses.masked_fill(wins, 0)).clamp_(min=_LEAST)
         # 1 + g - mean, written with the losers' mass instead of 1 - mean: exact if nearly all tokens win.
         factor = torch.where(wins, 1 + lost, lost)
         masses = masses * factor
@@ -255,9 +335,31 @@ def _factors(masses: Tensor, bits: Tensor, depth: int) -> Tensor:
     return logs
 
 
-STREAM = stream_key("gumbel_mark")  # stream of the coin that chooses between two keys
 _MISSING = -1  # in place of ids before the output
 _NEAR = 4.0  # ids with logits within this distance of the largest are scored first
+
+
+@parameters
+class GumbelMarkParams(Params):
+    """Draw with noise that the key and the last tokens decide (Aaronson 2022): the draw is not changed."""
+
+    key: Secret | None = param(None, "The key, a whole number below 2**64; null is off.")
+    width: int = param(4, "Output tokens of the context.", ge=1, le=64)
+    deduplicate: Literal["single_turn", "all", "none"] = param(
+        "single_turn",
+        "Where a context may not have been for a token to be marked: in the output, also in the prompt (the "
+        "first tokens are then not marked), or anywhere.",
+    )
+    history: int | None = param(
+        8192, "How many contexts before it a context is compared with; null is all.", ge=1, le=2**24
+    )
+    alpha: float | None = param(
+        None, "With two keys derived from the key: how often the second is used; null is one key.", ge=0, le=1
+    )
+
+    def __post_init__(self) -> None:
+        Params.__post_init__(self)
+        _refuse_keys(self.key, most=1)
 
 
 class GumbelMark(Processor[GumbelMarkParams]):
@@ -271,6 +373,22 @@ class GumbelMark(Processor[GumbelMarkParams]):
     phase = Phase.GATE
     Params = GumbelMarkParams
     keeps_faults = True
+    about = Note(
+        "x[i] = -inf unless i = argmax(x - ln(-ln u)), u[i] = Philox4x32-10(key, context, i)",
+        "Aaronson 2022, Watermarking of Large Language Models; Salmon et al. 2011, Parallel Random "
+        "Numbers: As Easy as 1, 2, 3.",
+        "gumbel_mark:key=42",
+        "vLLM watermarking gumbel and dual_key_gumbel (the same u)",
+    )
+
+    @classmethod
+    def examples(cls) -> tuple[GumbelMarkParams, ...]:
+        return (
+            GumbelMarkParams(Secret(15485863)),
+            GumbelMarkParams(Secret(2**64 - 1), width=1, deduplicate="none"),
+            GumbelMarkParams(Secret(15485863), width=2, deduplicate="all", history=None),
+            GumbelMarkParams(Secret(15485863), width=6, alpha=1.0, history=1),
+        )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Makes one pass for each distinct width and scope."""
@@ -282,7 +400,7 @@ class GumbelMark(Processor[GumbelMarkParams]):
         if len(groups) == 1:
             return _decided(logits, *self._contexts(rows), keys)
         for index in groups.values():
-            at, some = upload(index, logits.device), rows.select(index)
+            at, some = graphs.upload(index, logits.device), rows.select(index)
             logits[at] = _decided(logits[at], *self._contexts(some), keys[at])
         return logits
 
@@ -292,22 +410,23 @@ class GumbelMark(Processor[GumbelMarkParams]):
     def _keys(self, rows: Rows) -> Tensor:
         """Return the key of each row [A]; with two keys the row's coin selects one."""
         pairs = [_pair(self._params(slot)) for slot in rows.host_slots]
-        first, second = upload(pairs, rows.slots.device, torch.int64).unbind(1)
-        coins = uniform(row_keys(rows.seeds, rows.positions, STREAM), torch.zeros_like(rows.seeds))
+        first, second = graphs.upload(pairs, rows.slots.device, torch.int64).unbind(1)
+        keys = rng.row_keys(rows.seeds, rows.positions, rng.stream_key("gumbel_mark"))  # of the coins
+        coins = rng.uniform(keys, torch.zeros_like(keys))
         shares = [self._params(slot).alpha or 0.0 for slot in rows.host_slots]
-        return torch.where(coins < upload(shares, rows.slots.device, torch.float64), second, first)
+        return torch.where(coins < graphs.upload(shares, rows.slots.device, torch.float64), second, first)
 
     def _contexts(self, rows: Rows) -> tuple[Tensor, Tensor]:
         """Return the contexts [A, width], and which rows get no watermark [A], of rows with equal scopes."""
         params = self._params(rows.host_slots[0])
         width, has_prompt = params.width, params.deduplicate == "all"
-        context, count = last_ids(rows, width, _MISSING)
+        context, count = rng.last_ids(rows, width, _MISSING)
         if params.deduplicate == "none":
             return context, torch.zeros_like(count, dtype=torch.bool)
-        seen = num_seen(rows, prompt=has_prompt)
+        seen = rng.num_seen(rows, prompt=has_prompt)
         num = seen if params.history is None else min(params.history, seen)
-        ids, total = last_ids(rows, width + num, _MISSING, prompt=has_prompt)
-        is_plain = are_repeated(ids, total, width)
+        ids, total = rng.last_ids(rows, width + num, _MISSING, prompt=has_prompt)
+        is_plain = rng.are_repeated(ids, total, width)
         return context, is_plain | (count < width) if has_prompt else is_plain
 
 
@@ -316,18 +435,18 @@ def _pair(params: GumbelMarkParams) -> tuple[int, int]:
     assert params.key is not None
     (key,) = params.key.numbers
     if params.alpha is None:
-        return signed(key), signed(key)
-    return signed(derived_key(key, "key_a")), signed(derived_key(key, "key_b"))
+        return rng.signed(key), rng.signed(key)
+    return rng.signed(rng.derived_key(key, "key_a")), rng.signed(rng.derived_key(key, "key_b"))
 
 
 def _decided(logits: Tensor, context: Tensor, is_plain: Tensor, keys: Tensor) -> Tensor:
     """Return logits [A, V] with all but the decided token masked; rows `is_plain` [A] are unchanged."""
     peak = logits.amax(1, keepdim=True)
     is_plain = is_plain[:, None] | ~(peak.abs() < torch.inf)  # one token at most, or a fault
-    state = state_of(keys, context)
+    state = rng.state_of(keys, context)
     if logits.is_cuda:  # selecting would synchronise
         ids = torch.arange(logits.shape[1], device=logits.device)
-        scores = logits.double() + gumbel_of(uniforms([word[:, None] for word in state], ids))
+        scores = logits.double() + rng.gumbel_of(rng.uniforms([word[:, None] for word in state], ids))
         winners = scores.argmax(1, keepdim=True)
     else:
         winners = _winners(logits, peak, state)
@@ -345,7 +464,7 @@ def _winners(logits: Tensor, peak: Tensor, state: Sequence[Tensor]) -> Tensor:
     is_near = logits >= peak - _NEAR
     row, ids, scores = _scored(logits, is_near, state)
     best = scores.new_full((len(logits),), -math.inf).scatter_reduce_(0, row, scores, "amax")
-    is_far = (logits >= (best - LARGEST_NOISE).float()[:, None]) & ~is_near
+    is_far = (logits >= (best - rng.LARGEST_NOISE).float()[:, None]) & ~is_near
     parts = zip((row, ids, scores), _scored(logits, is_far, state), strict=True)
     row, ids, scores = (torch.cat(pair) for pair in parts)
     best.scatter_reduce_(0, row, scores, "amax")
@@ -357,5 +476,5 @@ def _winners(logits: Tensor, peak: Tensor, state: Sequence[Tensor]) -> Tensor:
 def _scored(logits: Tensor, mask: Tensor, state: Sequence[Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Return row, id and score [N] of the logits selected by the mask [A, V]."""
     row, ids = mask.nonzero(as_tuple=True)
-    noise = gumbel_of(uniforms([word.index_select(0, row) for word in state], ids))
+    noise = rng.gumbel_of(rng.uniforms([word.index_select(0, row) for word in state], ids))
     return row, ids, logits[row, ids].double() + noise

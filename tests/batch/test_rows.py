@@ -444,7 +444,9 @@ def test_what_is_wrong_with_a_file_is_said_in_the_row_by_name(bench, keys, tmp_p
     assert bench.run(*keys).code == 7
     marked, wrong = bench.results
     assert marked["error"] is None
-    assert wrong["error"]["message"].startswith("The file of the key acme has an unknown field 'alpha'; the fields of kgw")
+    assert wrong["error"]["message"].startswith(
+        "The file of the key acme has an unknown field 'alpha'; the fields of kgw"
+    )
 
 
 def test_keys_that_no_row_chooses_are_said(bench, keys):

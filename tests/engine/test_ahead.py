@@ -12,10 +12,9 @@ from gencli.engine.run_ahead import RunAhead, make_ahead
 from gencli.engine.scheduler import Scheduler
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
-from processors.catalog.masks import BanParams
 from processors.chain import Chain
 from processors.request_values import Verification
-from processors.stages.masks import MOST_REWINDS
+from processors.stages.masks import MOST_REWINDS, BanParams
 from tests.engine.ahead_cases import play
 from tests.engine.harness import ends_of, engine, events_of, generate, request, texts
 from tests.engine.sequences import sequence

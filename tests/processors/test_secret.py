@@ -5,10 +5,10 @@ import pickle
 
 import pytest
 
-from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 from processors.chain import Chain
 from processors.errors import ParamError
 from processors.params import Secret
+from processors.stages.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 
 KEY = 987654321987
 

@@ -18,9 +18,9 @@ from gencli.watermark_detector import (
     SynthIdScorer,
     detect,
 )
-from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 from processors.draw_twins import philox_uniform
 from processors.rng import derived_key
+from processors.stages.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 
 VOCAB = 300
 SCORERS = {

@@ -7,7 +7,7 @@ import pytest
 
 from gencli.errors import ConfigError
 from gencli.watermark_keys import NamedKey, file_fingerprint, read_key_file
-from processors.catalog.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
+from processors.stages.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 from tests.helpers.refusal import refusal
 
 KEY = 918273645546372819

@@ -35,12 +35,12 @@ from gencli.runtime.machine import quiet_libraries
 from gencli.structured.output_spec import OutputSpec
 from gencli.text.detokenizer import TokenDecoder
 from gencli.watermark_keys import STAGES
-from processors.catalog.truncation import VaryingParams
 from processors.errors import ProcessorsError
 from processors.params import WHEN, WHEN_DOC, Secret
 from processors.params import describe as describe_fields
 from processors.registry import Registry
 from processors.request_values import NO_CONDITION
+from processors.stages.scale import VaryingParams
 
 _WIDTH = 200  # characters of a value
 _COLUMNS = ("phase", "stage", "value", "origin")

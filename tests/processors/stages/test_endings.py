@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from processors.catalog.forcing import LengthDecayParams
 from processors.errors import ParamError, TokenError
+from processors.stages.forcing import LengthDecayParams
 from tests.processors.vectors.run import Words
 
 INF = math.inf

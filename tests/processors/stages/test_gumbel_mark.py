@@ -2,9 +2,8 @@
 
 import torch
 
-from processors.catalog.watermarks import GumbelMarkParams
 from processors.draw_twins import philox_uniform
-from processors.stages.watermarks import GumbelMark
+from processors.stages.watermarks import GumbelMark, GumbelMarkParams
 from processors.testing.checks import Bench, Subject, Text, random_logits, toy_env
 
 

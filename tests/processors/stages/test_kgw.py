@@ -2,7 +2,7 @@
 
 import torch
 
-from processors.catalog.watermarks import KgwParams
+from processors.stages.watermarks import KgwParams
 from processors.testing.checks import Bench, Subject, Text, toy_env
 
 

@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from processors.base import Admission, Env
-from processors.catalog.penalties import DryParams, LzParams, NoRepeatNgramParams
 from processors.draw_twins import View
 from processors.errors import ParamError
 from processors.history import History
 from processors.registry import builtin_registry
 from processors.rows import Rows
+from processors.stages.repeats import DryParams, LzParams, NoRepeatNgramParams
 from processors.twins import REFERENCE
 from tests.processors.vectors.run import Words
 

@@ -3,10 +3,9 @@
 import pytest
 
 from processors.base import Settled
-from processors.catalog.masks import BanParams
 from processors.errors import ParamError
 from processors.request_values import Automaton
-from processors.stages.masks import MOST_HELD, MOST_REWINDS, Rewinder
+from processors.stages.masks import MOST_HELD, MOST_REWINDS, BanParams, Rewinder
 
 WORDS = (b"", b"the ", b" voice", b"ce bare", b"barely", b"ly", b" a", b"bare")
 THE, VOICE, CE_BARE, BARELY, LY, A, BARE = range(1, 8)

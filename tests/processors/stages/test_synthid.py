@@ -3,8 +3,8 @@
 import torch
 from transformers.generation import SynthIDTextWatermarkLogitsProcessor
 
-from processors.catalog.watermarks import SynthIdParams
 from processors.chain import Chain
+from processors.stages.watermarks import SynthIdParams
 from processors.standalone import LogitsProcessor
 
 WIDTH = 400

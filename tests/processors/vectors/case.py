@@ -12,7 +12,7 @@ class Case:
 
     `logits` are the row; write `logs(0.1, 0.9)` for probabilities. `kept` are the ids that stay, `p` the
     softmax of what stays, `logits_after` the processed logits. `differs` is why gencli decides otherwise,
-    with the entry of docs/contributing/semantics.md; the test then requires that the result is NOT the expected one.
+    with the entry of docs/contributing/semantics.md; the test then requires another result than the expected.
     """
 
     source: str  # file and test, as in "llama.cpp tests/test-sampling.cpp test_top_k"

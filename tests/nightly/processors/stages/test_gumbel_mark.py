@@ -2,8 +2,8 @@
 
 import torch
 
-from processors.catalog.watermarks import GumbelMarkParams
 from processors.chain import Chain
+from processors.stages.watermarks import GumbelMarkParams
 from processors.standalone import sample
 
 

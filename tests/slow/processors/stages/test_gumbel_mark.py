@@ -1,7 +1,7 @@
 """gumbel_mark decides the token by key and context; repeated contexts are left to the draw."""
 
-from processors.catalog.watermarks import GumbelMarkParams
 from processors.chain import Chain
+from processors.stages.watermarks import GumbelMarkParams
 from processors.standalone import sample
 from processors.testing.checks import random_logits, toy_env
 

@@ -3,8 +3,8 @@
 import torch
 from transformers.generation import WatermarkLogitsProcessor
 
-from processors.catalog.watermarks import KgwParams
 from processors.chain import Chain
+from processors.stages.watermarks import KgwParams
 from processors.standalone import LogitsProcessor
 
 WIDTH = 500

@@ -3,8 +3,8 @@
 import torch
 from transformers.generation import SynthIDTextWatermarkLogitsProcessor
 
-from processors.catalog.watermarks import SynthIdParams
 from processors.rng import Tournament
+from processors.stages.watermarks import SynthIdParams
 
 KEYS = [654, 400, 836, 123, 340, 443, 597, 160, 57, 2**62 + 1, 0, 7]
 

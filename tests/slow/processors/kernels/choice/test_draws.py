@@ -7,8 +7,8 @@ import torch
 from processors.kernels.choice.choose_rows import all_facts_torch, draw_listed_torch, row_facts_torch
 from processors.kernels.choice.tables import CAPACITY, Control, Fact, Mark, patched
 from processors.sampler import EMPTY, NON_FINITE, gumbel_max
+from processors.stages.scale import cool_
 from processors.stages.shared import LOWEST
-from processors.stages.truncation import cool_
 from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made, patches_of
 

@@ -7,8 +7,8 @@ import torch
 from processors.kernels.choice.choose_rows import block_weights_torch, invert_ids_torch, kept
 from processors.kernels.choice.tables import Control, patched
 from processors.sampler import inverse_cdf
+from processors.stages.scale import cool_
 from processors.stages.shared import LOWEST
-from processors.stages.truncation import cool_
 from tests.interpreted import interpreted
 from tests.processors.kernels.choice.cases import INF, KINDS, SHAPES, controls_of, made, marked, patches_of
 
