@@ -90,7 +90,7 @@ def test_what_is_wrong_with_a_row_is_said_by_name():
         ({"messages": ["hi"]}, "Message 1 is 'hi', but has to be an object"),
         ({"messages": [{"role": "robot", "content": "x"}]}, "Message 1 has the role 'robot'"),
         ({"messages": [{"role": "user", "content": None}]}, "Message 1 has no content that is a text."),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "no text: image_url."),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "not text: image_url."),
         ({"messages": [{"role": "user", "content": "x", "tool_calls": []}]}, "Message 1 has 'tool_calls'"),
         ({"messages": [{"role": "system", "content": "x"}], "system": "y"}, "Leave one of them out."),
     ]  # fmt: skip

@@ -274,7 +274,7 @@ def test_a_file_that_is_no_transcript_is_named(chat, scene, tmp_path, saved):
     with pytest.raises(UsageError, match="cannot be read"):
         run_command(f"/load {tmp_path / 'none.json'}", chat, scene)
 
-    with pytest.raises(UsageError, match="`min_tokens` asks for 40 tokens, max_tokens .* allows 30"):
+    with pytest.raises(UsageError, match="`min_tokens` asks for 40 tokens, but max_tokens .* allows 30"):
         run_command(f"/load {saved}", open_chat({"min_tokens": "40"}), scene)
 
 

@@ -122,9 +122,9 @@ def test_rows_without_conditions_stay_fused_beside_others(monkeypatch):
     split = Chooser._split
 
     def seen(self, program, rows):
-        head, groups = split(self, program, rows)
-        fused.append([group.tail is not None for group in groups])
-        return head, groups
+        plan = split(self, program, rows)
+        fused.append([group.tail is not None for group in plan.groups])
+        return plan
 
     monkeypatch.setattr(Chooser, "_split", seen)
     made = conditional("temperature=1.5", "temperature:temperature=0,when={}", {"from": 3, "to": 6})

@@ -242,5 +242,5 @@ def test_another_version_other_weights_and_another_text_are_said(logged, gencli,
         connection.execute("UPDATE texts SET text = 'other'")
     result = gencli("log", "rerun", "1")
     assert result.code == 0
-    for said in ("made by gencli 0.0.1", "weights of fake (model)", "The text is not the one"):
+    for said in ("made by gencli 0.0.1", "weights of fake (model)", "The text differs from the logged one."):
         assert said in result.err

@@ -128,7 +128,7 @@ def spec(token_bytes: int) -> ModelSpec:
 
 def test_a_step_takes_fewer_tokens_where_little_memory_is_free() -> None:
     model = spec(2**20)  # 512 tokens take half a GiB
-    found = {free: plan_chunk(model, free * GIB // 4, rows=8, most=512) for free in (1, 2, 4, 8, 16, 100)}
+    found = {free: plan_chunk(model, free * GIB // 4, rows=8, limit=512) for free in (1, 2, 4, 8, 16, 100)}
     assert [*found.values()] == sorted(found.values())
     for free, tokens in found.items():
         if tokens > 64:
@@ -139,9 +139,9 @@ def test_a_step_takes_fewer_tokens_where_little_memory_is_free() -> None:
 
 
 def test_every_sequence_still_decodes_and_an_unknown_model_keeps_the_default() -> None:
-    assert plan_chunk(spec(2**20), 0, rows=100, most=512) == 200
-    assert plan_chunk(spec(0), 0, rows=8, most=512) == 512
-    assert plan_chunk(spec(2**20), None, rows=8, most=512) == 512
+    assert plan_chunk(spec(2**20), 0, rows=100, limit=512) == 200
+    assert plan_chunk(spec(0), 0, rows=8, limit=512) == 512
+    assert plan_chunk(spec(2**20), None, rows=8, limit=512) == 512
 
 
 CUDA = torch.device("cuda")

@@ -122,7 +122,7 @@ def test_a_text_that_is_no_pointer_is_refused_before_the_run():
 
 
 ROOT = Path(__file__).parent.parent.parent
-PAGE = (ROOT / "docs" / "structure.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "contributing" / "structure.md").read_text(encoding="utf-8")
 SECTION = PAGE.partition("\n## From a schema")[2].partition("\n## ")[0]
 
 

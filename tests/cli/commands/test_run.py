@@ -31,7 +31,7 @@ CONFLICTS = [
     (
         ["--top-k", "5", "--chain", "top_k,temperature,top_k"],
         "--chain: The stage top_k stands twice",
-        "a name of its own",
+        "another name",
     ),
     (["--include-stop"], "--include-stop", "--stop-regex"),
     (["--system", "be kind"], "--system", "--chat"),

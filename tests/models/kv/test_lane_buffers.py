@@ -147,7 +147,7 @@ def test_states_of_16_bits_are_stored_as_narrowly() -> None:
 
 
 def rows(*lanes, spare, most=0):
-    found = step_rows([Feed(lane, 5, (1,)) for lane in lanes], spare, most=most)
+    found = step_rows([Feed(lane, 5, (1,)) for lane in lanes], spare, max_rows=most)
     return found.count, [*found.places], found.num_held, found.in_place
 
 
