@@ -79,14 +79,14 @@ class Chooser:
     def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
         self._pipeline, self._sampler = pipeline, sampler
         self._graphs = graphs
-        self._plans = PlanCache[_Plan]()
+        self._plans, self._version = PlanCache[_Plan](), 0
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative for a failed row, as Sampler."""
         pipeline, sampler = self._pipeline, self._sampler
         if logits.is_cuda and not pipeline.is_traced:
             return self._on_device(logits, rows)
-        may_fuse = logits.device.type == "cpu" and not pipeline.is_traced and sampler.is_gumbel(rows)
+        may_fuse = logits.device.type == "cpu" and not pipeline.is_traced
         plan = self._planned(rows) if may_fuse else None
         if plan is None or not plan.groups:
             return sampler(pipeline(logits, rows), rows)
@@ -145,12 +145,14 @@ class Chooser:
         return self._sampler(logits, rows)
 
     def _planned(self, rows: Rows) -> _Plan:
+        if self._version != self._sampler.version:
+            self._plans, self._version = PlanCache(), self._sampler.version
         program = self._pipeline.program(rows)
         return self._plans.of(program, rows, lambda: self._split(program, rows))
 
     def _split(self, program: Program, rows: Rows) -> _Plan:
         """Split a program into the calls before the fused stages, and groups of rows that fuse the others."""
-        if not _has_numpy():
+        if not _has_numpy() or set(self._sampler.draws(rows)) != {"gumbel"}:
             return _Plan(program, ())
         from processors.fused import Tail
 

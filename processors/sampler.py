@@ -42,14 +42,19 @@ class Inverted(NamedTuple):
 
 
 class Sampler:
-    """Chooses a token for each row by the draw method of its request."""
+    """Chooses a token for each row by the draw method of its request.
+
+    `version` changes with the draw method of any slot.
+    """
 
     def __init__(self) -> None:
+        self.version = 0
         self._draws: dict[int, Draw] = {}
         self._last: tuple[tuple[int, ...], tuple[Draw, ...]] = ((), ())  # slots of the last step, their draws
 
     def admit(self, slot: int, draw: Draw) -> None:
         self._draws[slot], self._last = draw, ((), ())
+        self.version += 1
 
     def fork(self, source: int, target: int) -> None:
         """Give the target slot the draw method of the source."""
@@ -74,9 +79,6 @@ class Sampler:
         # amax propagates NaN, so one number per row identifies empty and non-finite rows.
         top = logits.amax(dim=-1)
         return torch.where(top < torch.inf, torch.where(top == -torch.inf, EMPTY, tokens), NON_FINITE)
-
-    def is_gumbel(self, rows: Rows) -> bool:
-        return set(self.draws(rows)) == {"gumbel"}
 
     def draws(self, rows: Rows) -> tuple[Draw, ...]:
         """Return the draw method of each row; cached while the slots stay the same."""

@@ -6,7 +6,7 @@ shared prefix by bisection over a sorted list.
 from __future__ import annotations
 
 from bisect import bisect_left, insort
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -231,33 +231,6 @@ class Feed(NamedTuple):
         """The draft tokens: the last `num_logits` tokens without the first of them."""
         count = self.num_logits - self.num_scored - 1
         return self.tokens[len(self.tokens) - count :] if count > 0 else ()
-
-
-def cells_of(feeds: Iterable[Feed]) -> list[tuple[int, int]]:
-    """Return (lane, position) of every fed token, in feed order."""
-    return [(feed.lane, feed.start + index) for feed in feeds for index in range(len(feed.tokens))]
-
-
-def wanted_of(feeds: Iterable[Feed]) -> list[int]:
-    """Return the indices, among all fed tokens in feed order, of the tokens whose logits are needed."""
-    wanted: list[int] = []
-    end = 0
-    for feed in feeds:
-        end += len(feed.tokens)
-        wanted += range(end - feed.num_logits, end)
-    return wanted
-
-
-def fed_to(lanes: Collection[int], feeds: Iterable[Feed]) -> list[int]:
-    """Return the indices, among all fed tokens in feed order, of the tokens fed to these lanes."""
-    owners = [feed.lane for feed in feeds for _ in feed.tokens]
-    return [index for index, lane in enumerate(owners) if lane in lanes]
-
-
-def room_for(feeds: Iterable[Feed]) -> tuple[int, int]:
-    """Return the size of a cache, (lanes, tokens), that holds all feeds of a step."""
-    feeds = tuple(feeds)
-    return max(feed.lane for feed in feeds) + 1, max(feed.end for feed in feeds)
 
 
 @dataclass(frozen=True, slots=True)

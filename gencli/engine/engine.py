@@ -211,13 +211,28 @@ class Engine:
 
     def step(self, *, is_merged: bool = False) -> list[Event]:
         """Run one step and return its events, [] without work. For the caller's own loop instead of `run`."""
-        with self._changing:
+        step, is_full = None, False
+        with self._changing, torch.inference_mode():
             try:
                 events = [*self._endings.due()] if self._endings.may_be_due else []
                 if events and not is_merged:
                     events = [*by_sample(events)]
                 if self._scheduler.has_work:
-                    events += [*self._scheduler.reading(), *self._step()]
+                    events += self._scheduler.reading()
+                    try:
+                        events += self._admit()
+                        events += [event for hook in self._hooks.active for event in hook.report()]
+                        self.occupancy = len(self._scheduler.running) / self._scheduler.limit
+                        step = self._steps.run()
+                    except Exception as error:
+                        if not is_out_of_memory(error):
+                            raise
+                        is_full = True  # handled after this block, whose traceback would keep tensors alive
+                    if not is_full:
+                        events += [event for hook in self._hooks.active for event in hook.report()]
+                        events += self._steps.take(step) if step else []
+                    if is_full or self._guard.is_full:
+                        events += self._preempt_all()
                 return [*self._best_of.select(events)] if self._best_of.pools else events
             except Exception as error:
                 if fault := DeviceError.of(error):
@@ -247,24 +262,6 @@ class Engine:
     def limit(self) -> int:
         """Number of sequences that may run at once: `max_batch`, halved after each out-of-memory."""
         return self._scheduler.limit
-
-    @torch.inference_mode()
-    def _step(self) -> list[Event]:
-        events, step, is_full = list[Event](), None, False
-        try:
-            events += self._admit()
-            events += [event for hook in self._hooks.active for event in hook.report()]
-            self.occupancy = len(self._scheduler.running) / self._scheduler.limit
-            step = self._steps.run()
-        except Exception as error:
-            if not is_out_of_memory(error):
-                raise
-            is_full = True
-        if is_full:  # outside the except block, whose traceback would keep tensors alive
-            return events + self._preempt_all()
-        events += [event for hook in self._hooks.active for event in hook.report()]
-        events += self._steps.take(step) if step else []
-        return events + (self._preempt_all() if self._guard.is_full else [])
 
     def _preempt_all(self) -> list[Event]:
         """Restart the running sequences after out-of-memory, with half as many at once.

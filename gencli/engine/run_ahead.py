@@ -217,6 +217,8 @@ def _select(logits: Tensor, rows: list[int]) -> Tensor:
 class LaunchAhead(StepHook):
     """Launches the next forward pass while the host waits for the tokens of a step."""
 
+    launches = True
+
     def __init__(self, runner: RunAhead, scheduler: Scheduler) -> None:
         super().__init__()
         self._runner, self._scheduler = runner, scheduler

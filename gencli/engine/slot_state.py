@@ -6,14 +6,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from collections.abc import Sequence as Items
 from dataclasses import replace
 from types import TracebackType
 from typing import cast
 
 from gencli.core.request import NO_DRAFTER, Drafting, Request
 from gencli.engine.rewind import can_rewind
-from gencli.engine.sequence import SampledSequences, Sequence, Taken
+from gencli.engine.sequence import Sequence
 from gencli.engine.step import Hooks
 from gencli.errors import UsageError
 from gencli.models.model_runner import ModelRunner, ModelSpec
@@ -29,7 +28,6 @@ from processors.history import History
 from processors.pipeline import Pipeline
 from processors.registry import Registry
 from processors.rng import signed
-from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.verification import Verifier
 
@@ -75,19 +73,6 @@ class ProcessorState:
     def trim(self) -> None:
         if self._graphs is not None:
             self._graphs.clear()
-
-    def rows(self, sampled: SampledSequences) -> Rows:
-        """Build the rows of a step, prepared by the stages before the forward pass."""
-        slots, drafts = [sequence.slot for sequence, _ in sampled], [run for _, run in sampled]
-        return self.pipeline.prepare(Rows.build(self.history, slots, drafts))
-
-    def commit(self, kept: Items[tuple[Sequence, Taken]]) -> None:
-        """Append the tokens of continuing sequences to history and stages."""
-        slots = [sequence.slot for sequence, _ in kept]
-        self.history.append(slots, [taken.ids for _, taken in kept], [taken.forced for _, taken in kept])
-        if self.pipeline.commits:
-            for slot, (_, taken) in zip(slots, kept, strict=True):
-                self.pipeline.commit(slot, taken.ids)
 
 
 class OomGuard:

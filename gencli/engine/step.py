@@ -84,8 +84,11 @@ Append = Callable[[Step, int, Settle | None], tuple[Taken, Exception | None]]
 class StepHook:
     """A feature of the generate loop, called while a sample that wants it has a slot.
 
-    Each step calls its methods in the order in which they stand here. By default they do nothing.
+    Each step calls its methods in the order in which they stand here. By default they do nothing. `launches`:
+    whether it has a `meanwhile`.
     """
+
+    launches = False
 
     def __init__(self) -> None:
         self.slots: set[int] = set()  # of the samples that want it

@@ -21,7 +21,9 @@ from gencli.engine.sequence import Sequence, Taken
 from gencli.engine.slot_state import OomGuard, ProcessorState
 from gencli.engine.step import Hooks, Settle, Step, StepHook
 from gencli.models.model_runner import LayeredRunner, ModelRunner
+from processors.errors import is_out_of_memory
 from processors.graphs import start_download
+from processors.rows import Rows
 from processors.verification import matched
 
 
@@ -53,7 +55,8 @@ class StepRunner:
             hook.before(step)
         if not (step.plan.feeds or step.is_busy):
             return None
-        step.rows = self._state.rows(step.sampled)
+        slots, drafts = [s.slot for s, _ in step.sampled], [drafts for _, drafts in step.sampled]
+        step.rows = self._pipeline.prepare(Rows.build(self._state.history, slots, drafts))
         self._forward(step)
         for hook in hooks:
             hook.on_logits(step)
@@ -116,9 +119,9 @@ class StepRunner:
         table = tokens if counts is None else torch.cat([counts[:, None], tokens], dim=1)
         tensors = [table, *(tensor.to(table.device) for tensor, _ in step.packed)]
         flat = torch.cat([tensor.double().flatten() for tensor in tensors]) if step.packed else table
-        if hooks:  # on a GPU the host does not wait for work that is launched meanwhile
-            download = start_download(flat)
-            for hook in hooks:
+        if launching := [hook for hook in hooks if hook.launches]:
+            download = start_download(flat)  # on a GPU the host does not wait for work that is launched now
+            for hook in launching:
                 hook.meanwhile(step)
             values = download()
         else:
@@ -156,8 +159,12 @@ class StepRunner:
                 step.kept.append((sequence, taken))
         for hook in hooks:
             events += hook.after(step)
-        with self._guard:
+        try:
             self._commit(step.kept)
+        except Exception as error:  # what was committed cannot be undone, so all sequences restart
+            if not is_out_of_memory(error):
+                raise
+            self._guard.is_full = True
         return events
 
     def append(self, step: Step, index: int, settle: Settle | None = None) -> tuple[Taken, Exception | None]:
@@ -176,7 +183,12 @@ class StepRunner:
 
     def _commit(self, kept: list[tuple[Sequence, Taken]]) -> None:
         """Commit the tokens of continuing sequences, and truncate KV lanes after rejected drafts."""
-        self._state.commit([(sequence, taken) for sequence, taken in kept if taken.ids])
+        with_ids = [(sequence.slot, taken) for sequence, taken in kept if taken.ids]
+        slots, ids = [slot for slot, _ in with_ids], [taken.ids for _, taken in with_ids]
+        self._state.history.append(slots, ids, [taken.forced for _, taken in with_ids])
+        if self._pipeline.commits:
+            for slot, tokens in zip(slots, ids, strict=True):
+                self._pipeline.commit(slot, tokens)
         for sequence, _ in kept:
             if self._rewinds and self._scheduler.rewind(sequence):
                 self._runner.release(sequence.slot)

@@ -4,18 +4,15 @@ that lanes copy from each other.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
 from gencli.core.request import Feed, StepPlan, is_worth_copying, shared_length
-from gencli.errors import ModelError
 from gencli.models.device import is_batch_invariant
-from gencli.models.kv.lane_lengths import LaneLengths
 from processors.graphs import Graphs
 
 EarlyLogits = Callable[[int], Tensor]  # from a number of layers to logits [R, V] of the states behind them
@@ -166,81 +163,6 @@ class Lanes(Protocol):
 
     def free_cache(self) -> None:
         """Free the memory of the lanes; all of them must be empty."""
-
-
-class LaneRunner(ABC):
-    """ModelRunner over lanes. `lengths` are those of the lanes."""
-
-    def __init__(self, spec: ModelSpec, lanes: Lanes, lengths: LaneLengths) -> None:
-        self._spec, self._lanes, self._lengths = spec, lanes, lengths
-
-    @abstractmethod
-    def first_layers(self, count: int | None = None, *, max_lanes: int) -> LaneRunner:
-        """Return a runner of the first `count` layers (default: half of them), sharing the weights.
-
-        Raises ModelError for a model without a plain row of layers, or a count outside 1..num_layers - 1.
-        """
-
-    @property
-    def spec(self) -> ModelSpec:
-        return self._spec
-
-    def forward(self, plan: StepPlan) -> Tensor:
-        """Feed every lane of the plan; return the wanted logits [plan.num_rows, V] in feed order.
-
-        After an exception the lanes of the plan must be released before they are fed again.
-        """
-        self._lengths.check(plan)
-        with torch.inference_mode():
-            logits = self._lanes.forward(plan.feeds)
-        self._lengths.advance(plan)
-        # An inference tensor refuses in-place edits outside inference mode; a copy does not.
-        return logits if torch.is_inference_mode_enabled() else logits.clone()
-
-    def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor | None:
-        """As `forward`, with the tokens `ids` [N] of the device (see AheadRunner).
-
-        Its lanes say with `holds` whether their buffers hold the feeds without growing, and take `ids` too.
-        """
-        lanes: Any = self._lanes
-        self._lengths.check(plan)
-        if not lanes.holds(plan.feeds):
-            return None
-        with torch.inference_mode():
-            logits: Tensor = lanes.forward(plan.feeds, ids=ids)
-        self._lengths.advance(plan)
-        return logits
-
-    def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane. Raises ModelError if it gets shorter and the model cannot roll back."""
-        self._lengths.check_truncate(lane, length)
-        if length == self._lengths[lane]:
-            return
-        if not self._lanes.can_rollback:
-            raise ModelError(
-                f"{self._spec.name} cannot forget tokens it has read: its layers keep a running state",
-                hint="Run it without drafts",
-            )
-        with torch.inference_mode():
-            self._lanes.truncate(lane, length)
-        self._lengths.truncate(lane, length)
-
-    def fork(self, source: int, target: int) -> None:
-        self._lengths.check_fork(source, target)
-        with torch.inference_mode():
-            self._lanes.release(target)
-            self._lanes.fork(source, target)
-        self._lengths.fork(source, target)
-
-    def release(self, lane: int) -> None:
-        with torch.inference_mode():
-            self._lanes.release(lane)
-        self._lengths.release(lane)
-
-    def free_cache(self) -> None:
-        self._lanes.free_cache()
-        if self._spec.device.type == "cuda":
-            torch.cuda.empty_cache()
 
 
 class PrefixLane:

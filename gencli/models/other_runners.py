@@ -17,9 +17,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gencli.core.request import StepPlan, fed_to
+from gencli.core.request import StepPlan
 from gencli.errors import ModelError
-from gencli.models.kv.lane_lengths import LaneLengths
+from gencli.models.kv.lane_lengths import LaneLengths, fed_to
 from gencli.models.model_runner import Inner, ModelRunner, ModelSpec
 from processors.graphs import upload_ints
 

@@ -226,7 +226,7 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
 
 
 def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:
-    from gencli.models.model_runner import LaneRunner
+    from gencli.models.kv.lane_lengths import LaneRunner
 
     text = name.partition(":")[2]
     count = whole(text)

@@ -8,7 +8,7 @@ attention has the same bits whatever other tokens the pass has.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NotRequired, Protocol, TypedDict, Unpack
@@ -351,7 +351,8 @@ _Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 class TiledPlan:
     """Tokens of short feeds, which are decode steps and drafts, are bags; each longer feed has its own call.
 
-    `feeds` have buffer rows as lanes, `held` has the (row, position) of each fed token.
+    `feeds` have buffer rows as lanes, `held` has the (row, position) of each fed token. `windows` are those
+    of the layers.
     """
 
     def __init__(
@@ -361,20 +362,22 @@ class TiledPlan:
         cells: Cells,
         tables: BagTables,
         num_heads: int,
+        windows: Iterable[int | None],
     ) -> None:
         self._feeds, self._held, self._num_heads = feeds, held, num_heads
         self._shape, self._tables = cells.shape, tables
         self._cells = cells.of(held)
         self._parts: dict[int | None, tuple[list[_Short], list[tuple[Feed, Block]]]] = {}
+        for window in windows:
+            if window not in self._parts:
+                self._parts[window] = self._make(window)
 
     def store(self, held: Tensor, buffer: Tensor) -> None:
         buffer.view(-1).scatter_(0, self._cells, held.reshape(-1))
 
     def attend(self, qkv: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        window, scale, cap, sinks = how["window"], how["scale"], how["cap"], how.get("sinks")
-        if window not in self._parts:
-            self._parts[window] = self._make(window)
-        short, long = self._parts[window]
+        scale, cap, sinks = how["scale"], how["cap"], how.get("sinks")
+        short, long = self._parts[how["window"]]
         queries = qkv[:, : self._num_heads]
         if len(short) == 1 and not long:
             return short[0][1].attend(queries, buffer, cap, sinks)
@@ -479,7 +482,7 @@ class Bags:
             visible = scores.new_empty(count, heads, group, tables.tiles, TILE)
             torch.add(scores.transpose(2, 3), self.mask, out=visible)
         whole = visible.view(count, heads * group, tables.tiles * TILE)
-        weighed = shares(whole, None if sinks is None else sinks[:, None])
+        weighed = whole.softmax(-1) if sinks is None else shares(whole, sinks[:, None])
         mixed = _sums(buffer.view(-1, width), tables.value_rows, tables.value_starts, weighed.reshape(-1))
         return mixed.view(count, -1)
 
@@ -510,7 +513,7 @@ class BagTables:
         """
         firsts = [max(0, end - window) for end in ends] if window else [0] * len(ends)
         bases = tuple(first // TILE for first in firsts)
-        counts = tuple((end - 1) // TILE + 1 - base for end, base in zip(ends, bases, strict=True))
+        counts = tuple([(end - 1) // TILE + 1 - base for end, base in zip(ends, bases, strict=True)])
         key = (tuple(rows), bases, counts), shape
         if place not in self._kept or self._kept[place][0] != key:
             self._kept[place] = key, self._make(key[0], shape)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from gencli.core.request import Feed, StepPlan, cells_of, fed_to, room_for, wanted_of
+from gencli.core.request import Feed, StepPlan
 from gencli.models.backend import why_no_graphs
 from gencli.models.decoder.attention_plans import (
     TILE,
@@ -75,8 +75,8 @@ from gencli.models.kv.lane_buffers import (
     step_rows,
     stored_width,
 )
-from gencli.models.kv.lane_lengths import STEP, LaneLengths
-from gencli.models.model_runner import Inner, LaneRunner, Lanes, ModelSpec
+from gencli.models.kv.lane_lengths import STEP, LaneLengths, LaneRunner, cells_of, fed_to, room_for, wanted_of
+from gencli.models.model_runner import Inner, Lanes, ModelSpec
 from gencli.models.rope import LongRopeLanes, RopeTable, factors_of
 from processors.graphs import Graphs, upload
 
@@ -294,10 +294,11 @@ class DecoderLanes:
         graphs: Graphs | None = None,
     ) -> None:
         self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
+        self._switches = decoder.spec.rope_switches
         # Of one token a feed, or of one with draft tokens.
         self._steps = None
         if graphs is not None:
-            self._steps = StaticSteps(graphs, decoder.device, decoder.spec.rope_switches)
+            self._steps = StaticSteps(graphs, decoder.device, self._switches)
         self._store = LaneStore(lengths, spare=0 if graphs is None else SPARE_ROWS)
         formats = {decoder.dtype, kv_dtype or decoder.dtype}
         self._is_tiled = graphs is None and decoder.device.type == "cpu" and formats == {torch.float32}
@@ -385,7 +386,8 @@ class DecoderLanes:
             return SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
         if self._cells is None or self._cells.shape != buffer.shape:
             self._cells = Cells(buffer.shape)
-        return TiledPlan(feeds, held, self._cells, self._tables, self._decoder.spec.num_heads)
+        spec = self._decoder.spec
+        return TiledPlan(feeds, held, self._cells, self._tables, spec.num_heads, spec.windows)
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: tokens beyond a lane's length are not read."""
@@ -411,8 +413,8 @@ class DecoderLanes:
         self, feeds: Sequence[Feed], positions: Tensor, length: int
     ) -> tuple[tuple[Tensor, Tensor], ...]:
         factors = None
-        if switches := self._decoder.spec.rope_switches:
-            numbers = [factors_of(feed, switches) for feed in feeds for _ in feed.tokens]
+        if self._switches:
+            numbers = [factors_of(feed, self._switches) for feed in feeds for _ in feed.tokens]
             factors = upload(numbers, positions.device)
         return tuple(table.rows(positions, factors, length) for table in self._decoder.tables)
 

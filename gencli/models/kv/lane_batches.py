@@ -20,7 +20,8 @@ from transformers.integrations.sdpa_attention import sdpa_attention_forward
 from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_mask
 from transformers.modeling_utils import AttentionInterface
 
-from gencli.core.request import Feed, cells_of, wanted_of
+from gencli.core.request import Feed
+from gencli.models.kv.lane_lengths import cells_of, wanted_of
 from processors.graphs import upload
 
 

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from gencli.core.request import Feed, cells_of, wanted_of
-from gencli.models.kv.lane_lengths import STEP, LaneLengths
+from gencli.core.request import Feed
+from gencli.models.kv.lane_lengths import STEP, LaneLengths, cells_of, wanted_of
 from gencli.models.rope import factors_of
 from processors.graphs import Graphs, bucket_of, upload_into
 

@@ -1,9 +1,17 @@
-"""Number of tokens in each KV lane, and the checks every runner makes on a step plan."""
+"""Runners over KV lanes: tokens in each lane, the checks of a step plan, and where fed tokens go."""
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
+from collections.abc import Collection, Iterable
+from typing import Any
+
+import torch
+from torch import Tensor
+
 from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
+from gencli.models.model_runner import Lanes, ModelSpec
 
 STEP = 256  # tokens; the capacity of lanes is a multiple of it
 
@@ -117,3 +125,105 @@ class LaneLengths:
     def _require(condition: bool, message: str) -> None:
         if not condition:
             raise ContractError(message)
+
+
+def cells_of(feeds: Iterable[Feed]) -> list[tuple[int, int]]:
+    """Return (lane, position) of every fed token, in feed order."""
+    return [(feed.lane, feed.start + index) for feed in feeds for index in range(len(feed.tokens))]
+
+
+def wanted_of(feeds: Iterable[Feed]) -> list[int]:
+    """Return the indices, among all fed tokens in feed order, of the tokens whose logits are needed."""
+    wanted: list[int] = []
+    end = 0
+    for feed in feeds:
+        end += len(feed.tokens)
+        wanted += range(end - feed.num_logits, end)
+    return wanted
+
+
+def fed_to(lanes: Collection[int], feeds: Iterable[Feed]) -> list[int]:
+    """Return the indices, among all fed tokens in feed order, of the tokens fed to these lanes."""
+    owners = [feed.lane for feed in feeds for _ in feed.tokens]
+    return [index for index, lane in enumerate(owners) if lane in lanes]
+
+
+def room_for(feeds: Iterable[Feed]) -> tuple[int, int]:
+    """Return the size of a cache, (lanes, tokens), that holds all feeds of a step."""
+    feeds = tuple(feeds)
+    return max(feed.lane for feed in feeds) + 1, max(feed.start + len(feed.tokens) for feed in feeds)
+
+
+class LaneRunner(ABC):
+    """ModelRunner over lanes. `lengths` are those of the lanes."""
+
+    def __init__(self, spec: ModelSpec, lanes: Lanes, lengths: LaneLengths) -> None:
+        self._spec, self._lanes, self._lengths = spec, lanes, lengths
+
+    @abstractmethod
+    def first_layers(self, count: int | None = None, *, max_lanes: int) -> LaneRunner:
+        """Return a runner of the first `count` layers (default: half of them), sharing the weights.
+
+        Raises ModelError for a model without a plain row of layers, or a count outside 1..num_layers - 1.
+        """
+
+    @property
+    def spec(self) -> ModelSpec:
+        return self._spec
+
+    def forward(self, plan: StepPlan) -> Tensor:
+        """Feed every lane of the plan; return the wanted logits [plan.num_rows, V] in feed order.
+
+        After an exception the lanes of the plan must be released before they are fed again.
+        """
+        self._lengths.check(plan)
+        with torch.inference_mode():
+            logits = self._lanes.forward(plan.feeds)
+        self._lengths.advance(plan)
+        # An inference tensor refuses in-place edits outside inference mode; a copy does not.
+        return logits if torch.is_inference_mode_enabled() else logits.clone()
+
+    def forward_ahead(self, plan: StepPlan, ids: Tensor) -> Tensor | None:
+        """As `forward`, with the tokens `ids` [N] of the device (see AheadRunner).
+
+        Its lanes say with `holds` whether their buffers hold the feeds without growing, and take `ids` too.
+        """
+        lanes: Any = self._lanes
+        self._lengths.check(plan)
+        if not lanes.holds(plan.feeds):
+            return None
+        with torch.inference_mode():
+            logits: Tensor = lanes.forward(plan.feeds, ids=ids)
+        self._lengths.advance(plan)
+        return logits
+
+    def truncate(self, lane: int, length: int) -> None:
+        """Truncate the lane. Raises ModelError if it gets shorter and the model cannot roll back."""
+        self._lengths.check_truncate(lane, length)
+        if length == self._lengths[lane]:
+            return
+        if not self._lanes.can_rollback:
+            raise ModelError(
+                f"{self._spec.name} cannot forget tokens it has read: its layers keep a running state",
+                hint="Run it without drafts",
+            )
+        with torch.inference_mode():
+            self._lanes.truncate(lane, length)
+        self._lengths.truncate(lane, length)
+
+    def fork(self, source: int, target: int) -> None:
+        self._lengths.check_fork(source, target)
+        with torch.inference_mode():
+            self._lanes.release(target)
+            self._lanes.fork(source, target)
+        self._lengths.fork(source, target)
+
+    def release(self, lane: int) -> None:
+        with torch.inference_mode():
+            self._lanes.release(lane)
+        self._lengths.release(lane)
+
+    def free_cache(self) -> None:
+        self._lanes.free_cache()
+        if self._spec.device.type == "cuda":
+            torch.cuda.empty_cache()

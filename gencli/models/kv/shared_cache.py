@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import cache_utils
 from transformers.cache_utils import Cache, DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
-from gencli.core.request import Feed, room_for
+from gencli.core.request import Feed
 from gencli.errors import ModelError
 from gencli.models.backend import ALONE, EXPERTS_ON_HOST, SPREAD
 from gencli.models.kv.lane_batches import (
@@ -42,7 +42,7 @@ from gencli.models.kv.lane_buffers import (
     roomy,
     step_rows,
 )
-from gencli.models.kv.lane_lengths import LaneLengths
+from gencli.models.kv.lane_lengths import LaneLengths, room_for
 from gencli.models.kv.model_calls import (
     LENGTH,
     NUM_LANES,

@@ -14,7 +14,7 @@ import transformers as hf
 from torch import Tensor
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from gencli.core.request import Feed, StepPlan, room_for
+from gencli.core.request import Feed, StepPlan
 from gencli.models.hf_runner import HFRunner
 from gencli.models.kv.lane_batches import (
     fill_gaps,
@@ -24,6 +24,7 @@ from gencli.models.kv.lane_batches import (
     mark_spans,
     split_feeds,
 )
+from gencli.models.kv.lane_lengths import room_for
 from tests.models.cases import case
 from tests.models.tiny_models import CONFIGS, VOCAB, base
 

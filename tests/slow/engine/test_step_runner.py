@@ -71,10 +71,10 @@ def test_a_step_with_drafts_is_of_constant_shape(tmp_path):
     check(tmp_path, "gpt_oss", drafter=Refused())
 
 
-def test_a_step_with_drafts_launches_what_one_without_does():
+def test_a_step_with_drafts_launches_one_operation_more_than_a_plain_one():
     chain = "suppress=[98] | repetition=1.1 | temperature=0.8 | top_p=0.9"
     with sham_device() as seen:
         plain, drafted = (
             steady(seen, Wide(), chain, drafter=drafter)[1].calls for drafter in (None, Refused())
         )
-    assert len(drafted) == len(plain)
+    assert len(drafted) == len(plain) + 1  # the cells of rows with drafts
