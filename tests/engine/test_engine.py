@@ -373,7 +373,7 @@ def options(folder, device):
 PLACES = {
     "forward pass": "gencli/models/decoder/decoder.py:__call__",
     "keys and values": "gencli/models/kv/lane_buffers.py:_grow",
-    "chain and draw": "gencli/engine/engine.py:run",
+    "chain and draw": "gencli/engine/step_runner.py:_choose",
     "the draw": "processors/kernels/",
     "a draft model": "gencli/speculative/draft_model.py:propose",
     "guidance": "gencli/engine/guidance.py",

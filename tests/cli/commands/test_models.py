@@ -292,7 +292,7 @@ ON_GPU = ("--device", "cuda", "--max-tokens", "30", "--seed", "3")
 FAULT = "CUDA error: an illegal memory access was encountered"
 
 
-def failing(after, text=FAULT, at="gencli/engine/engine.py:_step"):
+def failing(after, text=FAULT, at="gencli/engine/engine.py:step"):
     return Fault(lambda: torch.AcceleratorError(f"{text}\nCUDA kernel errors ..."), at, after, lost=True)
 
 
