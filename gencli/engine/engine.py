@@ -16,15 +16,13 @@ from gencli.engine.best_of import BestOf, expand_samples
 from gencli.engine.contrastive_search import ContrastiveSearches, check_contrastive
 from gencli.engine.drafts import Speculation
 from gencli.engine.endings import Endings
-from gencli.engine.explaining import Explanations
 from gencli.engine.guidance import Companions
 from gencli.engine.known_tokens import KnownTokens, check_given, check_prefix
-from gencli.engine.logprobs import PromptScoringHook, TokenLogprobsHook, slice_rows
-from gencli.engine.prompt_scoring import scoring_of
+from gencli.engine.logprobs import Explanations, PromptScoringHook, TokenLogprobsHook, slice_rows
 from gencli.engine.rewind import Rewind, check_rewind
 from gencli.engine.run_ahead import LaunchAhead, make_ahead
 from gencli.engine.scheduler import WINDOW, Samples, Scheduler
-from gencli.engine.sequence import Sequence
+from gencli.engine.sequence import Sequence, scoring_of
 from gencli.engine.slot_state import (
     OomGuard,
     ProcessorState,

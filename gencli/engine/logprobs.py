@@ -1,12 +1,10 @@
-"""Log-probabilities of tokens: of the rows of a step whose requests ask for them, and of the tokens of
-prompts.
-"""
+"""What is told of tokens: log-probabilities, also of the tokens of prompts, and explanations of `trace`."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import torch
@@ -15,13 +13,16 @@ from torch import Tensor
 from gencli.core.events import Alternative, Event, TokenLogprobs
 from gencli.core.request import Feed
 from gencli.engine.endings import Endings
-from gencli.engine.prompt_scoring import PromptScoring
 from gencli.engine.scheduler import Scheduler
+from gencli.engine.sequence import PromptScoring
 from gencli.engine.sequence import Sequence as Sample
+from gencli.engine.slot_state import ProcessorState
 from gencli.engine.step import Step, StepHook
 from gencli.errors import GenerationError
-from processors.graphs import upload
+from processors.explain_rows import KeptLogits, explain_rows
+from processors.graphs import upload, upload_ints
 from processors.kernels.operations import row_logsumexps
+from processors.row_view import RowView
 from processors.rows import Rows
 
 _HEAD = 6  # columns of the chosen token: id, raw, processed, ban, rank, processed rank
@@ -316,3 +317,45 @@ def split_scores(
     bans = torch.where(is_masked, 0, -1)
     measured = Measured(measure(raw, raw, chosen, top, (bans[:, 0], bans[:, 1:])), counts, ("model",))
     return others, Scored(measured, tuple(taken))
+
+
+class Explanations(StepHook):
+    """Explains the tokens of a step, before they are committed."""
+
+    def __init__(self, state: ProcessorState) -> None:
+        super().__init__()
+        self._state = state
+
+    def wants(self, sequence: Sample) -> bool:
+        return sequence.request.trace is not None
+
+    def on_taken(self, step: Step) -> None:
+        for index, ((sequence, _), result) in enumerate(zip(step.sampled, step.taken, strict=True)):
+            if sequence.request.trace is not None and result is not None and result[0].ids:
+                sequence.explain(explained(step, index, result[0].ids, self._state))
+
+
+def explained(step: Step, index: int, tokens: tuple[int, ...], state: ProcessorState) -> list[RowView]:
+    """Explain the tokens of one sequence, before they are committed.
+
+    Token j was chosen in the sequence's row j, which saw the j drafts before it.
+    """
+    sequence, _ = step.sampled[index]
+    request, first = sequence.request, step.first_rows[index]
+    indices = range(first, first + len(tokens))
+    logits = step.logits.index_select(0, upload_ints(indices, step.logits.device))
+    rows = step.rows.select(indices)
+    views = explain_rows(
+        state.pipeline,
+        state.sampler,
+        logits,
+        rows,
+        upload_ints(tokens, step.logits.device),
+        [request.draw] * len(tokens),
+        count=request.trace or 0,
+    )
+    if not (keep := request.keep_logits):
+        return views
+    seeds = [seed % (1 << 64) for seed in rows.seeds.tolist()]
+    kept = [KeptLogits.of(row, keep, seed) for row, seed in zip(logits, seeds, strict=True)]
+    return [replace(view, kept=logits) for view, logits in zip(views, kept, strict=True)]
