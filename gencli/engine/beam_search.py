@@ -395,8 +395,9 @@ class BeamSearches(StepHook):
 
     def after(self, step: Step) -> list[Event]:
         """Extend the searches by one token each."""
-        events = list[Event]()
-        for ranked in self._ranked:
+        events, searches = list[Event](), self._ranked
+        self._ranked = []  # frees the log-probabilities
+        for ranked in searches:
             beams, error = self.advance(ranked, step.logits, step.rows, step.inspect)
             step.kept += beams
             if not beams:

@@ -245,8 +245,9 @@ class ContrastiveSearches(StepHook):
 
     def after(self, step: Step) -> list[Event]:
         """Extend the searches by their chosen tokens."""
-        events = list[Event]()
-        for choice in self._choices:
+        events, choices = list[Event](), self._choices
+        self._choices = []  # frees the probabilities
+        for choice in choices:
             candidates, new = self.advance(choice, step.logits, step.rows, step.inspect)
             step.kept += candidates
             events += new

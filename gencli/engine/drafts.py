@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import torch
 
@@ -125,8 +126,8 @@ class Speculation(StepHook):
         flags = tuple(run is not None for run, size in zip(drawn, sizes, strict=True) for _ in range(size))
         return Proposal(logits, flags, upload(probabilities, logits.device))
 
-    def on_logits(self, step: Step) -> None:
-        step.proposal = self._proposal(step.sampled)
+    def before(self, step: Step) -> None:
+        step.proposal = partial(self._proposal, step.sampled)
 
     def on_host(self, step: Step) -> None:
         """Stop the clock, and record how many drafts of each sequence were accepted."""

@@ -21,10 +21,9 @@ from gencli.engine.known_tokens import KnownTokens, check_given, check_prefix
 from gencli.engine.logprobs import Explanations, PromptScoringHook, TokenLogprobsHook, slice_rows
 from gencli.engine.rewind import Rewind, check_rewind
 from gencli.engine.run_ahead import LaunchAhead, make_ahead
-from gencli.engine.scheduler import WINDOW, Samples, Scheduler
+from gencli.engine.scheduler import WINDOW, OomGuard, Samples, Scheduler
 from gencli.engine.sequence import Sequence, scoring_of
 from gencli.engine.slot_state import (
-    OomGuard,
     ProcessorState,
     SlotOwners,
     check_request,
@@ -40,7 +39,7 @@ from gencli.speculative.combined_drafters import make_engine_drafter
 from gencli.speculative.drafter import Drafter
 from gencli.text.tokenizer import Tokenizer, end_ids
 from processors.base import Compiler, Env
-from processors.errors import ProcessorsError, is_out_of_memory
+from processors.errors import ProcessorsError
 from processors.registry import Registry, builtin_registry
 from processors.rng import derive
 
@@ -209,7 +208,7 @@ class Engine:
 
     def step(self, *, is_merged: bool = False) -> list[Event]:
         """Run one step and return its events, [] without work. For the caller's own loop instead of `run`."""
-        step, is_full = None, False
+        step = None
         with self._changing, torch.inference_mode():
             try:
                 events = [*self._endings.due()] if self._endings.may_be_due else []
@@ -217,19 +216,15 @@ class Engine:
                     events = [*by_sample(events)]
                 if self._scheduler.has_work:
                     events += self._scheduler.reading()
-                    try:
+                    with self._guard:
                         events += self._admit()
                         events += [event for hook in self._hooks.active for event in hook.report()]
                         self.occupancy = len(self._scheduler.running) / self._scheduler.limit
                         step = self._steps.run()
-                    except Exception as error:
-                        if not is_out_of_memory(error):
-                            raise
-                        is_full = True  # handled after this block, whose traceback would keep tensors alive
-                    if not is_full:
+                    if not self._guard.is_full:
                         events += [event for hook in self._hooks.active for event in hook.report()]
                         events += self._steps.take(step) if step else []
-                    if is_full or self._guard.is_full:
+                    if self._guard.is_full:  # outside the block, whose traceback would keep tensors alive
                         events += self._preempt_all()
                 return [*self._best_of.select(events)] if self._best_of.pools else events
             except Exception as error:

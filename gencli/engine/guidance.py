@@ -146,7 +146,7 @@ class Companions(StepHook):
             if name:
                 runner.free_cache()
 
-    def behind(self, running: Iterable[Sequence]) -> Iterable[Sequence]:
+    def behind(self) -> Iterable[Sequence]:
         """Return the samples that have to wait for the prefill of their companions."""
         return [c.sequence for c in self._by_slot.values() if c.lag > _CATCH_UP]
 

@@ -1,4 +1,4 @@
-"""What is told of tokens: log-probabilities, also of the tokens of prompts, and explanations of `trace`."""
+"""Log-probabilities of chosen tokens and of prompts, and explanations for requests with `trace`."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class TokenLogprobsHook(StepHook):
 
     def on_tokens(self, step: Step) -> None:
         watch, processed = self._watch, step.processed
+        self._watch = None  # frees the logits that it holds when the step is over
         if watch is None or processed is None:
             return
         measured, owners = watch.measured(processed, step.tokens), watch.owners
@@ -58,6 +59,9 @@ class TokenLogprobsHook(StepHook):
                 step.entries.setdefault(owner, []).append(entry)
 
         step.packed.append((measured.packed, read))
+
+    def trim(self) -> None:
+        self._watch = None
 
     def on_taken(self, step: Step) -> None:
         for index, entries in step.entries.items():

@@ -12,11 +12,13 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import chain, islice, takewhile
+from types import TracebackType
 
 from gencli.core.events import Event, Finish, Reading
 from gencli.core.request import Kind, Prefixes, Request, StepPlan, Tokens, rope_factors, shared_length
 from gencli.engine.sequence import Group, PrefixCache, Propose, Sequence, decode_feed, heads, span_feed
 from gencli.engine.step import Step
+from processors.errors import is_out_of_memory
 
 WINDOW = 64  # limit of sequences that may overtake another one
 _GRAIN = 32  # tokens; shared prefixes are compared in multiples of it
@@ -141,6 +143,26 @@ class Pending:
         for samples in [s for s in self._queue if s.request.limits.is_over(now - s.submitted)]:
             self._queue.remove(samples)
             yield from samples.end("length", "max_time")
+
+
+class OomGuard:
+    """A context manager that suppresses out-of-memory errors; the rest of the block is skipped.
+
+    `is_full`: whether memory has run out.
+    """
+
+    def __init__(self) -> None:
+        self.is_full = False
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        is_full = error is not None and is_out_of_memory(error)
+        self.is_full |= is_full
+        return is_full
 
 
 _LONG = 64  # prompt tokens; a longer remaining prefill is reported as progress

@@ -7,11 +7,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable
 from dataclasses import replace
-from types import TracebackType
 from typing import cast
 
 from gencli.core.request import NO_DRAFTER, Drafting, Request
 from gencli.engine.rewind import can_rewind
+from gencli.engine.scheduler import OomGuard
 from gencli.engine.sequence import Sequence
 from gencli.engine.step import Hooks
 from gencli.errors import UsageError
@@ -22,7 +22,6 @@ from processors.base import Admission, Env
 from processors.catalog import IgnoreEosParams, MinTokensParams
 from processors.chain import check_together
 from processors.chooser import Chooser
-from processors.errors import is_out_of_memory
 from processors.graphs import Graphs
 from processors.history import History
 from processors.pipeline import Pipeline
@@ -73,26 +72,6 @@ class ProcessorState:
     def trim(self) -> None:
         if self._graphs is not None:
             self._graphs.clear()
-
-
-class OomGuard:
-    """A context manager that suppresses out-of-memory errors; the rest of the block is skipped.
-
-    `is_full`: whether memory has run out.
-    """
-
-    def __init__(self) -> None:
-        self.is_full = False
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        is_full = error is not None and is_out_of_memory(error)
-        self.is_full |= is_full
-        return is_full
 
 
 class SlotOwners:

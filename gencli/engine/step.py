@@ -51,7 +51,9 @@ class Step:
     reads: bool = False  # the processed logits
     counts_drafts: bool = False  # `counts`, even where the host could compare the drafts
     seen: Seen | None = None
-    proposal: Proposal | None = None
+    proposal: Callable[[], Proposal | None] | None = (
+        None  # of the drafts, made only if they are verified by it
+    )
     known: Tensor | None = None  # [Q, K + 1]: known tokens, which no draw chooses; -1 elsewhere
     force: Callable[[Draw], tuple[Tensor, Tensor]] | None = None  # replaces the draw where tokens are known
     processed: Tensor | None = None  # [R, V]: after stages, if `reads`
@@ -106,7 +108,7 @@ class StepHook:
     def trim(self) -> None:
         """Free memory after out-of-memory. No slot is in use."""
 
-    def behind(self, running: Iterable[Sequence]) -> Iterable[Sequence]:
+    def behind(self) -> Iterable[Sequence]:
         """Return the sequences whose next token cannot be chosen yet."""
         return ()
 

@@ -16,12 +16,11 @@ from torch import Tensor
 from gencli.core.events import Event
 from gencli.core.request import StepPlan
 from gencli.engine.endings import Endings
-from gencli.engine.scheduler import Scheduler
+from gencli.engine.scheduler import OomGuard, Scheduler
 from gencli.engine.sequence import Sequence, Taken
-from gencli.engine.slot_state import OomGuard, ProcessorState
+from gencli.engine.slot_state import ProcessorState
 from gencli.engine.step import Hooks, Settle, Step, StepHook
 from gencli.models.model_runner import LayeredRunner, ModelRunner
-from processors.errors import is_out_of_memory
 from processors.graphs import start_download
 from processors.rows import Rows
 from processors.verification import matched
@@ -45,8 +44,8 @@ class StepRunner:
 
     def run(self) -> Step | None:
         """Run the model and choose tokens; None if no token is chosen. Commits nothing, emits no event."""
-        hooks, running = self._hooks.active, self._scheduler.running
-        behind = {sequence for hook in hooks for sequence in hook.behind(running)} if hooks else ()
+        hooks = self._hooks.active
+        behind = {sequence for hook in hooks for sequence in hook.behind()} if hooks else ()
         step = self._scheduler.plan(self._propose, behind)
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
@@ -110,15 +109,18 @@ class StepRunner:
         if not (step.reads or step.force or step.counts_drafts):
             step.tokens = verifier.tokens(step.processed, rows, tokens)
             return
-        draw = partial(verifier, step.processed, rows, step.proposal, tokens)
+        proposal = step.proposal() if step.proposal else None
+        draw = partial(verifier, step.processed, rows, proposal, tokens)
         step.tokens, step.counts = step.force(draw) if step.force else draw()
 
     def _read(self, step: Step, hooks: Items[StepHook]) -> None:
         """Copy the tokens and what hooks packed to the host, in one transfer: the only wait of the step."""
         tokens, counts = step.tokens, step.counts
         table = tokens if counts is None else torch.cat([counts[:, None], tokens], dim=1)
-        tensors = [table, *(tensor.to(table.device) for tensor, _ in step.packed)]
-        flat = torch.cat([tensor.double().flatten() for tensor in tensors]) if step.packed else table
+        tensors, flat = [table], table
+        if step.packed:
+            tensors += [tensor.to(table.device) for tensor, _ in step.packed]
+            flat = torch.cat([tensor.double().flatten() for tensor in tensors])
         if launching := [hook for hook in hooks if hook.launches]:
             download = start_download(flat)  # on a GPU the host does not wait for work that is launched now
             for hook in launching:
@@ -159,12 +161,8 @@ class StepRunner:
                 step.kept.append((sequence, taken))
         for hook in hooks:
             events += hook.after(step)
-        try:
+        with self._guard:  # what was committed cannot be undone, so all sequences restart
             self._commit(step.kept)
-        except Exception as error:  # what was committed cannot be undone, so all sequences restart
-            if not is_out_of_memory(error):
-                raise
-            self._guard.is_full = True
         return events
 
     def append(self, step: Step, index: int, settle: Settle | None = None) -> tuple[Taken, Exception | None]:
@@ -183,9 +181,13 @@ class StepRunner:
 
     def _commit(self, kept: list[tuple[Sequence, Taken]]) -> None:
         """Commit the tokens of continuing sequences, and truncate KV lanes after rejected drafts."""
-        with_ids = [(sequence.slot, taken) for sequence, taken in kept if taken.ids]
-        slots, ids = [slot for slot, _ in with_ids], [taken.ids for _, taken in with_ids]
-        self._state.history.append(slots, ids, [taken.forced for _, taken in with_ids])
+        slots, ids, forced = list[int](), list[tuple[int, ...]](), list[tuple[bool, ...]]()
+        for sequence, taken in kept:
+            if taken.ids:
+                slots.append(sequence.slot)
+                ids.append(taken.ids)
+                forced.append(taken.forced)
+        self._state.history.append(slots, ids, forced)
         if self._pipeline.commits:
             for slot, tokens in zip(slots, ids, strict=True):
                 self._pipeline.commit(slot, tokens)
