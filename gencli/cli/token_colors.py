@@ -218,10 +218,12 @@ class PlainPen:
         self._sink.write(text)
 
 
-def show_scores(scores: Scores, sample: int, tokenizer: Tokenizer, title: str = "") -> None:
-    """Write the log-probabilities of a sample, with the prompt's before the first sample, if any."""
+def show_scores(
+    scores: Scores, sample: int, tokenizer: Tokenizer, title: str = "", *, has_output: bool
+) -> None:
+    """Write the log-probabilities of a sample if `has_output`, after the prompt's, which the first one has."""
     parts = [("prompt", scores.prompt)] if scores.prompt and sample == 0 else []
-    parts += [("output", output)] if (output := scores.of(sample)) else []
+    parts += [("output", output)] if has_output and (output := scores.of(sample)) else []
     if parts and title:
         say(title)
     for name, entries in parts:

@@ -107,21 +107,16 @@ def generate(
         for writer in writers:
             writer.close()
     _say_notices(engine, stderr, num_notices)
-    is_scored = not (job.logprobs is None and job.prompt_logprobs is None)  # colours may need them as well
-    if settings["format"] == "text" and is_scored:
-        _show_scores(results, job.n, ready.loaded.tokenizer)
+    if settings["format"] == "text":
+        is_scored = job.logprobs is not None  # colours may need log-probabilities as well
+        for row in results.rows:
+            for sample in range(job.n):
+                title = label(row, sample) if len(results.rows) > 1 or job.n > 1 else ""
+                show_scores(row.scores, sample, ready.loaded.tokenizer, title, has_output=is_scored)
     if pen:
         stderr.say(pen.legend)
     _print_summary(results, info, ready, settings, stderr)
     return results.exit_code
-
-
-def _show_scores(results: Results, num_samples: int, tokenizer: Tokenizer) -> None:
-    """Print the log-probabilities of all samples after their texts."""
-    for row in results.rows:
-        for sample in range(num_samples):
-            title = label(row, sample) if len(results.rows) > 1 or num_samples > 1 else ""
-            show_scores(row.scores, sample, tokenizer, title)
 
 
 def _colored(scale: Scale, sink: Sink, requests: Sequence[Request], info: RunInfo) -> ColoredPen:

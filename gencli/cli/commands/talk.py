@@ -20,7 +20,6 @@ from gencli.cli.token_colors import Brush, Shades, legend, show_scores
 from gencli.config.job import Job, chat_notices, make_request, notices
 from gencli.config.option_names import with_flags
 from gencli.core.events import Error, Finish, PromptScores, Reading, Token
-from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import DeviceError, GencliError, GenerationError, UsageError
 from gencli.helpers import once
@@ -191,7 +190,7 @@ class _ChatLoop:
         self._handler.on_first = self._engine.interrupt
         try:
             shades = Shades(tokenizer.stream(ids), scale) if scale else None
-            end = self._write_answer(request, shades)
+            end = self._write_answer(request.marker, shades, is_scored=job.logprobs is not None)
         except DeviceError:  # another engine would fail as well
             raise
         except BaseException:
@@ -228,12 +227,13 @@ class _ChatLoop:
             self._notice_once(text)
         return job.on(compiled.variant.constraint)
 
-    def _write_answer(self, request: Request, shades: Shades | None) -> Finish:
+    def _write_answer(self, marker: str, shades: Shades | None, *, is_scored: bool) -> Finish:
         """Run the engine and return the answer's Finish. Writes the answer to stdout, reasoning to stderr.
 
-        Raises GenerationError if the engine fails.
+        `marker` ends the reasoning; `is_scored`: the answer's log-probabilities were asked for, which colours
+        may need as well. Raises GenerationError if the engine fails.
         """
-        splitter = ThinkingSplitter(request.marker) if request.marker else None
+        splitter = ThinkingSplitter(marker) if marker else None
         end: Finish | Error | None = None
         scores = Scores()
         for event in self._engine.run():  # to its end, so that an interrupt is completed
@@ -253,9 +253,7 @@ class _ChatLoop:
                 say_part(splitter.finish().thinking if splitter else "")
                 end = event
                 self._sink.write("" if event.text.endswith("\n") else "\n")
-        is_scored = not (request.logprobs is None and request.prompt_logprobs is None)
-        if is_scored:  # colours may need them as well
-            show_scores(scores, 0, self._loaded.tokenizer)
+        show_scores(scores, 0, self._loaded.tokenizer, has_output=is_scored)
         if isinstance(end, Finish):
             return end
         raise GenerationError(end.message if end else "The engine ended without an answer.")

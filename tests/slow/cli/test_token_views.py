@@ -1,12 +1,14 @@
 """Tokens as text and colours: numbers of records, levels over texts, --color."""
 
+import os
 import re
 import subprocess
 
 import pytest
 
-from tests.cli.conftest import command
-from tests.helpers.terminals import on_a_terminal
+from tests.cli.conftest import FAKE, command
+from tests.helpers.quick import quick_gencli
+from tests.helpers.terminals import begin, on_a_terminal, until_closed
 
 pytest.importorskip("pty")
 CODES = re.compile(r"\x1b\[[\d;]*m")
@@ -70,3 +72,20 @@ def test_without_colours_there_are_lines_and_without_lines_marks():
     assert "*" in shown(*words, TERM="dumb")
 
     assert "logprob" not in shown("--max-tokens", "9", "hi", "--color", "probability")
+    prompt = shown("--max-tokens", "9", "hi", "--color", "probability", "--prompt-logprobs", "0")
+    assert ("logprob" in prompt, "output:" in prompt) == (True, False)
+
+
+def test_a_chat_has_log_probabilities_only_where_they_are_asked_for():
+    def shown(*words):
+        chat = [str(quick_gencli()), "chat", "--raw", *FAKE, "--max-tokens", "5", "--color", "rank", *words]
+        process, leader = begin(chat, stdin=subprocess.PIPE, env={**os.environ, **TERMINAL})
+        process.stdin.write(b"hi\nyo\n")
+        process.stdin.close()
+        text = until_closed(leader).decode()
+        assert process.wait(timeout=60) == 0
+        assert CODES.search(text)
+        return text
+
+    assert "logprob" not in shown()
+    assert shown("--logprobs", "0").count("logprob") == 2
