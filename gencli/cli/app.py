@@ -20,8 +20,6 @@ from gencli.errors import UsageError
 if TYPE_CHECKING:
     import typer
 
-__all__ = ["COMMANDS", "EXIT_CODES", "HELP", "main", "make_app"]
-
 COMMANDS = {
     "run": "Generate text from a prompt.",
     "batch": "Generate a text for each row of files.",
@@ -180,9 +178,20 @@ def _unknown(word: str) -> UsageError:
 
 
 def command_of(name: str) -> Any:
-    """Return the function of a command, or its typer group of subcommands; its module alone is imported."""
+    """Return the function of a command, or its typer group of subcommands; its module alone is imported.
+
+    A module has the function `command`, which makes a group, or `run` and its PAGE. The names of a command
+    beside another one have its name too, as in stages_command, run_chat and CHAT_PAGE.
+    """
     module = import_module(f"gencli.cli.{_BESIDE.get(name, f'commands.{name}')}")
-    return getattr(module, f"{name}_command" if name in _BESIDE else "command")()
+    group, run, page = "command", "run", "PAGE"
+    if name in _BESIDE:
+        group, run, page = f"{name}_command", f"run_{name}", f"{name.upper()}_PAGE"
+    if hasattr(module, group):
+        return getattr(module, group)()
+    from gencli.cli.option_parser import make_command
+
+    return make_command(getattr(module, run), getattr(module, page))
 
 
 def make_app(names: Iterable[str]) -> typer.Typer:

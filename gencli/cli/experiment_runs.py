@@ -82,8 +82,7 @@ def compare_live(
             "seed": a.job.seed,
         }
         code = _write(comparisons, head, values, sink, stderr)
-        for text in dict.fromkeys(text for engine in engines for text in engine.notices):
-            stderr.notice(text)
+        stderr.notice(*dict.fromkeys(text for engine in engines for text in engine.notices))
     return code
 
 
@@ -96,8 +95,7 @@ def _loaded(side: Side, rows: int, stderr: Stderr, stack: ExitStack) -> SideRun:
     """Load the model of a side, compile its grammar, and make its engine."""
     settings, job = side.settings, side.job
     loaded, _ = load_model(settings, stderr, companions=job.guidance.is_on, rows=rows, is_chat=job.is_chat)
-    for text in chat_notices(job, loaded.tokenizer):
-        stderr.notice(text)
+    stderr.notice(*chat_notices(job, loaded.tokenizer))
     compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
     stack.callback(compiler.close)
     engine = make_engine(loaded, settings, compiler, registry=job.registry)
@@ -232,8 +230,7 @@ def run_cells(
     loaded, _ = load_model(
         settings, reporter, companions=jobs.are_guided, rows=settings["max_batch"], is_chat=jobs.base.is_chat
     )
-    for text in dict.fromkeys(text for job in cell_jobs for text in chat_notices(job, loaded.tokenizer)):
-        reporter.notice(text)
+    reporter.notice(*dict.fromkeys(text for job in cell_jobs for text in chat_notices(job, loaded.tokenizer)))
     compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
     try:
         engine = make_engine(loaded, settings, compiler, registry=jobs.base.registry)
@@ -245,8 +242,7 @@ def run_cells(
             yield from _first_tokens(cells, cell_jobs, base, prompts, attempts, loaded, engine.eos_ids)
         else:
             yield from _texts(cells, cell_jobs, prompts, attempts, loaded)
-        for text in engine.notices:
-            reporter.notice(text)
+        reporter.notice(*engine.notices)
     finally:
         compiler.close()
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from gencli.cli.render import Sink
-from gencli.cli.usage import RUN, Page, command_help, describe_option, short_help, unknown_word
+from gencli.cli.usage import Page, command_help, describe_option, short_help, unknown_word
 from gencli.config.option import Option
 from gencli.config.preset_files import drafters, models, presets, sides, stage_order, stage_values
 
@@ -38,7 +38,7 @@ Plugins = Annotated[
 ]
 
 
-def make_command(run: _Run, page: Page = RUN) -> Callable[..., int]:
+def make_command(run: _Run, page: Page) -> Callable[..., int]:
     """Return a function for typer that calls `run` with the arguments and the given options.
 
     Its attribute `page` is `page`.
@@ -132,11 +132,6 @@ values, stages and the models on this machine.
     "bash|zsh|fish",
     _SHELLS,
 )
-
-
-def completion_command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run_completion, COMPLETION_PAGE)
 
 
 def run_completion(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:

@@ -219,9 +219,10 @@ def say_part(text: str) -> None:
             print(text, end="", file=sys.stderr, flush=True)
 
 
-def say_notice(text: str) -> None:
-    """Write a notice to stderr; option keys in backticks become flags."""
-    say(f"Notice: {with_flags(text)}")
+def say_notice(*texts: str) -> None:
+    """Write notices to stderr; option keys in backticks become flags."""
+    for text in texts:
+        say(f"Notice: {with_flags(text)}")
 
 
 def say_error(message: str, hint: str = "") -> None:

@@ -6,20 +6,21 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Protocol
 
 from gencli.cli.render import Sink, say, say_part
 from gencli.cli.stderr import Stderr, Waiting
-from gencli.cli.token_colors import Pen, PlainPen
+from gencli.cli.token_colors import Brush, Shades, legend
 from gencli.cli.usage import record_text
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
+from gencli.explain.token_levels import Scale
 from gencli.explain.trace_file import text_label
 from gencli.results.run_record import RunInfo, record, thinking
 from gencli.results.run_results import Results, Row
-from gencli.structured.output_spec import OutputSpec, ThinkingSplitter
+from gencli.structured.output_spec import ThinkingSplitter
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -27,7 +28,10 @@ if TYPE_CHECKING:
 
     from gencli.cli.progress_bars import Drawing
     from gencli.results.run_results import Meter
+    from gencli.text.detokenizer import TokenDecoder
     from gencli.text.tokenizer import Tokenizer
+
+Pen = Callable[[Row, int, str], None]  # writes the next part of the text of a sample
 
 
 def open_writers(
@@ -45,63 +49,46 @@ def open_writers(
     A progress bar is drawn only if the result itself does not show progress. `pen` writes the texts;
     `markers` end the reasoning of each request's output.
     """
-    structure, is_text = info.job.structure, settings["format"] == "text"
-    is_single = len(results.rows) == info.job.n == 1
+    structure, limits, form = info.job.structure, info.job.limits, settings["format"]
+    count = len(results.rows) * info.job.n
     is_data = structure is not None and structure.is_data
-    is_shown = is_text and settings["stream"] is not False
+    is_shown = form == "text" and settings["stream"] is not False
     is_streaming = is_shown and structure is None  # structured output is written once it is validated
-    thinking_writers = list[Writer]()
-    if structure and any(markers) and is_text:
-        thinking_writers = [_thinking(structure, results, stderr, markers[0])]
-    if is_text and not is_data:
+    pen = pen or (lambda row, sample, text: sink.write(text))
+    is_thinking_seen, thinking_writers = False, list[Writer]()
+    if structure and any(markers) and form == "text":
+        # With retries only the last attempt counts.
+        is_thinking_seen = count == 1 and stderr.has_drawing and not structure.retries
+        thinking_writers = [
+            LiveThinking(markers[0]) if is_thinking_seen else ThinkingSummary(results, stderr)
+        ]
+    if form == "text" and not is_data:
         sink.wrap_words()
-    if is_shown and not is_single and not is_data and sink.has_control:
-        return [_live(sink, results, info, stderr, stack, pen), *thinking_writers]
-    form = "lines" if is_data and not is_single else settings["format"]
-    writers = [_writer(form, sink, results, info, pen, is_streaming=is_streaming)]
-    is_seen = is_text and is_streaming and not sink.is_file
-    is_seen = is_seen or any(isinstance(writer, LiveThinking) for writer in thinking_writers)
-    if stderr.has_drawing and not is_seen:
-        writers.append(running_bar(sink, len(results.rows) * info.job.n, info.job.limits.max_tokens, stack))
-    elif stderr.has_drawing:
-        writers.append(reading_line(sink, stack, is_begun=True))
+    if is_shown and count > 1 and not is_data and sink.has_control:
+        from gencli.cli.progress_bars import Drawing
+        from gencli.results.run_results import Meter
+
+        drawing = stack.enter_context(Drawing(sys.stdout))
+        sink.before_write = drawing.erase
+        meter = None if stderr.is_quiet else Meter(count, limits.max_tokens)
+        return [LiveWriter(sink, results, drawing, meter, pen), *thinking_writers]
+    writers: list[Writer] = []
+    if is_data and count > 1:
+        writers.append(BlockWriter(sink, results, pen, has_labels=False))
+    elif form != "text":
+        writers.append((JsonWriter if form == "json" else RecordWriter)(sink, results, info, form))
+    elif count == 1:
+        writers.append(TextWriter(results, pen, is_streaming=is_streaming))
+    else:
+        writers.append(BlockWriter(sink, results, pen, is_streaming=is_streaming))
+    if stderr.has_drawing:
+        is_seen = is_thinking_seen or (is_streaming and not sink.is_file)
+        writers.append(
+            reading_line(sink, stack, is_begun=True)
+            if is_seen
+            else running_bar(sink, count, limits.max_tokens, stack)
+        )
     return [*writers, *thinking_writers]
-
-
-def _writer(
-    form: str, sink: Sink, results: Results, info: RunInfo, pen: Pen | None, *, is_streaming: bool
-) -> Writer:
-    if form in ("jsonl", "yaml"):
-        return RecordWriter(sink, results, info, form)
-    if form == "json":
-        return JsonWriter(sink, results, info)
-    if form == "lines":
-        return LineWriter(sink, results, pen)
-    if len(results.rows) == info.job.n == 1:
-        return TextWriter(sink, results, is_streaming=is_streaming, pen=pen)
-    return BlockWriter(sink, results, is_streaming=is_streaming, pen=pen)
-
-
-def _thinking(structure: OutputSpec, results: Results, stderr: Stderr, marker: str) -> Writer:
-    is_single = sum(len(row.outcomes) for row in results.rows) == 1
-    if (
-        is_single and stderr.has_drawing and not structure.retries
-    ):  # with retries only the last attempt counts
-        return LiveThinking(marker)
-    return ThinkingSummary(results, stderr)
-
-
-def _live(
-    sink: Sink, results: Results, info: RunInfo, stderr: Stderr, stack: ExitStack, pen: Pen | None
-) -> Writer:
-    from gencli.cli.progress_bars import Drawing
-    from gencli.results.run_results import Meter
-
-    drawing = stack.enter_context(Drawing(sys.stdout))
-    sink.before_write = drawing.erase
-    limits = info.job.limits
-    meter = None if stderr.is_quiet else Meter(len(results.rows) * info.job.n, limits.max_tokens)
-    return LiveWriter(sink, results, drawing, meter, pen)
 
 
 def reading_line(sink: Sink, stack: ExitStack, *, is_begun: bool = False) -> Writer:
@@ -132,43 +119,44 @@ class Writer(Protocol):
     """Interface of a writer of a run. The run's `Results` include an event before `add` is called with it."""
 
     def add(self, event: Event) -> None:
-        """Write the new output of an event."""
-        ...
+        """Write the new output of an event, by default nothing."""
+        return
 
     def close(self) -> None:
-        """Write the remaining output at the end of the run."""
-        ...
+        """Write the remaining output at the end of the run, by default nothing."""
+        return
 
 
-class TextWriter:
+class TextWriter(Writer):
     """Writes one text, streamed or at the end, with a newline after it unless it ends with one."""
 
-    def __init__(self, sink: Sink, results: Results, *, is_streaming: bool, pen: Pen | None = None) -> None:
-        self._pen, self._results, self._is_streaming = pen or PlainPen(sink), results, is_streaming
+    def __init__(self, results: Results, pen: Pen, *, is_streaming: bool) -> None:
+        self._row, self._pen, self._is_streaming = results.rows[0], pen, is_streaming
 
     def add(self, event: Event) -> None:
         """Write new text."""
         if isinstance(event, Token) and event.text and self._is_streaming:
-            self._pen.write(self._results.rows[0], 0, event.text)
+            self._pen(self._row, 0, event.text)
 
     def close(self) -> None:
         """Write the text that is not streamed yet."""
-        row = self._results.rows[0]
-        text = row.shown(0)
+        text = self._row.shown(0)
         if text is not None:
-            self._pen.write(row, 0, _rest("" if not self._is_streaming else text, text))
+            self._pen(self._row, 0, _ended(text)[len(text) if self._is_streaming else 0 :])
 
 
-class BlockWriter:
-    """Writes several texts as labelled blocks, in the order of the prompts.
+class BlockWriter(Writer):
+    """Writes several texts as blocks, with labels or without, in the order of the prompts.
 
     The first unfinished text is streamed; later ones wait until all before them are written. `num_written`
     counts the finished blocks.
     """
 
-    def __init__(self, sink: Sink, results: Results, *, is_streaming: bool, pen: Pen | None = None) -> None:
-        self._sink, self._is_streaming, self._pen = sink, is_streaming, pen or PlainPen(sink)
-        self._turns = _samples(results)
+    def __init__(
+        self, sink: Sink, results: Results, pen: Pen, *, is_streaming: bool = False, has_labels: bool = True
+    ) -> None:
+        self._sink, self._pen, self._is_streaming, self._has_labels = sink, pen, is_streaming, has_labels
+        self._turns = ((row, sample) for row in results.rows for sample in range(len(row.texts)))
         self._open = next(self._turns, None)
         self.num_written = 0
         self._is_first = True
@@ -188,32 +176,28 @@ class BlockWriter:
             self.num_written += 1
             self._written = None
 
-    def close(self) -> None:
-        """Do nothing; all blocks have been written."""
-
     def _write(self, row: Row, sample: int, *, is_done: bool) -> None:
         text = row.shown(sample) if is_done else row.texts[sample]
         if text is None:
             return
         if self._written is None:
-            self._sink.write(("" if self._is_first else "\n") + label(row, sample) + "\n")
+            if self._has_labels:
+                self._sink.write(("" if self._is_first else "\n") + label(row, sample) + "\n")
             self._is_first, self._written = False, ""
-        if new := _rest(self._written, text) if is_done else text[len(self._written) :]:
-            self._pen.write(row, sample, new)
+        if new := (_ended(text) if is_done else text)[len(self._written) :]:
+            self._pen(row, sample, new)
         self._written = text
 
 
-class LiveWriter:
+class LiveWriter(Writer):
     """Writes finished texts as blocks in order, and draws the newest words of every text not written yet.
 
     A text that finishes out of order keeps its line until it can be written. A last line counts the texts
     without a line, for lack of space or because they have not begun. A meter adds a line with the rate.
     """
 
-    def __init__(
-        self, sink: Sink, results: Results, drawing: Drawing, meter: Meter | None, pen: Pen | None = None
-    ) -> None:
-        self._results, self._blocks = results, BlockWriter(sink, results, is_streaming=False, pen=pen)
+    def __init__(self, sink: Sink, results: Results, drawing: Drawing, meter: Meter | None, pen: Pen) -> None:
+        self._results, self._blocks = results, BlockWriter(sink, results, pen)
         self._drawing, self._meter = drawing, meter
         self._held: dict[int, tuple[Row, int]] = {}  # finished out of order, by index
 
@@ -252,27 +236,17 @@ class LiveWriter:
         if missing > room or missing > len(begun):
             # Running texts have precedence over finished ones.
             begun = sorted(begun, key=lambda at: at in self._held)[: max(0, room - 1)]
-        texts = [self._line(*(running.get(at) or self._held[at])) for at in begun]
+        texts, width = list[Text](), self._drawing.size[0]
+        for row, sample in (running.get(at) or self._held[at] for at in begun):
+            number = text_label((row.id, sample), len(row.texts))
+            tail = escape_controls(" ".join(row.texts[sample][-2 * width :].split()))
+            texts.append(Text(f"[{number}] {tail[-max(1, width - len(number) - 4) :]}"))
         more = missing - len(begun)
         return [*texts, *([Text(f"{more} more")] if more else [])][:room]
 
-    def _line(self, row: Row, sample: int) -> Text:
-        from rich.text import Text
 
-        width, _ = self._drawing.size
-        number = text_label((row.id, sample), len(row.texts))
-        tail = escape_controls(" ".join(row.texts[sample][-2 * width :].split()))
-        return Text(f"[{number}] {tail[-max(1, width - len(number) - 4) :]}")
-
-
-def _index(row: Row, sample: int) -> int:
-    """Return the index of a sample among all samples of the run."""
+def _index(row: Row, sample: int) -> int:  # among all samples of the run
     return (int(row.id) - 1) * len(row.texts) + sample
-
-
-def _samples(results: Results) -> Iterator[tuple[Row, int]]:
-    """Return an iterator over (row, sample) in the order in which they are written."""
-    return ((row, sample) for row in results.rows for sample in range(len(row.texts)))
 
 
 def label(row: Row, sample: int) -> str:
@@ -286,33 +260,11 @@ def block_label(number: str, prompt: str) -> str:
     return f"==> {number}: {prompt if len(prompt) <= 60 else prompt[:57] + '...'} <=="
 
 
-def _rest(written: str, text: str) -> str:
-    """Return the unwritten part of a text, with a newline at its end."""
-    return text[len(written) :] + ("" if text.endswith("\n") else "\n")
+def _ended(text: str) -> str:
+    return text if text.endswith("\n") else f"{text}\n"
 
 
-class LineWriter:
-    """Writes one result a line without labels, in the order of the prompts, as they are completed."""
-
-    def __init__(self, sink: Sink, results: Results, pen: Pen | None = None) -> None:
-        self._pen = pen or PlainPen(sink)
-        self._turns = _samples(results)
-        self._open = next(self._turns, None)
-
-    def add(self, event: Event) -> None:
-        """Write the complete results that are next in order."""
-        while self._open and self._open[0].outcomes[self._open[1]] is not None:
-            row, sample = self._open
-            self._open = next(self._turns, None)
-            text = row.shown(sample)
-            if text is not None:
-                self._pen.write(row, sample, _rest("", text))
-
-    def close(self) -> None:
-        """Do nothing; all results have been written."""
-
-
-class RecordWriter:
+class RecordWriter(Writer):
     """Writes a record for each prompt when it finishes: a JSON line (`jsonl`) or a YAML document (`yaml`)."""
 
     def __init__(self, sink: Sink, results: Results, info: RunInfo, form: str) -> None:
@@ -327,15 +279,9 @@ class RecordWriter:
             self._sink.write(self._head + text)
             self._head = "---\n" if self._form == "yaml" else ""
 
-    def close(self) -> None:
-        """Do nothing; all records have been written."""
 
-
-class JsonWriter:
+class JsonWriter(RecordWriter):
     """Writes one JSON document at the end: an object, or an array for several prompts."""
-
-    def __init__(self, sink: Sink, results: Results, info: RunInfo) -> None:
-        self._sink, self._results, self._info = sink, results, info
 
     def add(self, event: Event) -> None:
         """Do nothing before the end."""
@@ -347,7 +293,7 @@ class JsonWriter:
         self._sink.write(record_text(document, "json", encoding=self._sink.encoding))
 
 
-class LiveThinking:
+class LiveThinking(Writer):
     """Streams the reasoning of a single sample to stderr, up to the marker."""
 
     def __init__(self, marker: str) -> None:
@@ -366,24 +312,54 @@ class LiveThinking:
             say_part("\n")
             self._is_open = False
 
-    def close(self) -> None:
-        """Do nothing; everything has been written."""
 
-
-class ThinkingSummary:
+class ThinkingSummary(Writer):
     """Writes the reasoning of each sample to stderr at the end of the run."""
 
     def __init__(self, results: Results, stderr: Stderr) -> None:
         self._results, self._stderr = results, stderr
-
-    def add(self, event: Event) -> None:
-        """Do nothing before the end."""
 
     def close(self) -> None:
         """Write a paragraph for each sample."""
         for text in thinking(self._results):
             if not self._stderr.is_quiet:
                 say(text)  # text of the model, in which no key becomes a flag
+
+
+class ColoredPen(Writer):
+    """Colours texts by their tokens; `write` is its Pen. It gets each event before the writer that uses it.
+
+    By request: `decoders` makes a new decoder for the text after its prompt, `markers` are as in Shades.
+    """
+
+    def __init__(
+        self,
+        brush: Brush,
+        scale: Scale,
+        decoders: Mapping[str, Callable[[], TokenDecoder]],
+        markers: Mapping[str, str],
+    ) -> None:
+        self._brush, self._scale, self._decoders, self._markers = brush, scale, decoders, markers
+        self._shades: dict[tuple[str, int], Shades] = {}
+        self.legend = f"Colours: {legend(scale, brush.look)}"
+
+    def add(self, event: Event) -> None:
+        """Record the levels of an event's tokens."""
+        if isinstance(event, Token):
+            self._of(event.request, event.sample).add(event)
+        elif isinstance(event, Finish):
+            self._of(event.request, event.sample).keep(event.completion_tokens)
+
+    def write(self, row: Row, sample: int, text: str) -> None:
+        """Write the next part of the text of a sample."""
+        for piece, number in self._of(row.id, sample).spans(text):
+            self._brush.write(piece, number)
+
+    def _of(self, request: str, sample: int) -> Shades:
+        key = request, sample
+        if key not in self._shades:
+            self._shades[key] = Shades(self._decoders[request](), self._scale, after=self._markers[request])
+        return self._shades[key]
 
 
 def show_prompts(
@@ -401,7 +377,7 @@ def show_prompts(
         document = records if records[1:] else records[0]
         sink.write(record_text(document, form, encoding=sink.encoding))
     else:
-        blocks = [text if text.endswith("\n") else f"{text}\n" for text in rendered]
+        blocks = [*map(_ended, rendered)]
         if blocks[1:]:
             numbered = enumerate(zip(prompts, blocks, strict=True), start=1)
             blocks = [f"{block_label(str(number), prompt)}\n{block}" for number, (prompt, block) in numbered]

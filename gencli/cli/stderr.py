@@ -73,15 +73,15 @@ class Stderr:
 
         yield on_bytes
 
-    def say(self, text: str) -> None:
-        """Write a line of the library."""
-        if not self.is_quiet:
-            say(with_flags(text))
+    def say(self, *lines: str) -> None:
+        """Write lines of the library."""
+        for line in () if self.is_quiet else lines:
+            say(with_flags(line))
 
-    def notice(self, text: str) -> None:
-        """Write a notice of the library."""
+    def notice(self, *texts: str) -> None:
+        """Write notices of the library."""
         if not self.is_quiet:
-            say_notice(text)
+            say_notice(*texts)
 
 
 _LINE_SECONDS = 5.0  # seconds between two lines

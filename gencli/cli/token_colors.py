@@ -8,12 +8,12 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile, zip_longest
-from typing import Literal, Protocol
+from typing import Literal
 
 from gencli.cli.render import Sink, say, table
 from gencli.core.events import Token, TokenLogprobs
 from gencli.explain.token_levels import LEGENDS, Record, Scale, level
-from gencli.results.run_results import Row, Scores, score_rows
+from gencli.results.run_results import Scores, score_rows
 from gencli.text.detokenizer import TokenDecoder
 from gencli.text.tokenizer import Tokenizer
 from processors.row_view import RowView
@@ -199,29 +199,10 @@ class Shades:
         del self._texts[:done]
 
 
-class Pen(Protocol):
-    """Interface that writes the text of samples, part by part and in order."""
-
-    def write(self, row: Row, sample: int, text: str) -> None:
-        """Write the next part of the text of a sample."""
-        ...
-
-
-class PlainPen:
-    """Writes the parts as they are."""
-
-    def __init__(self, sink: Sink) -> None:
-        self._sink = sink
-
-    def write(self, row: Row, sample: int, text: str) -> None:
-        """Write the next part."""
-        self._sink.write(text)
-
-
 def show_scores(
     scores: Scores, sample: int, tokenizer: Tokenizer, title: str = "", *, has_output: bool
 ) -> None:
-    """Write the log-probabilities of a sample if `has_output`, after the prompt's, which the first one has."""
+    """Write the log-probabilities of a sample if `has_output`; before the first one's those of the prompt."""
     parts = [("prompt", scores.prompt)] if scores.prompt and sample == 0 else []
     parts += [("output", output)] if has_output and (output := scores.of(sample)) else []
     if parts and title:

@@ -199,7 +199,7 @@ class Shown:
 
 def live(samples):
     shown, results = Shown(), Results(["hi"], samples)
-    writer = LiveWriter(shown, results, shown, None)
+    writer = LiveWriter(shown, results, shown, None, lambda row, sample, text: shown.write(text))
 
     def tell(*events):
         for event in events:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gencli.batch.batch_options import BATCH_OPTIONS
 from gencli.batch.batch_plan import BatchPlan, gather_settings, make_plan
 from gencli.cli.commands.setting_views import follow_leader
-from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink
 from gencli.cli.stderr import Interrupts, Stderr, interrupts
 from gencli.cli.usage import Page
 from gencli.runtime.machine import importing, quiet_libraries, set_wait
-
-__all__ = ["PAGE", "command", "run"]
 
 PAGE = Page(
     """\
@@ -39,11 +36,6 @@ safe in OUTPUT.journal; --resume continues an interrupted run:
         'gencli batch texts.txt --json-schema "name, age int" -o out.jsonl --dry-run',
     ),
 )
-
-
-def command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:

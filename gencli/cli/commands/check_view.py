@@ -19,8 +19,6 @@ from processors.registry import Registry
 from processors.testing import CHECKS, Check, Subject, run_check, shrink
 from processors.testing.checks import returns_logits
 
-__all__ = ["check_report"]
-
 
 def check_report(
     registry: PluginRegistry, target: str, values: Iterable[str], *, is_debugged: bool = False

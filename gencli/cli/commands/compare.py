@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
@@ -23,7 +23,6 @@ from gencli.cli.experiment_tables import (
 )
 from gencli.cli.fetching import fetch_models
 from gencli.cli.inputs import read_prompts
-from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, say_error
 from gencli.cli.stderr import Stderr, interrupts
 from gencli.cli.trace_views import options_of_run
@@ -84,11 +83,6 @@ and how far the two distributions are apart. B's own texts are made as well.
         'gencli compare --a precise --b precise --model-b tiny-draft "Once"',
     ),
 )
-
-
-def command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -247,11 +241,6 @@ what differs comes from the settings:
 )
 
 
-def sweep_command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run_sweep, SWEEP_PAGE)
-
-
 def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Run the cells, write the results and return the exit code."""
     flags = with_format(flags, ("csv", "json", "jsonl", "yaml"))
@@ -272,8 +261,7 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     job, settings = begin(job, settings, source, run_given, stderr)
     jobs = Jobs(settings, _layer)
     cell_jobs = [*map(jobs.job, grid)]  # faults are reported before anything is loaded
-    for text in dict.fromkeys(text for cell_job in cell_jobs for text in cell_job.assembly.notices):
-        stderr.notice(text)
+    stderr.notice(*dict.fromkeys(text for cell_job in cell_jobs for text in cell_job.assembly.notices))
     set_wait(settings["wait"], os.environ)  # before torch is imported
     results, total = [], len(grid)
     with (

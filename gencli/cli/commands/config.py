@@ -9,7 +9,7 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -169,8 +169,7 @@ def _export(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     job = make_job(settings)
     with Sink(settings["output"]) as sink:
         sink.write(preset_text(settings, job))
-    for text in needs(settings, job):
-        say_notice(text)
+    say_notice(*needs(settings, job))
     return _say_notices(settings)
 
 
@@ -185,8 +184,7 @@ def _import(
 
     imported = import_from(arguments, peer or "", sys.stdin.buffer)
     Sink().write(imported.text)
-    for text in imported.notes:
-        say_notice(text)
+    say_notice(*imported.notes)
     return 0
 
 
@@ -218,8 +216,7 @@ def _path() -> int:
 
 
 def _say_notices(settings: Settings) -> int:
-    for text in settings.notices():
-        say_notice(text)
+    say_notice(*settings.notices())
     return 0
 
 
@@ -306,11 +303,6 @@ a user's message in the model's chat template.
 )  # fmt: skip
 
 
-def tokenize_command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run_tokenize, TOKENIZE_PAGE)
-
-
 def run_tokenize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the tokens and return the exit code. Raises UsageError for options that exclude each other."""
     values = values_of(TOKENIZE_PAGE.options, flags)
@@ -362,8 +354,7 @@ def _ids(text: str, tokenizer: Tokenizer, values: Mapping[str, Any]) -> tuple[in
 def _read(arguments: Sequence[str]) -> str:
     """Return the text from the argument or stdin, joined as `gencli run` joins them."""
     prompts = read_prompts(arguments, ())
-    for text in prompts.notices:
-        say_notice(text)
+    say_notice(*prompts.notices)
     return prompts.texts[0]
 
 

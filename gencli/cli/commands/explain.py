@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink
 from gencli.cli.token_views import one_token, whole_text
 from gencli.cli.trace_views import (
@@ -30,8 +29,6 @@ from processors.errors import nearest
 if TYPE_CHECKING:
     from gencli.explain.replay import Seeker
 
-__all__ = ["PAGE", "command", "run"]
-
 PAGE = Page(
     """\
 Usage: gencli explain [OPTIONS] TRACE
@@ -51,11 +48,6 @@ are run with the given options.
     ),
 )
 _SELECTED = "Leave one of them out."
-
-
-def command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:

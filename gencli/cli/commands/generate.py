@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from gencli import __version__
-from gencli.cli.commands.setting_views import ColoredPen, asking, chain_rows, wanted_scale
+from gencli.cli.commands.setting_views import asking, chain_rows, wanted_scale
 from gencli.cli.render import Sink, say, say_error, say_notice
-from gencli.cli.result_writers import Writer, label, open_writers
+from gencli.cli.result_writers import ColoredPen, Writer, label, open_writers
 from gencli.cli.stderr import Interrupts, Stderr
 from gencli.cli.token_colors import Brush, show_scores
 from gencli.config.job import Job, chat_notices, encode_prompt, make_requests
@@ -33,7 +33,6 @@ from gencli.engine.engine import Engine
 from gencli.errors import GencliError, GenerationError, UsageError
 from gencli.explain.forks import Cut, Forks, text_head
 from gencli.explain.text_sets import Node, Tree
-from gencli.explain.token_levels import Scale
 from gencli.explain.trace_file import Head, TraceWriter
 from gencli.log import Entry, PromptEntry, add_run
 from gencli.models.files.checkpoint import identify_model
@@ -43,7 +42,6 @@ from gencli.runtime.compiled_grammars import Compiling, RetryingEngine
 from gencli.runtime.model_loading import Loaded
 from gencli.runtime.wiring import load_model, make_engine, model_identity
 from gencli.structured.output_spec import Compiled, OutputSpec
-from gencli.text.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
 from processors.registry import Registry
 
@@ -94,11 +92,12 @@ def generate(
         shared = settings["model"], chain_run, job, ready.compiled, identity
         info = RunInfo(*shared, ready.loaded.tokenizer, engine.eos_ids)
         handler.on_first = engine.interrupt
-        pen = _colored(scale, sink, requests, info) if scale else None
+        markers, stream = {request.id: request.marker for request in requests}, ready.loaded.tokenizer.stream
+        decoders = {request.id: partial(stream, request.prompt_ids) for request in requests}
+        pen = ColoredPen(Brush(sink), scale, decoders, markers) if scale else None
         writers: list[Writer] = [pen] if pen else []
-        writers += open_writers(
-            settings, sink, results, info, stderr, stack, [request.marker for request in requests], pen
-        )
+        write = pen.write if pen else None
+        writers += open_writers(settings, sink, results, info, stderr, stack, [*markers.values()], write)
         writers += [make(results, info) for make in beside]
         for event in chain(refused, attempts.run(is_merged=True)):
             results.add(event)
@@ -119,13 +118,6 @@ def generate(
     return results.exit_code
 
 
-def _colored(scale: Scale, sink: Sink, requests: Sequence[Request], info: RunInfo) -> ColoredPen:
-    assert info.tokenizer is not None
-    decoders = {request.id: partial(info.tokenizer.stream, request.prompt_ids) for request in requests}
-    markers = {request.id: request.marker for request in requests}
-    return ColoredPen(Brush(sink), scale, decoders, markers)
-
-
 def prepare(job: Job, num_prompts: int, settings: Settings, stderr: Stderr, stack: ExitStack) -> LoadedRun:
     """Load the model while the grammar compiles. `stack` closes the compiler.
 
@@ -141,13 +133,11 @@ def prepare(job: Job, num_prompts: int, settings: Settings, stderr: Stderr, stac
         is_chat=job.is_chat,
         on_tokenizer=compiling.begin,
     )
-    for text in chat_notices(job, loaded.tokenizer):
-        stderr.notice(text)
+    stderr.notice(*chat_notices(job, loaded.tokenizer))
     compiler, compiled = compiling.finish(loaded)
     if compiled is not None:
         job = job.on(compiled.variant.constraint)
-        for text in compiled.notices:
-            stderr.notice(text)
+        stderr.notice(*compiled.notices)
     engine = make_engine(loaded, settings, compiler, registry=job.registry)
     return LoadedRun(job, loaded, seconds, engine, compiled)
 
@@ -161,20 +151,17 @@ def _print_summary(
         for outcome in (outcome for row in results.rows for outcome in row.ended):
             if isinstance(outcome, Error) and outcome.cause:
                 say("".join(traceback.format_exception(outcome.cause)).rstrip())
-    for line in summary(results, info):
-        stderr.say(line)
+    stderr.say(*summary(results, info))
     if settings["stats"]:
         spec, threads = ready.loaded.runner.spec, torch.get_num_threads()
-        for line in stats(results, info, spec, load_seconds=ready.load_seconds, threads=threads):
-            stderr.say(line)
+        stderr.say(*stats(results, info, spec, load_seconds=ready.load_seconds, threads=threads))
         if ahead := ready.engine.ahead:
             stderr.say(f"steps ahead: {ahead.num_launched}, of which {ahead.num_used} were used in full")
 
 
 def _say_notices(engine: Engine, stderr: Stderr, start: int = 0) -> int:
     """Print the engine's notices from index `start` on. Return the number of all notices."""
-    for text in engine.notices[start:]:
-        stderr.notice(text)
+    stderr.notice(*engine.notices[start:])
     return len(engine.notices)
 
 
@@ -305,7 +292,7 @@ def model_records(settings: Settings, registry: Registry, stderr: Stderr) -> dic
     return records
 
 
-class _LogWriter:
+class _LogWriter(Writer):
     """Stores the run in the log at its end. If that fails, a notice gives the reason."""
 
     def __init__(self, results: Results, info: RunInfo, settings: Settings, stderr: Stderr) -> None:
@@ -314,9 +301,6 @@ class _LogWriter:
         # Read now, because files may change during the run.
         self._files = files_of(settings)
         self._models = model_records(settings, info.job.registry, stderr)
-
-    def add(self, event: Event) -> None:
-        """Do nothing; the run is stored at its end."""
 
     def close(self) -> None:
         """Store the run."""
@@ -354,14 +338,11 @@ class _LogWriter:
         return PromptEntry(row.prompt, _texts(row), fields)
 
 
-class _Comparison:
+class _Comparison(Writer):
     """Prints a notice at the end of a run if its texts differ from those of the logged run."""
 
     def __init__(self, results: Results, entry: Entry) -> None:
         self._results, self._entry = results, entry
-
-    def add(self, event: Event) -> None:
-        """Do nothing; texts are compared at the end."""
 
     def close(self) -> None:
         """Compare the texts."""

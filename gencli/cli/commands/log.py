@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, confirm, say, say_notice
 from gencli.cli.stderr import Stderr
 from gencli.cli.usage import FORMAT, Page, array_parts, read_subcommand, record_text, values_of
@@ -51,11 +50,6 @@ gives the same text; remove some, or all.
     tuple(_OF_WORD),
 )
 _MOST_SHOWN = 2000  # characters of a text shown on a terminal
-
-
-def command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -173,8 +167,7 @@ def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
 
     job = make_job(settings)
     stderr = Stderr(is_quiet=settings["quiet"])
-    for text in differences(entry, model_records(settings, job.registry, stderr)):
-        say_notice(text)
+    say_notice(*differences(entry, model_records(settings, job.registry, stderr)))
     return carry_out(job, [prompt.prompt for prompt in entry.prompts], settings, stderr, [compare(entry)])
 
 
@@ -236,11 +229,6 @@ show draws a tree; walk moves in it by keys and lets it grow.
     ),
     "RUN|show TREE|walk TREE",
 )  # fmt: skip
-
-
-def fork_command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run_fork, FORK_PAGE)
 
 
 def run_fork(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:

@@ -4,21 +4,18 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gencli import __version__
 from gencli.cli.app import COMMANDS, EXIT_CODES, make_app
-from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, say
 from gencli.cli.usage import Page, describe_option, signature, unknown_word, values_of
 from gencli.config.option import SECTIONS, Option
 from gencli.errors import UsageError
 from gencli.files import replaced
-
-__all__ = ["PAGE", "command", "pages", "run"]
 
 PAGE = Page(
     """\
@@ -55,11 +52,6 @@ class _Manual:
     usage: Sequence[str]
     text: str
     options: Mapping[str, Sequence[tuple[str, str]]]
-
-
-def command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gencli.cli.fetching import CommandOutput, alias, cache_line, partial_json, partial_line, pull, remove
-from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, table
 from gencli.cli.usage import FORMAT, Page, read_subcommand, record_text, values_of
 from gencli.config.option import MAX_BATCH, Option
@@ -30,8 +29,6 @@ from gencli.models.files.local_models import (
 from gencli.models.files.model_card import Card, kv_bytes, read_card, read_config, whole_bytes
 from gencli.models.files.model_files import stored_bits
 from processors.params import MOST, Bounds
-
-__all__ = ["PAGE", "command", "run"]
 
 # Keys of the options of each subcommand, besides --debug.
 _OF_WORD = {
@@ -92,11 +89,6 @@ class _ListedModel:
     name: str
     source: str
     card: Card | str
-
-
-def command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run, PAGE)
 
 
 def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:

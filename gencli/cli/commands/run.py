@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -17,10 +17,9 @@ from gencli.chat.chat_state import CHAT_OPTIONS, open_chat
 from gencli.cli.commands.setting_views import chain_rows, chain_table, follow_leader
 from gencli.cli.fetching import fetch_models
 from gencli.cli.inputs import Prompts, read_prompts, type_ahead
-from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, is_terminal
 from gencli.cli.stderr import Interrupts, Stderr, interrupts
-from gencli.cli.usage import Page, record_text, with_format
+from gencli.cli.usage import RUN, Page, record_text, with_format
 from gencli.config.conflicts import refuse_quiet_scores, refuse_unwritten_ids, search_notices
 from gencli.config.job import Job, encode_prompt, make_job, notices
 from gencli.config.job_parts import wanted_template
@@ -34,10 +33,7 @@ from gencli.structured.output_spec import DOCUMENTS
 if TYPE_CHECKING:
     from gencli.cli.commands.generate import WriterFactory
 
-
-def command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run)
+PAGE = RUN
 
 
 def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -94,8 +90,7 @@ def begin(
         job = make_job(settings)
     prompts = source.texts
     texts = (*settings.notices(), *source.notices, *notices(job, prompts), *_tool_notices(job, prompts))
-    for text in (*texts, *search_notices(settings), *_template_notices(settings)):
-        stderr.notice(text)
+    stderr.notice(*texts, *search_notices(settings), *_template_notices(settings))
     return job, settings
 
 
@@ -130,8 +125,7 @@ def _tool_notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
 
 
 def _show_prompts(job: Job, prompts: Prompts, settings: Settings, stderr: Stderr) -> int:
-    for text in (*settings.notices(), *prompts.notices):
-        stderr.notice(text)
+    stderr.notice(*settings.notices(), *prompts.notices)
     with Sink(settings["output"]) as sink, quiet_libraries(is_on=not settings["debug"]):
         from gencli.cli.result_writers import show_prompts
         from gencli.runtime.model_loading import load_tokenizer
@@ -171,11 +165,6 @@ a line, commands included, and stdout gets the answers:
 )
 
 
-def chat_command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run_chat, CHAT_PAGE)
-
-
 def run_chat(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Read and answer turns until the input ends. Return the exit code."""
     if (code := follow_leader(flags)) is not None:
@@ -186,8 +175,7 @@ def run_chat(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         chat = open_chat(flags)  # again, because the model's files set defaults
     settings = chat.settings
     refuse_quiet_scores(settings)
-    for text in (*settings.notices(), *notices(chat.job, ())):
-        stderr.notice(text)
+    stderr.notice(*settings.notices(), *notices(chat.job, ()))
     if settings["log"]:
         stderr.notice("The log stores runs, not chats; /save stores a chat.")
     set_wait(settings["wait"], os.environ)  # before torch is imported
@@ -211,11 +199,6 @@ scored. Without a file it reads stdin:
     SCORE_OPTIONS,
     "INPUT",
 )
-
-
-def score_command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run_score, SCORE_PAGE)
 
 
 def run_score(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -245,8 +228,7 @@ def _run(plan: BatchPlan, handler: Interrupts) -> int:
     if plan["tokens"] is not None and batch.output.format.name == "text":
         raise UsageError("`tokens` cannot be written as lines of text.", hint="Set `format` = jsonl.")
     reporter = TerminalReporter(sink, handler, is_quiet=settings["quiet"])
-    for text in (*batch.input.notices, *settings.notices(), *_idle(plan, settings)):
-        reporter.notice(text)
+    reporter.notice(*batch.input.notices, *settings.notices(), *_idle(plan, settings))
     return run_batch(batch, reporter, sink)
 
 

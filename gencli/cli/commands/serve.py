@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from gencli.cli.option_parser import make_command
 from gencli.cli.stderr import Stderr, interrupts
 from gencli.cli.usage import Page
 from gencli.errors import UsageError
@@ -20,8 +19,6 @@ from gencli.server.served_models import ServePlan, is_loopback, make_plan
 
 if TYPE_CHECKING:
     from gencli.server.served_models import Models
-
-__all__ = ["PAGE", "command", "run"]
 
 PAGE = Page(
     """\
@@ -46,11 +43,6 @@ also tokenize, the chain, metrics. The other options are defaults of requests:
 )
 
 
-def command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run, PAGE)
-
-
 def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Serve until a signal, and return the exit code."""
     for name in ("starlette", "uvicorn"):
@@ -70,8 +62,7 @@ def _serve(plan: ServePlan) -> None:
     from gencli.server.listen import bind, listen
 
     stderr = Stderr(is_quiet=plan.settings["quiet"])
-    for text in dict.fromkeys(text for each in plan.models.values() for text in each.notices()):
-        stderr.notice(text)
+    stderr.notice(*dict.fromkeys(text for each in plan.models.values() for text in each.notices()))
     with (
         interrupts(signal.SIGINT, signal.SIGTERM) as early,
         bind(plan.host, plan.port) as listener,

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin
 
 from gencli.cli.render import Sink, silence, table
-from gencli.cli.token_colors import Brush, Shades, legend
 from gencli.config.job import Job, make_job
 from gencli.config.layers import gather
 from gencli.config.option import Option
@@ -23,17 +22,14 @@ from gencli.config.preset_files import description_of, find_preset, list_presets
 from gencli.config.presets import expand_preset, shown
 from gencli.config.run_options import OPTIONS
 from gencli.config.settings import Settings, resolve, run_variables
-from gencli.core.events import Event, Finish, Token
 from gencli.errors import GencliError
 from gencli.explain.token_levels import Scale
 from gencli.files import open_regular
 from gencli.json_text import to_json
 from gencli.models.backend import rank
 from gencli.plugins.plugin_registry import ListedStage, make_registry, sentence
-from gencli.results.run_results import Row
 from gencli.runtime.machine import quiet_libraries
 from gencli.structured.output_spec import OutputSpec
-from gencli.text.detokenizer import TokenDecoder
 from gencli.watermark_keys import STAGES
 from processors.errors import ProcessorsError
 from processors.params import WHEN, WHEN_DOC, Secret
@@ -286,49 +282,6 @@ def asking(job: Job, scale: Scale) -> Job:
     if scale in ("entropy", "decided") or is_guided:
         return job if job.trace is not None else replace(job, trace=1)
     return job if job.trace is not None or job.logprobs is not None else replace(job, logprobs=0)
-
-
-class ColoredPen:
-    """A pen that colours texts by their tokens. It gets each event before the writer that uses it.
-
-    By request: `decoders` makes a new decoder for the text after its prompt, `markers` are as in Shades.
-    """
-
-    def __init__(
-        self,
-        brush: Brush,
-        scale: Scale,
-        decoders: Mapping[str, Callable[[], TokenDecoder]],
-        markers: Mapping[str, str],
-    ) -> None:
-        self._brush, self._scale, self._decoders, self._markers = brush, scale, decoders, markers
-        self._shades: dict[tuple[str, int], Shades] = {}
-
-    def add(self, event: Event) -> None:
-        """Record the levels of an event's tokens."""
-        if isinstance(event, Token):
-            self._of(event.request, event.sample).add(event)
-        elif isinstance(event, Finish):
-            self._of(event.request, event.sample).keep(event.completion_tokens)
-
-    def close(self) -> None:
-        """Do nothing; everything has been written."""
-
-    def write(self, row: Row, sample: int, text: str) -> None:
-        """Write the next part of the text of a sample."""
-        for piece, number in self._of(row.id, sample).spans(text):
-            self._brush.write(piece, number)
-
-    @property
-    def legend(self) -> str:
-        """The legend of the colours, in one line."""
-        return f"Colours: {legend(self._scale, self._brush.look)}"
-
-    def _of(self, request: str, sample: int) -> Shades:
-        key = request, sample
-        if key not in self._shades:
-            self._shades[key] = Shades(self._decoders[request](), self._scale, after=self._markers[request])
-        return self._shades[key]
 
 
 def follow_leader(flags: Mapping[str, Any]) -> int | None:

@@ -30,8 +30,6 @@ from gencli.runtime.wiring import load_amateurs, load_model, make_drafter, make_
 from gencli.structured.output_spec import OutputValidator, ThinkingSplit, ThinkingSplitter
 from processors.errors import ProcessorsError
 
-__all__ = ["talk"]
-
 
 def talk(chat: Chat, *, stderr: Stderr, handler: Interrupts) -> int:
     """Load the model, read turns and answer them. Return the exit code."""
@@ -199,8 +197,7 @@ class _ChatLoop:
         finally:
             self._handler.on_first = None
         self._context = replace(self._context, answers=(*self._context.answers, end))
-        for line in _summary(end):
-            self._stderr.say(line)
+        self._stderr.say(*_summary(end))
         if failed := failure(OutputValidator(job.structure)(end, request.marker)):
             self._is_valid = False
             say(f"{with_flags(failed.message)} The answer is kept; /undo removes it, /regen draws another.")

@@ -4,13 +4,12 @@ detect`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from gencli.cli.inputs import read_prompts
-from gencli.cli.option_parser import make_command
 from gencli.cli.render import Sink, table
 from gencli.cli.stderr import Stderr
 from gencli.cli.usage import FORMAT, Page, record_text, unknown_word, values_of
@@ -42,11 +41,6 @@ advice for each finding. The exit code is 0 whatever is found.
         Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
     ),
 )  # fmt: skip
-
-
-def doctor_command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run_doctor, DOCTOR_PAGE)
 
 
 def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -86,11 +80,6 @@ loads faster.
     ),
     "MODEL OUT",
 )  # fmt: skip
-
-
-def quantize_command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run_quantize, QUANTIZE_PAGE)
 
 
 def run_quantize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -140,11 +129,6 @@ enforces it or the check at the end does. Loads no model.
     "audit SCHEMA",
     ("audit",),
 )
-
-
-def schema_command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run_schema, SCHEMA_PAGE)
 
 
 def run_schema(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -245,11 +229,6 @@ enough tokens to tell.
     ),
     "TEXT|FILE|-",
 )  # fmt: skip
-
-
-def detect_command() -> Callable[..., int]:
-    """Return the function that typer calls."""
-    return make_command(run_detect, DETECT_PAGE)
 
 
 def run_detect(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
