@@ -8,18 +8,16 @@ from typing import Any
 from gencli.explain.chain_comparison import Comparison, Summary, TextOf, summarize
 from gencli.explain.page import CompareRow, Side, compare_page
 
-_FAILED, _UNKNOWN, _INTERRUPTED = 6, 7, 130  # exit codes
-
 
 class Verdict:
     """Counts comparisons. `limit`: largest total variation allowed at a position; None for any.
 
     A position at which B has no token exceeds every limit. A position without sufficient kept logits is
-    undecided.
+    undecided. `is_equal`: the texts have to be equal.
     """
 
-    def __init__(self, limit: float | None) -> None:
-        self._limit = limit
+    def __init__(self, limit: float | None, *, is_equal: bool) -> None:
+        self._limit, self._is_equal = limit, is_equal
         self.texts = self.equal = self._different = self._unknown = 0
         self._failed = self._interrupted = self._over = 0
         self.summary = Summary()
@@ -35,35 +33,35 @@ class Verdict:
         self._interrupted += any(output.reason == "interrupted" for output in outputs)
         self.summary += summarize(comparison.places)
         if self._limit is not None:
-            measured = [
-                position.divergence for position in comparison.places if position.unmeasured != "kept"
-            ]
+            decided = (position for position in comparison.places if position.unmeasured != "kept")
+            measured = [position.divergence for position in decided]
             self._over += sum(distance is None or distance.tv > self._limit for distance in measured)
 
-    def faults(self, *, is_equal: bool) -> Iterator[str]:
-        """Yield failed assertions; `is_equal`: the texts have to be equal."""
+    @property
+    def _is_open(self) -> bool:
+        is_short = self._limit is not None and self.summary.unmeasured["kept"] > 0
+        return is_short or (self._is_equal and self._unknown > 0)
+
+    def faults(self) -> Iterator[str]:
+        """Yield failed assertions."""
         if self._failed:
             yield f"{self._failed} of {self.texts} texts failed."
-        if is_equal and self._different:
+        if self._is_equal and self._different:
             yield f"{self._different} of {self.texts} texts are not equal."
         if self._over:
             places = f"{self._over} of {self.summary.places} places"
             yield f"The total variation is above {self._limit:g} at {places}."
-        if self._is_open(is_equal):
+        if self._is_open:
             yield "Too few logits are kept to decide: keep more of them."
 
-    def code(self, *, is_equal: bool) -> int:
-        """Return 6 if an assertion fails or no text is complete, 7 if a text is incomplete or undecided."""
+    @property
+    def code(self) -> int:
+        """130 if interrupted; 6 if an assertion fails or no text is complete; 7 if some are not, or open."""
         if self._interrupted:
-            return _INTERRUPTED
-        if self._over or (is_equal and self._different) or self._failed == self.texts:
-            return _FAILED
-        return _UNKNOWN if self._failed or self._is_open(is_equal) else 0
-
-    def _is_open(self, is_equal: bool) -> bool:
-        return (is_equal and self._unknown > 0) or (
-            self._limit is not None and self.summary.unmeasured["kept"] > 0
-        )
+            return 130
+        if self._over or (self._is_equal and self._different) or self._failed == self.texts:
+            return 6
+        return 7 if self._failed or self._is_open else 0
 
 
 def compared_page(comparison: Comparison, head: Mapping[str, Any], text_of: TextOf) -> str:

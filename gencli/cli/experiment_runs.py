@@ -4,7 +4,7 @@ of a comparison with its assertions, the cells of a sweep, and the preview of a 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,18 +21,10 @@ from gencli.config.job import Job, Jobs, chat_notices, encode_prompt, make_reque
 from gencli.config.layers import Side
 from gencli.config.option_names import with_flags
 from gencli.config.settings import Settings
-from gencli.core.events import Error, Event, Finish, Token
-from gencli.engine.engine import Engine
+from gencli.core.events import Error, Finish, Token
 from gencli.errors import GencliError, GenerationError, ModelError, UsageError
-from gencli.explain.chain_comparison import (
-    Comparison,
-    Other,
-    TextOf,
-    compare_trace,
-    comparison_record,
-    known_texts,
-    summary_record,
-)
+from gencli.explain import chain_comparison as comparing
+from gencli.explain.chain_comparison import Comparison, Other, TextOf, compare_trace, known_texts
 from gencli.explain.replay import Replay
 from gencli.explain.text_sets import Sample, TextMeter
 from gencli.explain.token_record import token_text
@@ -40,9 +32,9 @@ from gencli.helpers import clock, size
 from gencli.results.run_results import LATE
 from gencli.runtime.comparing import SideRun, compare, compare_models
 from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_env, make_compiler
-from gencli.runtime.model_loading import Loaded, Reporter, load_tokenizer
+from gencli.runtime.model_loading import Loaded, load_tokenizer
 from gencli.runtime.wiring import load_model, make_engine
-from gencli.text.tokenizer import first_difference
+from gencli.text.tokenizer import Tokenizer, first_difference
 from processors.base import Admission, Env
 from processors.errors import ProcessorsError
 from processors.params import MOST
@@ -66,11 +58,18 @@ def compare_live(
     with ExitStack() as stack:
         rows = min(settings["max_batch"], (1 if has_two else 2) * len(prompts))
         first = _loaded(a, rows, stderr, stack)
-        second = _loaded(b, rows, stderr, stack) if has_two else _beside(first, b)
         if has_two:
-            _refuse_vocabularies(first, second, settings["model"], values["model_b"])
+            second, name, other = _loaded(b, rows, stderr, stack), settings["model"], values["model_b"]
+            refuse_vocabularies(first.loaded.tokenizer, second.loaded.tokenizer, name, other)
+        else:
+            second = replace(first, job=Grammars(first.grammars).ready(b.job))
         engines = (first.engine, second.engine)
-        handler.on_first = partial(_interrupt, engines)
+
+        def interrupt() -> None:
+            for engine in engines:
+                engine.interrupt()
+
+        handler.on_first = interrupt
         text_of = partial(token_text, tokenizer=first.loaded.tokenizer)
         run = compare_models if has_two else compare
         comparisons = ((comparison, text_of) for comparison in run(first, second, prompts))
@@ -86,13 +85,7 @@ def compare_live(
     return code
 
 
-def _interrupt(engines: Iterable[Engine]) -> None:
-    for engine in engines:
-        engine.interrupt()
-
-
 def _loaded(side: Side, rows: int, stderr: Stderr, stack: ExitStack) -> SideRun:
-    """Load the model of a side, compile its grammar, and make its engine."""
     settings, job = side.settings, side.job
     loaded, _ = load_model(settings, stderr, companions=job.guidance.is_on, rows=rows, is_chat=job.is_chat)
     stderr.notice(*chat_notices(job, loaded.tokenizer))
@@ -102,17 +95,11 @@ def _loaded(side: Side, rows: int, stderr: Stderr, stack: ExitStack) -> SideRun:
     return SideRun(engine, loaded, compiler, Grammars(compiler).ready(job))
 
 
-def _beside(first: SideRun, side: Side) -> SideRun:
-    """Return a side that shares the model of the first one."""
-    return replace(first, job=Grammars(first.grammars).ready(side.job))
-
-
-def _refuse_vocabularies(first: SideRun, second: SideRun, name: str, other: str) -> None:
+def refuse_vocabularies(a: Tokenizer, b: Tokenizer, name: str, other: str) -> None:
     """Raise ModelError for models with different vocabularies."""
-    tokenizer_a, tokenizer_b = first.loaded.tokenizer, second.loaded.tokenizer
-    difference = first_difference(tokenizer_a, tokenizer_b)
-    if difference is not None or tokenizer_a.vocab_size != tokenizer_b.vocab_size:
-        why = f"they have {tokenizer_a.vocab_size} and {tokenizer_b.vocab_size} tokens"
+    difference = first_difference(a, b)
+    if difference is not None or a.vocab_size != b.vocab_size:
+        why = f"they have {a.vocab_size} and {b.vocab_size} tokens"
         if difference is not None:
             why = f"token {difference[0]} is {difference[1]!r} and {difference[2]!r}"
         raise ModelError(
@@ -125,10 +112,8 @@ def compare_on_trace(
 ) -> int:
     """Compare on the kept logits of a trace, write the result, and return the exit code."""
     settings, job = b.settings, b.job
-    tokenizer = None
-    if has_model:
-        trusted = settings["trust_remote_code"]
-        tokenizer = load_tokenizer(settings["model"], trust_remote_code=trusted)
+    trusted = settings["trust_remote_code"]
+    tokenizer = load_tokenizer(settings["model"], trust_remote_code=trusted) if has_model else None
     other = Other(
         job.assembly.chain,
         draw=job.draw if settings.is_given("sampler") else None,
@@ -146,11 +131,8 @@ def compare_on_trace(
                 hint = "" if tokenizer else "If it works on texts, `model` names a tokenizer."
                 raise UsageError(f"B: {error}", hint=with_flags(hint)) from None
             yield comparison, name_of
-            unnamed.update(
-                position.b
-                for position in comparison.places
-                if position.b is not None and not name_of(position.b)
-            )
+            chosen = {position.b for position in comparison.places if position.b is not None}
+            unnamed.update(token for token in chosen if not name_of(token))
 
     unnamed = set[int]()
     draw = other.draw or "as the trace"
@@ -174,9 +156,13 @@ def _write(
 ) -> int:
     """Write each comparison when it is complete, and the totals; return the exit code."""
     page = None if values["html"] is None else Sink(values["html"])  # opened before any computation
-    form, records, verdict = values["format"], list[dict[str, Any]](), Verdict(values["max_tv"])
+    form, records, verdict = (
+        values["format"],
+        list[dict[str, Any]](),
+        Verdict(values["max_tv"], is_equal=values["assert_equal"]),
+    )
     for comparison, text_of in comparisons:
-        record = comparison_record(comparison, text_of)
+        record = comparing.comparison_record(comparison, text_of)
         if form == "text":
             sink.write(("" if verdict.texts else head_text(head)) + "\n" + comparison_text(record))
         elif form == "jsonl":
@@ -191,16 +177,21 @@ def _write(
                 page.write(compared_page(comparison, head, text_of))
     if not verdict.texts:
         raise UsageError("The trace has no text.")
-    sums = {**head, "texts": verdict.texts, "equal": verdict.equal, **summary_record(verdict.summary)}
+    sums = {
+        **head,
+        "texts": verdict.texts,
+        "equal": verdict.equal,
+        **comparing.summary_record(verdict.summary),
+    }
     if form == "jsonl":
         sink.write(record_text({"kind": "summary", **sums}, form))
     elif form != "text":
         sink.write(record_text({"summary": sums, "texts": records}, form))
     elif verdict.texts > 1:
         sink.write(f"\n== {verdict.texts} texts, {verdict.equal} equal\n{summary_text(sums)}")
-    for text in verdict.faults(is_equal=values["assert_equal"]):
+    for text in verdict.faults():
         say_error(text)
-    return verdict.code(is_equal=values["assert_equal"])
+    return verdict.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,24 +208,24 @@ def run_cells(
     prompts: Sequence[str],
     jobs: Jobs,
     settings: Settings,
-    reporter: Reporter,
+    stderr: Stderr,
+    handler: Interrupts,
     *,
     first: bool,
-    on_engine: Callable[[Engine], None],
 ) -> Iterator[CellResult]:
-    """Yield the cells in order; `made`: the job of each. A prompt has the same seed in all cells.
+    """Yield the cells in order; `cell_jobs`: the job of each. A prompt has the same seed in all cells.
 
     With `first` the model reads each prompt once, and every cell's chain draws the first token from the same
-    logits. `on_engine` is called with the engine.
+    logits.
     """
     loaded, _ = load_model(
-        settings, reporter, companions=jobs.are_guided, rows=settings["max_batch"], is_chat=jobs.base.is_chat
+        settings, stderr, companions=jobs.are_guided, rows=settings["max_batch"], is_chat=jobs.base.is_chat
     )
-    reporter.notice(*dict.fromkeys(text for job in cell_jobs for text in chat_notices(job, loaded.tokenizer)))
+    stderr.notice(*dict.fromkeys(text for job in cell_jobs for text in chat_notices(job, loaded.tokenizer)))
     compiler = make_compiler(grammar_env(loaded), settings["grammar_timeout"])
     try:
         engine = make_engine(loaded, settings, compiler, registry=jobs.base.registry)
-        on_engine(engine)
+        handler.on_first = engine.interrupt
         attempts, grammars = RetryingEngine(engine), Grammars(compiler)
         cell_jobs = [grammars.ready(job) for job in cell_jobs]
         if first:
@@ -242,7 +233,7 @@ def run_cells(
             yield from _first_tokens(cells, cell_jobs, base, prompts, attempts, loaded, engine.eos_ids)
         else:
             yield from _texts(cells, cell_jobs, prompts, attempts, loaded)
-        reporter.notice(*engine.notices)
+        stderr.notice(*engine.notices)
     finally:
         compiler.close()
 
@@ -266,32 +257,25 @@ def _texts(
                     failed = Error(request.id, sample, type(error).__name__, str(error), "")
                     waiting[number][prompt_index, sample] = TextMeter(prompt_index, sample).end(failed)
     due, meters = 0, dict[tuple[str, int], TextMeter]()
+
+    def result(number: int) -> CellResult:
+        samples = waiting[number]
+        return CellResult(cells[number], tuple(samples[key] for key in sorted(samples)))
+
     for event in attempts.run():
-        _note(event, meters, waiting)
+        if isinstance(event, Token | Finish | Error):
+            number, prompt_index = (int(part) for part in event.request.split("."))
+            key = event.request, event.sample
+            meter = meters.setdefault(key, TextMeter(prompt_index, event.sample))
+            if isinstance(event, Token):
+                meter.add(event)
+            else:
+                waiting[number][prompt_index, event.sample] = meters.pop(key).end(event)
         while due < len(cells) and len(waiting[due]) == len(prompts) * jobs[due].n:
-            yield _result(cells[due], waiting[due])
+            yield result(due)
             due += 1
     for number in range(due, len(cells)):  # all requests of the cell were rejected
-        yield _result(cells[number], waiting[number])
-
-
-def _note(
-    event: Event, meters: dict[tuple[str, int], TextMeter], waiting: Sequence[dict[tuple[int, int], Sample]]
-) -> None:
-    if not isinstance(event, Token | Finish | Error):
-        return
-    number, prompt_index = (int(part) for part in event.request.split("."))
-    key = event.request, event.sample
-    if isinstance(event, Token):
-        meters.setdefault(key, TextMeter(prompt_index, event.sample)).add(event)
-    else:
-        waiting[number][prompt_index, event.sample] = meters.pop(
-            key, TextMeter(prompt_index, event.sample)
-        ).end(event)
-
-
-def _result(values: Mapping[str, str], samples: Mapping[tuple[int, int], Sample]) -> CellResult:
-    return CellResult(values, tuple(samples[key] for key in sorted(samples)))
+        yield result(number)
 
 
 def _first_tokens(

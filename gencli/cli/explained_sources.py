@@ -13,6 +13,7 @@ from gencli.cli.commands.run import begin, carry_out
 from gencli.cli.inputs import read_prompts
 from gencli.cli.render import say_notice
 from gencli.cli.stderr import Stderr
+from gencli.cli.token_views import lesson_page
 from gencli.cli.trace_views import RUN_KEYS
 from gencli.config.job import Job, make_job
 from gencli.config.job_parts import wanted_template
@@ -41,6 +42,16 @@ def settings_of(flags: Mapping[str, Any], **more: Any) -> tuple[Settings, Job]:
     kept = {key: value for key, value in flags.items() if key in RUN_KEYS}
     settings = gather({**kept, **more}, os.environ)
     return settings, make_job(settings)
+
+
+def lesson(flags: Mapping[str, Any]) -> str:
+    """Return the page of what the chain of the given options does to twelve words."""
+    settings, job = settings_of(flags)
+    with quiet_libraries(is_on=not settings["debug"]), importing():
+        from gencli.explain.lesson import TEXT, WORDS, make_lesson
+
+    made = make_lesson(job.assembly.chain, job.draw, settings["seed"] or 0, job.registry)
+    return lesson_page(made, TEXT, list(WORDS))
 
 
 class _Watcher:

@@ -102,7 +102,13 @@ class _TreeActions:
         if action == "prune":
             self.file.prune(state.node)
             return replace(state.pruned(), message=f"Node {state.node} is pruned.")
-        return replace(state, message=self._export(state.tree.text(state.node)))
+        text = state.tree.text(state.node)
+        if (name := self.values["output"]) is None:
+            self.text = text
+            return replace(state, message="The text is written to stdout when you leave.")
+        with Sink(name) as sink:
+            sink.write(text)
+        return replace(state, message=f"The text is in {name}.")
 
     def _grow(self, state: TreeWalk, draw: _Draw) -> TreeWalk:
         from gencli.explain.forks import Cut
@@ -116,19 +122,10 @@ class _TreeActions:
                 draw(replace(state, message=f"Growing {count}: {tokens} tokens. Ctrl-C ends them."))
 
         cut = Cut(state.node, state.token)
-        growth = self.grower.grow(state.tree, cut, count, seed=self.values["seed"], on_event=on_event)
-        self.file.add(growth.nodes)
-        failed = "; ".join(dict.fromkeys(failure.message for failure in growth.results.failures))
-        message = f"{len(growth.nodes)} new at {state.token}. {failed}".strip()
-        return replace(state.grown(growth.nodes), message=message)
-
-    def _export(self, text: str) -> str:
-        if (name := self.values["output"]) is None:
-            self.text = text
-            return "The text is written to stdout when you leave."
-        with Sink(name) as sink:
-            sink.write(text)
-        return f"The text is in {name}."
+        nodes, results = self.grower.grow(state.tree, cut, count, seed=self.values["seed"], on_event=on_event)
+        self.file.add(nodes)
+        failed = "; ".join(dict.fromkeys(failure.message for failure in results.failures))
+        return replace(state.grown(nodes), message=f"{len(nodes)} new at {state.token}. {failed}".strip())
 
 
 def _interrupt() -> None:

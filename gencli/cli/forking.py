@@ -26,7 +26,7 @@ from gencli.runtime.machine import importing, quiet_libraries, set_wait
 from gencli.text.escapes import unescape
 
 if TYPE_CHECKING:
-    from gencli.cli.commands.generate import Grower, Growth
+    from gencli.cli.commands.generate import Grower
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +45,6 @@ class _ForkSource:
             return self.file.tree
         assert self.text is not None  # without a tree file there is a traced text
         return Tree(self.head).grown([grower.forks.root(self.text)])
-
-    def write(self, tree: Tree, growth: Growth) -> None:
-        """Add children to the tree's file, if it has one."""
-        if self.path is not None and growth.nodes:
-            (self.file or TreeFile.create(self.path, tree)).add(growth.nodes)
 
 
 def fork(path: Path, values: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
@@ -80,29 +75,27 @@ def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], stderr
     sink, count, limits = Sink(), values["n"], grower.forks.job.limits
     with ExitStack() as stack:
         bar = running_bar(sink, count, limits.max_tokens, stack) if stderr.has_drawing else None
-        growth = grower.grow(tree, cut, count, seed=values["seed"], on_event=bar.add if bar else None)
-    source.write(tree, growth)
-    grown = tree.grown(growth.nodes)
-    is_text = values["format"] == "text"
-    shown = [block(grown, node) if is_text else node_line(node) for node in growth.nodes]
+        nodes, results = grower.grow(tree, cut, count, seed=values["seed"], on_event=bar.add if bar else None)
+    if source.path is not None and nodes:
+        (source.file or TreeFile.create(source.path, tree)).add(nodes)
+    grown, is_text = tree.grown(nodes), values["format"] == "text"
+    shown = [block(grown, node) if is_text else node_line(node) for node in nodes]
     sink.write(("\n" if is_text else "").join(shown))
-    _say_growth(growth, stderr, f" in {source.path}" if source.path else "")
-    return growth.results.exit_code
-
-
-def _say_growth(growth: Growth, stderr: Stderr, where: str = "") -> None:
-    """Write each error message once, and the number of children."""
-    for message in dict.fromkeys(failed.message for failed in growth.results.failures):
+    for message in dict.fromkeys(failed.message for failed in results.failures):
         say_error(message)
-    count, tokens = len(growth.nodes), sum(len(node.ids) for node in growth.nodes)
-    if count:
-        stderr.say(f"{count} {'child' if count == 1 else 'children'}{where}, {tokens} tokens")
+    if nodes:
+        where, tokens = f" in {source.path}" if source.path else "", sum(len(node.ids) for node in nodes)
+        stderr.say(f"{len(nodes)} {'child' if len(nodes) == 1 else 'children'}{where}, {tokens} tokens")
+    return results.exit_code
 
 
 def _source(path: Path, values: Mapping[str, Any], flags: Mapping[str, Any], stack: ExitStack) -> _ForkSource:
     """Read a trace or a tree. `stack` holds the lock of a tree's file."""
-    texts = _traced(path)
-    if texts is None:
+    with trace_lines(str(path)) as lines:
+        first = next(lines, "")
+        kind = next(objects([first]), (0, {}))[1].get("kind")
+        texts = [] if kind == "tree" else read_trace(chain([first], lines))
+    if kind == "tree":
         for key in ("tree", "request", "sample"):
             if key in flags:
                 flag = "run" if key == "request" else key
@@ -126,14 +119,6 @@ def _source(path: Path, values: Mapping[str, Any], flags: Mapping[str, Any], sta
     if file.tree.head != head or file.tree.ids(ROOT) != tuple(record["id"] for record in text.records):
         raise UsageError(f"The tree {tree_path} began with another text.", hint="Give another --tree.")
     return _ForkSource(head, text, tree_path, file)
-
-
-def _traced(path: Path) -> list[TracedText] | None:
-    """Return the texts of a trace; None for a tree."""
-    with trace_lines(str(path)) as lines:
-        first = next(lines, "")
-        kind = next(objects([first]), (0, {}))[1].get("kind")
-        return None if kind == "tree" else read_trace(chain([first], lines))
 
 
 def _chosen(texts: list[TracedText], values: Mapping[str, Any]) -> TracedText:

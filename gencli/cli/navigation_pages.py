@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from gencli.cli.render import table
-from gencli.cli.token_colors import facts_of, legend, level_of
+from gencli.cli.token_colors import legend, level_of
 from gencli.cli.token_views import decision, headline, probability, quoted, stage_rows
 from gencli.cli.trace_views import HELP, KEYS, TraceWalk, TreeWalk, tree_rows
 from gencli.text.escapes import escape_controls
@@ -85,7 +85,7 @@ def _parts(text: str) -> Iterator[str]:
 
 
 def _style(walk: TraceWalk, record: Mapping[str, Any]) -> str:
-    number = level_of(walk.scale, facts_of(record))
+    number = level_of(walk.scale, record)
     return f"level-{number}" if number else ""
 
 

@@ -5,10 +5,11 @@ that write them, and tables of log-probabilities.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import takewhile, zip_longest
-from typing import Literal
+from typing import Any, Literal
 
 from gencli.cli.render import Sink, say, table
 from gencli.core.events import Token, TokenLogprobs
@@ -43,19 +44,6 @@ LEVELS: tuple[LevelStyle, ...] = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
-    """Measures of a token: probability, rank and entropy (nats) under the model, number of deciding stages.
-
-    A masked token has no rank. A measure that was not taken is None.
-    """
-
-    p: float | None
-    rank: int | None
-    entropy: float | None = None
-    decided: int | None = None
-
-
 _MEASURES = {
     "probability": "raw p",
     "rank": "rank under the model",
@@ -64,20 +52,21 @@ _MEASURES = {
 }
 
 
-def level_of(scale: Scale, facts: Facts) -> int:
-    """Return the index into LEVELS of a token."""
-    values = {"probability": facts.p, "rank": facts.rank, "entropy": facts.entropy, "decided": facts.decided}
-    return level(scale, values[scale])
+def level_of(scale: Scale, token: Record | RowView | TokenLogprobs) -> int:
+    """Return the index into LEVELS of a token, from its record, its explanation or its log-probability.
 
-
-def facts_of(token: Record | RowView | TokenLogprobs) -> Facts:
-    """Return the facts of a token, from its record, its explanation or its log-probability."""
+    Measures are probability, rank (none for a masked token) and entropy (nats) under the model, and the
+    number of deciding stages; those that were not taken are missing.
+    """
     if isinstance(token, TokenLogprobs):
-        return Facts(math.exp(token.chosen.logprob), token.rank)
-    if isinstance(token, RowView):
-        return Facts(token.raw.p, token.raw.rank, token.raw.entropy, len(token.decided_by))
-    raw = token["raw"]
-    return Facts(raw["p"], raw["rank"], raw["entropy"], len(token["decided_by"]))
+        measures: dict[str, Any] = {"probability": math.exp(token.chosen.logprob), "rank": token.rank}
+    elif isinstance(token, RowView):
+        raw, stages = token.raw, token.decided_by
+        measures = {"probability": raw.p, "rank": raw.rank, "entropy": raw.entropy, "decided": len(stages)}
+    else:
+        raw, stages = token["raw"], token["decided_by"]
+        measures = {"probability": raw["p"], **raw, "decided": len(stages)}
+    return level(scale, measures.get(scale))
 
 
 def marked(text: str, number: int) -> str:
@@ -121,13 +110,11 @@ class Brush:
         if self.look == "marks":
             self._sink.write(marked(text, number))
             return
-        body = text.strip() or text
-        lead, _, end = text.partition(body)
-        if lead:
-            self._sink.write(lead)
-        self._sink.write(body, self._codes[number] if body.strip() else ("", ""))
-        if end:
-            self._sink.write(end)
+        body = text.strip()
+        lead, _, end = text.partition(body) if body else (text, "", "")
+        for piece, codes in ((lead, ("", "")), (body, self._codes[number]), (end, ("", ""))):
+            if piece:
+                self._sink.write(piece, codes)
 
 
 class Shades:
@@ -145,7 +132,7 @@ class Shades:
 
     def add(self, event: Token) -> None:
         """Add the tokens of an event. A token without measures has level 0: the model did not choose it."""
-        levels = [level_of(self._scale, facts_of(token)) for token in event.views or event.logprobs]
+        levels = [level_of(self._scale, token) for token in event.views or event.logprobs]
         self._tokens += zip_longest(event.ids, levels[: len(event.ids)], fillvalue=0)
 
     def keep(self, count: int) -> None:
@@ -159,7 +146,13 @@ class Shades:
         """
         self._texts += ((self._decoder.push(token), number) for token, number in self._tokens)
         self._tokens = []
-        self._find(text)
+        if self._after:  # what is not written: reasoning with its marker, and white space before a result
+            joined = "".join(piece for piece, _ in self._texts)
+            before, marker, _ = joined.partition(self._after)
+            deque(self._lengths(len(before + marker) if marker else 0), maxlen=0)
+            self._after = ""
+            joined = "".join(piece for piece, _ in self._texts)
+            deque(self._lengths(max(0, joined.find(text.rstrip("\n")))), maxlen=0)
         joined = "".join(piece for piece, _ in self._texts)
         same = takewhile(lambda pair: pair[0] == pair[1], zip(joined, text, strict=False))
         start = 0
@@ -168,20 +161,6 @@ class Shades:
             start += length
         if text[start:]:
             yield text[start:], 0
-
-    def _find(self, text: str) -> None:
-        """Drop text that is not written: reasoning with its marker, and white space before a result."""
-        if self._after:
-            joined = "".join(piece for piece, _ in self._texts)
-            before, marker, _ = joined.partition(self._after)
-            self._drop(len(before + marker) if marker else 0)
-            self._after = ""
-            joined = "".join(piece for piece, _ in self._texts)
-            self._drop(max(0, joined.find(text.rstrip("\n"))))
-
-    def _drop(self, count: int) -> None:
-        for _ in self._lengths(count):
-            pass
 
     def _lengths(self, count: int) -> Iterator[tuple[int, int]]:
         """Take `count` characters; yield lengths and levels of their pieces."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gencli.cli.render import table
-from gencli.cli.token_colors import facts_of, legend, level_of, marked
+from gencli.cli.token_colors import legend, level_of, marked
 from gencli.errors import GenerationError
 from gencli.explain.token_levels import Record
 from gencli.text.escapes import escape_controls
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gencli.explain.lesson import Column, Lesson
 
 
-def one_token(record: Record, *, before: str = "", of: int | None = None) -> str:
+def one_token(record: Record, before: str = "", of: int | None = None) -> str:
     """Return the page of a token: its facts, a line for each stage, the deciding stages.
 
     `before`: the text so far. `of`: the number of tokens.
@@ -242,7 +242,7 @@ def whole_text(records: Sequence[Record]) -> str:
     tally = Tally()
     for record in records:
         tally.add(record)
-    levels = [level_of("probability", facts_of(record)) for record in records]
+    levels = [level_of("probability", record) for record in records]
     pieces = [marked(escape_controls(r["text"]), number) for r, number in zip(records, levels, strict=True)]
     text = "".join(pieces) + "\n"
     return "\n".join((tally.head() + text, legend("probability"), tally.table(), tally.surprising()))

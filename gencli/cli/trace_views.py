@@ -10,58 +10,20 @@ import codecs
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, BinaryIO, Literal, get_args
+from typing import Any, Literal, get_args
 
 from gencli.cli.render import Sink, table
-from gencli.cli.token_colors import Brush, facts_of, legend, level_of
+from gencli.cli.token_colors import Brush, legend, level_of
 from gencli.cli.token_views import Tally, escaped, probability, quoted
 from gencli.config.option import Option
 from gencli.config.run_options import OPTIONS
-from gencli.errors import GencliError, GenerationError, UsageError
+from gencli.errors import GencliError, GenerationError
+from gencli.explain import trace_file
 from gencli.explain.text_sets import ROOT, Node, Tree
 from gencli.explain.token_levels import Record, Scale
-from gencli.explain.trace_file import (
-    MAX_LINE,
-    TracedText,
-    follow,
-    opened_trace,
-    read_lines,
-    read_trace,
-    text_label,
-)
+from gencli.explain.trace_file import TracedText
 from gencli.text.escapes import escape_controls
 from processors.params import MOST, Bounds
-
-MODES = (
-    Option(("--keys",), bool, "Walk through the tokens and stages by keys, on a terminal; --at is where it "
-           "begins.", "Output", False),
-    Option(("--live",), bool, "Follow a trace that a run is still writing: its text as it grows, and the "
-           "page in the end.", "Output", False),
-)  # fmt: skip
-_BESIDE = {
-    "keys": ("decided_by", "html", "live", "why", "teach"),
-    "live": ("at", "decided_by", "html", "why", "replay", "teach", "logits_file"),
-}
-
-
-def refuse_beside(values: Mapping[str, Any]) -> None:
-    """Raise UsageError for options without effect on the requested view."""
-    for mode, others in _BESIDE.items():
-        beside = [key for key in others if values[mode] and values[key] not in (None, False)]
-        beside += ["format"] if values[mode] and values["format"] == "jsonl" else []
-        if beside:
-            raise UsageError(
-                f"--{mode} and --{beside[0].replace('_', '-')} cannot be combined.",
-                hint="Leave one of them out.",
-            )
-
-
-def show_trace(name: str, values: Mapping[str, Any]) -> int:
-    """Follow a trace until its texts have ended. Raises UsageError if no text is selected."""
-    if not show_live(follow(name), Sink(), values["request"], values["sample"]):
-        raise UsageError("The trace has no such text.")
-    return 0
-
 
 _FOREIGN = frozenset(
     "stream stats log show_chain show_prompt trace keep_logits token_ids parsed color".split()
@@ -83,7 +45,10 @@ OWN: tuple[Option, ...] = (
            "Output", "text"),
     Option(("--html",), str, "Write a page to click through: one file that needs no network.", "Output",
            metavar="FILE"),
-    *MODES,
+    Option(("--keys",), bool, "Walk through the tokens and stages by keys, on a terminal; --at is where it "
+           "begins.", "Output", False),
+    Option(("--live",), bool, "Follow a trace that a run is still writing: its text as it grows, and the "
+           "page in the end.", "Output", False),
     Option(("--teach",), bool, "Show what the chain of the given options does to twelve words; no model is "
            "needed.", "Output", False),
     Option(("--logits-file",), str, "Explain the rows of logits of this .npy or .safetensors file, [V] or "
@@ -109,30 +74,28 @@ RUN_KEYS = frozenset(entry.key for entry in _OF_RUN)
 EXPLAIN_OPTIONS: tuple[Option, ...] = (*OWN, *_OF_RUN)
 
 
-_MAX_BYTES = 4 * MAX_LINE  # of a line
-
-
 def open_trace(name: str, *, hint: str = "") -> list[TracedText]:
     """Return the texts of a trace file, or of stdin for `-`. Raises UsageError or GenerationError.
 
     `hint`: hint of the error for a file that cannot be opened.
     """
     with trace_lines("/dev/stdin" if name == "-" else name, hint=hint) as lines:
-        return read_trace(lines)
+        return trace_file.read_trace(lines)
 
 
 @contextmanager
 def trace_lines(name: str, *, hint: str = "") -> Iterator[Iterator[str]]:
     """Open a file of lines. Raises UsageError if it cannot be read, also during iteration."""
-    with opened_trace(name, hint=hint) as file:
-        yield _lines(file)
+    limit = 4 * trace_file.MAX_LINE  # bytes of a line
 
+    def lines() -> Iterator[str]:
+        while line := file.readline(limit):
+            if len(line) == limit:
+                raise GenerationError(f"A line of the trace has more than {limit:,} bytes.")
+            yield line.decode("utf-8")
 
-def _lines(file: BinaryIO) -> Iterator[str]:
-    while line := file.readline(_MAX_BYTES):
-        if len(line) == _MAX_BYTES:
-            raise GenerationError(f"A line of the trace has more than {_MAX_BYTES:,} bytes.")
-        yield line.decode("utf-8")
+    with trace_file.opened_trace(name, hint=hint) as file:
+        yield lines()
 
 
 def matching(texts: Iterable[TracedText], values: Mapping[str, Any]) -> list[TracedText]:
@@ -154,33 +117,27 @@ def show_live(lines: Iterable[str], sink: Sink, request: str | None = None, samp
 
     `request` and `sample` select texts. Raises GenerationError for another file, or one that is too large.
     """
-    texts = _ShownTexts(sink)
+    texts, total, ended = _ShownTexts(sink), 0, 0
+    begun = set[tuple[str, int]]()
     try:
-        _follow(lines, texts, request, sample)
+        for key, line in trace_file.read_lines(lines):
+            kind = line["kind"]
+            if kind == "text":
+                begun.add(key)
+                of_run = line.get("texts")  # number of texts of the run; older traces lack it
+                total = max(of_run if isinstance(of_run, int) else 0, len(begun))
+                if len(begun) > _MAX_TEXTS:
+                    raise GenerationError(f"The trace has more than {_MAX_TEXTS:,} texts.")
+            ended += kind == "end"
+            if is_chosen(key, request, sample):
+                texts.has_labels = total > 1
+                texts.add(key, line)
+            if total and ended >= total:
+                break
     except (GencliError, KeyboardInterrupt):
         texts.break_line()  # the next message begins a new line
         raise
     return texts.count
-
-
-def _follow(lines: Iterable[str], texts: _ShownTexts, request: str | None, sample: int | None) -> None:
-    """Add lines until all texts have ended."""
-    total, ended = 0, 0
-    begun = set[tuple[str, int]]()
-    for key, line in read_lines(lines):
-        kind = line["kind"]
-        if kind == "text":
-            begun.add(key)
-            of_run = line.get("texts")  # number of texts of the run; older traces lack it
-            total = max(of_run if isinstance(of_run, int) else 0, len(begun))
-            if len(begun) > _MAX_TEXTS:
-                raise GenerationError(f"The trace has more than {_MAX_TEXTS:,} texts.")
-        ended += kind == "end"
-        if is_chosen(key, request, sample):
-            texts.has_labels = total > 1
-            texts.add(key, line)
-        if total and ended >= total:
-            return
 
 
 @dataclass(slots=True)
@@ -195,17 +152,14 @@ class _LiveText:
     is_done: bool = False
 
     def add(self, record: Record) -> None:
-        """Add a token."""
-        self.tally.add(record)
-        self.held.append((self._text(record), level_of("probability", facts_of(record))))
-
-    def _text(self, record: Record) -> str:
-        """Return the text that the token adds; a character of several tokens comes with the last of them."""
+        """Add a token; a character of several tokens comes with the last of them."""
         try:
             data = base64.b64decode(record.get("bytes") or "", validate=True)
         except (binascii.Error, TypeError, ValueError):
             data = b""
-        return self.decoder.decode(data) if data else str(record["text"])
+        text = self.decoder.decode(data) if data else str(record["text"])
+        self.tally.add(record)
+        self.held.append((text, level_of("probability", record)))
 
 
 class _ShownTexts:
@@ -248,7 +202,7 @@ class _ShownTexts:
         while self._open:
             key, text = next(iter(self._open.items()))
             if self.has_labels and not self._is_begun:
-                self._sink.write(("\n" if self.count else "") + f"== {text_label(key)}\n")
+                self._sink.write(("\n" if self.count else "") + f"== {trace_file.text_label(key)}\n")
             self._is_begun = True
             for piece, number in text.held:
                 self._brush.write(escape_controls(piece), number)
@@ -267,6 +221,7 @@ class _ShownTexts:
 _SURPRISING = 4.0  # bits of a surprising token
 _PAGE = 10  # tokens of a page
 _Panel = Literal["distribution", "alternatives", "help"]
+_SCALES: tuple[Scale, ...] = get_args(Scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -287,7 +242,7 @@ class TraceWalk:
 
     @property
     def records(self) -> tuple[Record, ...]:
-        """The token records of the current text."""
+        """Of the current text."""
         return self.texts[self.text].records
 
     @property
@@ -311,33 +266,19 @@ def press(walk: TraceWalk, key: str) -> TraceWalk:
     return walk if action is None else action[1](replace(walk, note=""))
 
 
-def _next(walk: TraceWalk, is_wanted: Callable[[Record], bool], missing: str) -> TraceWalk:
-    """Go to the next token of this kind; without any, set the note `missing`."""
-    later = range(walk.token + 1, len(walk.records))
-    token = next((at for at in later if is_wanted(walk.records[at])), None)
-    return replace(walk, note=missing) if token is None else walk.at(token)
+def _next(is_wanted: Callable[[Record], bool], missing: str) -> Callable[[TraceWalk], TraceWalk]:
+    """Return the action of a key: go to the next token of a kind; without any, set the note `missing`."""
 
+    def action(walk: TraceWalk) -> TraceWalk:
+        later = range(walk.token + 1, len(walk.records))
+        token = next((at for at in later if is_wanted(walk.records[at])), None)
+        return replace(walk, note=missing) if token is None else walk.at(token)
 
-def _decided(walk: TraceWalk) -> TraceWalk:
-    return _next(walk, lambda record: bool(record["decided_by"]), "No stage decided a later token.")
-
-
-def _is_surprising(record: Record) -> bool:
-    return record["surprise"] is None or record["surprise"] >= _SURPRISING
-
-
-def _surprising(walk: TraceWalk) -> TraceWalk:
-    return _next(walk, _is_surprising, f"No later token has {_SURPRISING:g} bits or more.")
+    return action
 
 
 def _panel(name: _Panel) -> Callable[[TraceWalk], TraceWalk]:
-    """Return the action of a key that opens a panel, and closes it again."""
     return lambda walk: replace(walk, panel="distribution" if walk.panel == name else name)
-
-
-def _next_scale(walk: TraceWalk) -> TraceWalk:
-    scales: tuple[Scale, ...] = get_args(Scale)
-    return replace(walk, scale=scales[(scales.index(walk.scale) + 1) % len(scales)])
 
 
 KEYS: dict[str, tuple[str, Callable[[TraceWalk], TraceWalk]]] = {
@@ -349,10 +290,22 @@ KEYS: dict[str, tuple[str, Callable[[TraceWalk], TraceWalk]]] = {
     "pagedown": (f"{_PAGE} tokens on", lambda walk: walk.at(walk.token + _PAGE)),
     "home": ("the first token", lambda walk: walk.at(0)),
     "end": ("the last token", lambda walk: walk.at(len(walk.records))),
-    "n": ("the next token that a stage decided", _decided),
-    "u": (f"the next surprising token, {_SURPRISING:g} bits or more", _surprising),
+    "n": (
+        "the next token that a stage decided",
+        _next(lambda record: bool(record["decided_by"]), "No stage decided a later token."),
+    ),
+    "u": (
+        f"the next surprising token, {_SURPRISING:g} bits or more",
+        _next(
+            lambda record: record["surprise"] is None or record["surprise"] >= _SURPRISING,
+            f"No later token has {_SURPRISING:g} bits or more.",
+        ),
+    ),
     "a": ("alternatives: what else was likely, and what became of it", _panel("alternatives")),
-    "c": ("colour by probability, rank, entropy, deciding stages", _next_scale),
+    "c": (
+        "colour by probability, rank, entropy, deciding stages",
+        lambda walk: replace(walk, scale=_SCALES[(_SCALES.index(walk.scale) + 1) % len(_SCALES)]),
+    ),
     "t": ("the next text", lambda walk: replace(walk, text=(walk.text + 1) % len(walk.texts)).at(0)),
     "?": ("these keys", _panel("help")),
     "q": ("leave", lambda walk: replace(walk, is_over=True)),
@@ -391,8 +344,12 @@ class TreeWalk:
         calm = replace(self, message="", is_asked=False)
         if self.is_asked:
             return (calm, "prune") if key == "y" else (replace(calm, message="Nothing is pruned."), "")
+        if key == "x" and self.node == ROOT:
+            return replace(calm, message="The first text of the tree cannot be pruned."), ""
         if key == "x":
-            return calm._ask(), ""
+            below = sum(1 for _ in self.tree.walk(self.node)) - 1
+            question = f"Prune node {self.node} and {below} below it? y or n"
+            return replace(calm, message=question, is_asked=True), ""
         if key in _ACTIONS:
             return calm, _ACTIONS[key]
         return (_MOVES[key](calm) if key in _MOVES else replace(calm, message=HELP)), ""
@@ -411,19 +368,13 @@ class TreeWalk:
         parent = self.tree.nodes[self.here.parent or ROOT]
         return replace(self, tree=self.tree.pruned(self.node), node=parent.id, token=self.here.at)
 
-    def _ask(self) -> TreeWalk:
-        if self.node == ROOT:
-            return replace(self, message="The first text of the tree cannot be pruned.")
-        below = sum(1 for _ in self.tree.walk(self.node)) - 1
-        return replace(self, message=f"Prune node {self.node} and {below} below it? y or n", is_asked=True)
-
     def _parent(self) -> TreeWalk:
         if self.here.parent is None:
             return replace(self, message="This is the first text.")
         return replace(self, node=self.here.parent, token=self.here.at)
 
     def _child(self) -> TreeWalk:
-        """Go to the first child at or after the current token, otherwise to the first child."""
+        # The first child at or after the current token, otherwise the first child.
         children = self.tree.children(self.node)
         if not children:
             return replace(self, message="No children; n grows some.")
@@ -431,9 +382,8 @@ class TreeWalk:
 
     def _sibling(self, step: int) -> TreeWalk:
         siblings = [] if self.here.parent is None else self.tree.children(self.here.parent)
-        order = [sibling.id for sibling in siblings]
-        target = order.index(self.node) + step if order else -1
-        if not 0 <= target < len(order):
+        target = next((at for at, node in enumerate(siblings) if node.id == self.node), -2) + step
+        if not 0 <= target < len(siblings):
             return replace(self, message="No more siblings there.")
         return self.at(siblings[target])
 
@@ -482,7 +432,7 @@ def block(tree: Tree, node: Node) -> str:
 
 
 def _parted(node: Node) -> tuple[str, str, str, str]:
-    """Return where a node diverges, its first token, that token's probability, and given or drawn."""
+    # Where it diverges, its first token, that token's probability, and whether it was given.
     if node.parent is None:
         return "", "", "", ""
     return str(node.at), quoted(node.token), probability(node.p), "given" if node.given else "drawn"

@@ -6,21 +6,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from gencli.batch.batch_sources import open_input
+from gencli.cli import experiment_tables as tables
 from gencli.cli.commands.run import begin
-from gencli.cli.experiment_tables import (
-    cell_table,
-    cell_texts,
-    csv_lines,
-    grid_page,
-    heat_table,
-    sweep_record,
-    write_png,
-)
 from gencli.cli.fetching import fetch_models
 from gencli.cli.inputs import read_prompts
 from gencli.cli.render import Sink, say_error
@@ -38,6 +30,9 @@ from gencli.runtime.machine import importing, quiet_libraries, set_wait
 from processors.errors import ProcessorsError
 from processors.params import Bounds
 from processors.registry import Registry
+
+if TYPE_CHECKING:
+    from gencli.cli.experiment_runs import CellResult
 
 _MAX_PROMPTS = 10_000
 
@@ -168,17 +163,6 @@ def _say(stderr: Stderr, *named: tuple[str, Iterable[str]]) -> None:
                 stderr.notice(text if count > 1 else f"{name}: {text}")
 
 
-def _idle(side: Side) -> Iterator[str]:
-    """Yield a notice about values of a preset that only a model can use."""
-    settings = side.settings
-    keys = [e.key for e in COMPARED if e.section in ("Prompt", "Guidance", "Draw", "Limits and stops")]
-    idle = [
-        settings.name(k) for k in keys if k not in _ON_TRACE and settings.origin(k) not in (DEFAULT, FLAG)
-    ]
-    if idle:
-        yield f"On a trace {', '.join(idle)} has no effect."
-
-
 def _on_trace(
     arguments: Sequence[str], values: Mapping[str, Any], flags: Mapping[str, Any], shared: Mapping[str, Any]
 ) -> int:
@@ -192,7 +176,11 @@ def _on_trace(
     tokenizer = flags.get("model")
     b = _side("b", values["b"], {**shared, "model": tokenizer or "fake"})
     stderr = Stderr(is_quiet=b.settings["quiet"])
-    _say(stderr, ("B", (*b.notices, *_idle(b))))
+    # Values of a preset that only a model can use.
+    sections = ("Prompt", "Guidance", "Draw", "Limits and stops")
+    keys = [entry.key for entry in COMPARED if entry.section in sections and entry.key not in _ON_TRACE]
+    idle = [b.settings.name(key) for key in keys if b.settings.origin(key) not in (DEFAULT, FLAG)]
+    _say(stderr, ("B", (*b.notices, *([f"On a trace {', '.join(idle)} has no effect."] if idle else []))))
     with Sink(b.settings["output"]) as sink, quiet_libraries(is_on=not b.settings["debug"]):
         with stderr.starting(), importing():
             from gencli.cli.experiment_runs import compare_on_trace
@@ -263,7 +251,7 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     cell_jobs = [*map(jobs.job, grid)]  # faults are reported before anything is loaded
     stderr.notice(*dict.fromkeys(text for cell_job in cell_jobs for text in cell_job.assembly.notices))
     set_wait(settings["wait"], os.environ)  # before torch is imported
-    results, total = [], len(grid)
+    results: list[CellResult] = []
     with (
         Sink(settings["output"]) as sink,
         interrupts() as handler,
@@ -272,21 +260,29 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         with stderr.starting(), importing():
             from gencli.cli.experiment_runs import run_cells
 
-        def take(engine: Any) -> None:
-            handler.on_first = engine.interrupt
-
-        for cell in run_cells(
-            grid, cell_jobs, source.texts, jobs, settings, stderr, first=values["first"], on_engine=take
-        ):
-            results.append(cell)
-        sink.write(_shown(axes, results, source.texts, values, settings["model"], job.seed))
+        results += run_cells(
+            grid, cell_jobs, source.texts, jobs, settings, stderr, handler, first=values["first"]
+        )
+        form = values["format"]
+        if form == "csv":
+            shown = tables.csv_lines(axes, results)
+        elif form == "text" and values["show"]:
+            shown = tables.heat_table(axes, results, values["show"])
+        elif form == "text":
+            shown = tables.cell_table(axes, results) + tables.cell_texts(results)
+        else:
+            head = {"model": settings["model"], "seed": job.seed, "first": values["first"]}
+            record = tables.sweep_record(axes, results, source.texts, head)
+            records = record["cells"] if form == "jsonl" else [record]
+            shown = "".join(record_text(entry, form) for entry in records)
+        sink.write(shown)
     if values["png"] is not None:
-        write_png(axes, results, values["show"], values["png"])
+        tables.write_png(axes, results, values["show"], values["png"])
     if values["html"] is not None:
         with Sink(values["html"]) as page:
-            page.write(grid_page(axes, results, " ".join(source.texts)[:_MAX_TITLE]))
+            page.write(tables.grid_page(axes, results, " ".join(source.texts)[:_MAX_TITLE]))
     samples = [sample for cell in results for sample in cell.samples]
-    stderr.say(f"{len(results)} of {total} cells, seed {job.seed}")
+    stderr.say(f"{len(results)} of {len(grid)} cells, seed {job.seed}")
     if any(sample.reason == "interrupted" for sample in samples):
         return 130
     failed = [sample.error for sample in samples if sample.error]
@@ -314,23 +310,3 @@ def _check(axes: Sequence[Axis], values: Mapping[str, Any]) -> None:
 
 def _layer(values: Mapping[str, Any], registry: Registry) -> Layer:
     return Layer.of("--vary", values, {key: f"--vary {key}" for key in values})
-
-
-def _shown(
-    axes: Sequence[Axis],
-    results: Sequence[Any],
-    prompts: Sequence[str],
-    values: Mapping[str, Any],
-    model: str,
-    seed: int,
-) -> str:
-    if values["format"] == "csv":
-        return csv_lines(axes, results)
-    if values["format"] == "text":
-        if values["show"]:
-            return heat_table(axes, results, values["show"])
-        return cell_table(axes, results) + cell_texts(results)
-    record = sweep_record(axes, results, prompts, {"model": model, "seed": seed, "first": values["first"]})
-    if values["format"] == "jsonl":
-        return "".join(record_text(cell, "jsonl") for cell in record["cells"])
-    return record_text(record, values["format"])

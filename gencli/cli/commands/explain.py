@@ -4,26 +4,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
 from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gencli.cli.render import Sink
-from gencli.cli.token_views import one_token, whole_text
-from gencli.cli.trace_views import (
-    EXPLAIN_OPTIONS,
-    OWN,
-    RUN_KEYS,
-    matching,
-    open_trace,
-    refuse_beside,
-    show_trace,
-)
+from gencli.cli.token_views import one_token, whole_text, why_page, why_table
+from gencli.cli.trace_views import EXPLAIN_OPTIONS, OWN, RUN_KEYS, matching, open_trace, show_live
 from gencli.cli.usage import Page, values_of
 from gencli.cli.walk_screen import walk
 from gencli.errors import UsageError
 from gencli.explain.token_levels import Record
-from gencli.explain.trace_file import TracedText, text_label
+from gencli.explain.trace_file import TracedText, follow, text_label
 from processors.errors import nearest
 
 if TYPE_CHECKING:
@@ -55,16 +48,28 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     values = values_of(OWN, flags)
     _check(arguments, flags, values)
     if values["teach"]:
-        return _teach(flags)
+        from gencli.cli.explained_sources import lesson
+
+        Sink().write(lesson(flags))
+        return 0
     if values["live"]:
-        return show_trace(arguments[0], values)
+        if not show_live(follow(arguments[0]), Sink(), values["request"], values["sample"]):
+            raise UsageError("The trace has no such text.")
+        return 0
     texts, seeker = _source(arguments, flags, values)
     chosen = [*_chosen(texts, values)]
     if values["keys"]:
         _records(chosen[0], chosen[0].records, values)  # raises for a missing token
         return walk(chosen, values["at"])
     if values["html"] is not None:
-        return _write_page(chosen, values)
+        from gencli.explain.page import page
+
+        for key in ("at", "decided_by"):
+            if values[key] is not None:
+                raise UsageError(f"--html has all tokens, so {_flag(key)} has no effect.", hint=_SELECTED)
+        with Sink(values["html"]) as sink:
+            sink.write(page(chosen))
+        return 0
     for index, text in enumerate(chosen):
         if len(chosen) > 1 and values["format"] == "text":
             Sink().write(("\n" if index else "") + f"== {text_label(text.key)}\n")
@@ -72,57 +77,49 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     return 0
 
 
+# Options without effect on a view.
+_BESIDE = {
+    "keys": ("decided_by", "html", "live", "why", "teach"),
+    "live": ("at", "decided_by", "html", "why", "replay", "teach", "logits_file"),
+}
+_PAIRS = (("at", "decided_by"), ("why", "decided_by"), ("why", "html"), ("teach", "logits_file"))
+
+
 def _check(arguments: Sequence[str], flags: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Raise UsageError for options that exclude each other."""
-    refuse_beside(values)
+    is_given = {key: value not in (None, False) for key, value in values.items()}
+    is_given["format"] = values["format"] == "jsonl"
+    for view, others in _BESIDE.items():
+        for key in (*others, "format"):
+            if is_given[view] and is_given[key]:
+                raise UsageError(f"--{view} and {_flag(key)} cannot be combined.", hint=_SELECTED)
     if values["live"] and len(arguments) != 1:
         raise UsageError("--live follows one trace.", hint="Write one with gencli run --trace FILE.")
-    for option, beside in (
-        ("at", "decided_by"),
-        ("why", "decided_by"),
-        ("why", "html"),
-        ("teach", "logits_file"),
-    ):
-        if values[option] not in (None, False) and values[beside] not in (None, False):
-            raise UsageError(f"{_flag(option)} and {_flag(beside)} do not go together.", hint=_SELECTED)
+    for key, beside in _PAIRS:
+        if is_given[key] and is_given[beside]:
+            raise UsageError(f"{_flag(key)} and {_flag(beside)} do not go together.", hint=_SELECTED)
     for key in ("tensor", "tokens"):
-        if values[key] is not None and values["logits_file"] is None:
+        if is_given[key] and not is_given["logits_file"]:
             raise UsageError(f"{_flag(key)} is given, but no --logits-file.", hint="Add it.")
-    if (values["teach"] or values["logits_file"] is not None) and (arguments or values["replay"]):
+    if (values["teach"] or is_given["logits_file"]) and (arguments or values["replay"]):
         raise UsageError("--teach and --logits-file take neither a prompt nor a trace.", hint=_SELECTED)
-    if values["teach"]:
-        idle = [key for key in flags if key in values and key not in ("teach", "debug")]
-        if idle:
-            raise UsageError(
-                f"--teach shows its own text, so {_flag(idle[0])} has no effect.", hint=_SELECTED
-            )
+    idle = [_flag(key) for key in flags if key in values and key not in ("teach", "debug")]
+    if values["teach"] and idle:
+        raise UsageError(f"--teach shows its own text, so {idle[0]} has no effect.", hint=_SELECTED)
 
 
 def _flag(key: str) -> str:
     return f"--{key.replace('_', '-')}"
 
 
-def _teach(flags: Mapping[str, Any]) -> int:
-    from gencli.cli.explained_sources import settings_of
-    from gencli.cli.token_views import lesson_page
-    from gencli.runtime.machine import importing, quiet_libraries
-
-    settings, job = settings_of(flags)
-    with quiet_libraries(is_on=not settings["debug"]), importing():
-        from gencli.explain.lesson import TEXT, WORDS, make_lesson
-
-    seed = 0 if settings["seed"] is None else settings["seed"]
-    Sink().write(
-        lesson_page(make_lesson(job.assembly.chain, job.draw, seed, job.registry), TEXT, list(WORDS))
-    )
-    return 0
-
-
 def _source(
     arguments: Sequence[str], flags: Mapping[str, Any], values: Mapping[str, Any]
 ) -> tuple[list[TracedText], Seeker | None]:
     """Return the texts, and the Seeker of a named token if one is given."""
-    is_trace = len(arguments) == 1 and _is_file(arguments[0])
+    word = arguments[0] if len(arguments) == 1 else None
+    # A word in the form of a path is a file too, which may be missing.
+    is_path = word is not None and len(word.split()) == 1 and ("/" in word or "." in word[1:-1])
+    is_trace = is_path or (word is not None and (word == "-" or exists(Path(word))))
     if not is_trace or values["logits_file"] is not None:
         from gencli.cli.explained_sources import of_logits, of_prompts
 
@@ -147,44 +144,29 @@ def _source(
     return of_trace([*_chosen(texts, values)], flags, values["why"], is_replay=values["replay"])
 
 
-def _is_file(word: str) -> bool:
-    """Whether the only argument names a file: an existing one, or a single word with the form of a path."""
-    return (
-        word == "-" or exists(Path(word)) or (len(word.split()) == 1 and ("/" in word or "." in word[1:-1]))
-    )
-
-
 def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) -> None:
     """Write the page of one text, or its records."""
-    why = [] if seeker is None else [*_why_records(text, seeker)]
-    records = _records(text, why or text.records, values)
+    why: list[Record] = []
+    if seeker is not None:
+        from gencli.explain.replay import why_record
+
+        sights = enumerate(seeker.sights.get(text.key, ()))
+        why = [why_record(sight, seeker.tokenizer, text.key, position) for position, sight in sights]
+    records, count = _records(text, why or text.records, values), len(text.records)
+    befores = ("".join(earlier["text"] for earlier in text.records[: shown["pos"]]) for shown in records)
     if values["format"] == "jsonl":
-        Sink().write("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
-    elif seeker is None:
-        Sink().write(_page(text, records, values))
+        page = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+    elif seeker is not None and values["at"] is None:
+        page = why_table(records)
+    elif seeker is not None:
+        page = "\n".join(map(why_page, records, befores, repeat(count)))
+    elif values["at"] is None and values["decided_by"] is None:
+        page = whole_text(records)
+    elif not records:
+        page = f"{values['decided_by']} decided none of {count} tokens.\n"
     else:
-        from gencli.cli.token_views import why_page, why_table
-
-        pages = (why_page(named, _before(text, named), len(text.records)) for named in records)
-        Sink().write(why_table(records) if values["at"] is None else "\n".join(pages))
-
-
-def _why_records(text: TracedText, seeker: Seeker) -> Iterator[Record]:
-    from gencli.explain.replay import why_record
-
-    for position, sight in enumerate(seeker.sights.get(text.key, ())):
-        yield why_record(sight, seeker.tokenizer, text.key, position)
-
-
-def _write_page(texts: Sequence[TracedText], values: Mapping[str, Any]) -> int:
-    from gencli.explain.page import page
-
-    for key in ("at", "decided_by"):
-        if values[key] is not None:
-            raise UsageError(f"--html has all tokens, so {_flag(key)} has no effect.", hint=_SELECTED)
-    with Sink(values["html"]) as sink:
-        sink.write(page(texts))
-    return 0
+        page = "\n".join(map(one_token, records, befores, repeat(count)))
+    Sink().write(page)
 
 
 def _chosen(texts: Sequence[TracedText], values: Mapping[str, Any]) -> Iterator[TracedText]:
@@ -208,17 +190,3 @@ def _records(text: TracedText, records: Sequence[Record], values: Mapping[str, A
             raise UsageError(f"The chain of the text has no stage {stage!r}.", hint=nearest(stage, stages))
         return [record for record in records if stage in record["decided_by"]]
     return records
-
-
-def _page(text: TracedText, records: Sequence[Record], values: Mapping[str, Any]) -> str:
-    if values["at"] is None and values["decided_by"] is None:
-        return whole_text(records)
-    if not records:
-        return f"{values['decided_by']} decided none of {len(text.records)} tokens.\n"
-    pages = (one_token(record, before=_before(text, record), of=len(text.records)) for record in records)
-    return "\n".join(pages)
-
-
-def _before(text: TracedText, record: Record) -> str:
-    """Return the text before a record."""
-    return "".join(earlier["text"] for earlier in text.records[: record["pos"]])

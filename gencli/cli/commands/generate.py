@@ -82,7 +82,8 @@ def generate(
         asked = asking(job, scale) if scale else job
         requests = list(make_requests(asked, prompts, ready.loaded.tokenizer))
         refused = _submit(attempts, requests, job.structure)
-        num_notices = _say_notices(engine, stderr)
+        stderr.notice(*engine.notices)
+        num_notices = len(engine.notices)
         is_partial = job.structure is None or job.structure.is_partial
         results = Results(prompts, job.n, is_partial=is_partial)
         for row, request in zip(results.rows, requests, strict=True):
@@ -105,7 +106,7 @@ def generate(
                 writer.add(event)
         for writer in writers:
             writer.close()
-    _say_notices(engine, stderr, num_notices)
+    stderr.notice(*engine.notices[num_notices:])
     if settings["format"] == "text":
         is_scored = job.logprobs is not None  # colours may need log-probabilities as well
         for row in results.rows:
@@ -159,12 +160,6 @@ def _print_summary(
             stderr.say(f"steps ahead: {ahead.num_launched}, of which {ahead.num_used} were used in full")
 
 
-def _say_notices(engine: Engine, stderr: Stderr, start: int = 0) -> int:
-    """Print the engine's notices from index `start` on. Return the number of all notices."""
-    stderr.notice(*engine.notices[start:])
-    return len(engine.notices)
-
-
 def _submit(
     attempts: RetryingEngine, requests: Sequence[Request], structure: OutputSpec | None
 ) -> list[Error]:
@@ -185,14 +180,6 @@ def _submit(
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """New children in the order of their ids, and the results from which they are made."""
-
-    nodes: tuple[Node, ...]
-    results: Results
-
-
-@dataclass(frozen=True, slots=True)
 class Grower:
     """A loaded model that grows children of a tree's texts."""
 
@@ -209,10 +196,11 @@ class Grower:
         *,
         seed: int | None = None,
         on_event: Callable[[Event], None] | None = None,
-    ) -> Growth:
-        """Return `count` children at a cut. An interrupt ends them with their texts so far.
+    ) -> tuple[list[Node], Results]:
+        """Return `count` children at a cut, and their results.
 
-        Raises UsageError or ProcessorsError for a cut at which no output is possible.
+        An interrupt ends them with their texts so far. Raises UsageError or ProcessorsError for a cut at
+        which no output is possible.
         """
         requests = self.forks.requests(tree, cut, count, seed)
         results = Results([""] * count, 1)
@@ -228,7 +216,7 @@ class Grower:
             elif isinstance(end, Finish) and end.reason != "interrupted":
                 why = f"The text ended before its first new token: `{end.matched or end.reason}`."
                 row.outcomes[0] = Error(request.id, 0, "GenerationError", why, end.text)
-        return Growth(tuple(nodes), results)
+        return nodes, results
 
     def ranked(self, tree: Tree, cut: Cut, rank: int) -> int:
         """Return the id with rank `rank` at a cut, under the model without stages."""
@@ -249,8 +237,8 @@ class Grower:
         engine = self.ready.engine
         for request in requests:
             engine.submit(request)
-        while engine.notices:
-            self.stderr.notice(engine.notices.pop(0))
+        self.stderr.notice(*engine.notices)
+        engine.notices.clear()
         self.handler.on_first = engine.interrupt
         try:
             yield from engine.run()
@@ -271,16 +259,6 @@ def open_grower(
 _TEXTS = ("prompt", "text", "texts")  # keys of a record that the log stores in separate fields
 
 
-def keep(settings: Settings, stderr: Stderr) -> Callable[[Results, RunInfo], _LogWriter]:
-    """Return a factory of the writer that stores the run in the log."""
-    return lambda results, info: _LogWriter(results, info, settings, stderr)
-
-
-def compare(entry: Entry) -> Callable[[Results, RunInfo], _Comparison]:
-    """Return a factory of the writer that compares the texts of a run with those of `entry`."""
-    return lambda results, info: _Comparison(results, entry)
-
-
 def model_records(settings: Settings, registry: Registry, stderr: Stderr) -> dict[str, Any]:
     """Return name, revision and SHA-256 of each model of a run by option key; both null for `fake`."""
     records: dict[str, Any] = {}
@@ -292,10 +270,10 @@ def model_records(settings: Settings, registry: Registry, stderr: Stderr) -> dic
     return records
 
 
-class _LogWriter(Writer):
+class LogWriter(Writer):
     """Stores the run in the log at its end. If that fails, a notice gives the reason."""
 
-    def __init__(self, results: Results, info: RunInfo, settings: Settings, stderr: Stderr) -> None:
+    def __init__(self, settings: Settings, stderr: Stderr, results: Results, info: RunInfo) -> None:
         self._results, self._info, self._settings = results, info, settings
         self._time = datetime.now(UTC).isoformat(timespec="seconds")
         # Read now, because files may change during the run.
@@ -312,11 +290,11 @@ class _LogWriter(Writer):
     def _entry(self) -> Entry:
         settings, job = self._settings, self._info.job
         recipe = Recipe.of(settings, job, self._files)
-        values = {
-            key: {"value": settings[key], "origin": with_flags(settings.where(key))}
-            for key in settings
-            if settings.is_given(key)
-        }
+        given_keys = (key for key in settings if settings.is_given(key))
+        prompts = []
+        for row in self._results.rows:
+            fields = {key: value for key, value in record(row, self._info).items() if key not in _TEXTS}
+            prompts.append(PromptEntry(row.prompt, _texts(row), fields))
         return Entry(
             time=self._time,
             version=__version__,
@@ -325,24 +303,22 @@ class _LogWriter(Writer):
             exit_code=self._results.exit_code,
             folder=os.getcwd(),
             preset=recipe.preset,
-            settings=values,
+            settings={
+                key: {"value": settings[key], "origin": with_flags(settings.where(key))} for key in given_keys
+            },
             chain=chain_rows(job),
             code=recipe.code,
             models=self._models,
             files=recipe.files,
-            prompts=tuple(self._prompt(row) for row in self._results.rows),
+            prompts=tuple(prompts),
         )
 
-    def _prompt(self, row: Row) -> PromptEntry:
-        fields = {key: value for key, value in record(row, self._info).items() if key not in _TEXTS}
-        return PromptEntry(row.prompt, _texts(row), fields)
 
-
-class _Comparison(Writer):
+class TextComparison(Writer):
     """Prints a notice at the end of a run if its texts differ from those of the logged run."""
 
-    def __init__(self, results: Results, entry: Entry) -> None:
-        self._results, self._entry = results, entry
+    def __init__(self, entry: Entry, results: Results, _: RunInfo) -> None:
+        self._entry, self._results = entry, results
 
     def close(self) -> None:
         """Compare the texts."""
@@ -366,7 +342,7 @@ def differences(entry: Entry, models: Mapping[str, Any]) -> list[str]:
 
 
 def _texts(row: Row) -> tuple[str | None, ...]:
-    """Return the text of each sample of a row as it was written; None for one without an outcome."""
+    # As they were written; None for a sample without an outcome.
     outcomes = enumerate(row.outcomes)
     return tuple(row.shown(sample) if outcome is not None else None for sample, outcome in outcomes)
 

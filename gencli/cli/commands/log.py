@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -60,7 +61,15 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     values = values_of(PAGE.options, flags)
     word, names = read_subcommand("gencli log", _OF_WORD, arguments, flags)
     if word == "clear":
-        return _clear(names, values)
+        numbers = [read_run(name)[0] for name in names]
+        what = f"{len(set(numbers))} runs" if names else "all runs"
+        if not values["yes"] and not (answer := confirm(f"Remove {what} from {log_file()}?")):
+            if answer is None:
+                raise UsageError("Removing runs asks first, and stdin is no terminal.", hint="Add --yes.")
+            return 0
+        count = clear_log(numbers)
+        say(f"{count} {'run is' if count == 1 else 'runs are'} removed.")
+        return 0
     if len(names) != (0 if word == "list" else 1):
         argument = {"list": "nothing more", "search": "one text"}.get(word, "the number of one run, or last")
         raise UsageError(f"log {word} takes {argument}.", hint="Put a text of several words between quotes.")
@@ -68,13 +77,18 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         return _list("".join(names), values)
     number, entry = read_run(names[0])
     if word == "rerun":
-        return _rerun(number, entry, values)
-    form = values["format"]
-    sink = Sink()
-    if form == "text":
-        sink.write(_text(number, entry, sink.is_terminal))
-    else:
-        sink.write(record_text(_record(number, entry), form))
+        settings = entry.recipe.settings({key: values[key] for key in CODE}, "log", log=False)
+        from gencli.cli.commands.generate import TextComparison, differences, model_records
+        from gencli.cli.commands.run import carry_out
+        from gencli.config.job import make_job
+
+        job, stderr = make_job(settings), Stderr(is_quiet=settings["quiet"])
+        say_notice(*differences(entry, model_records(settings, job.registry, stderr)))
+        prompts, writer = [prompt.prompt for prompt in entry.prompts], partial(TextComparison, entry)
+        return carry_out(job, prompts, settings, stderr, [writer])
+    form, sink = values["format"], Sink()
+    text = _text(number, entry, sink.is_terminal) if form == "text" else None
+    sink.write(text or record_text(_record(number, entry), form))
     return 0
 
 
@@ -151,36 +165,10 @@ def _text(run_number: int, entry: Entry, is_terminal: bool) -> str:
 
 
 def _cut(text: str, is_terminal: bool) -> str:
-    """Return the text; on a terminal a long text is shortened to its beginning."""
     hidden = len(text) - _MOST_SHOWN
     if hidden <= 0 or not is_terminal:
         return text
     return f"{text[:_MOST_SHOWN]}\n[{hidden:,} more characters; --format json has all]"
-
-
-def _rerun(number: int, entry: Entry, values: Mapping[str, Any]) -> int:
-    """Run an entry again with its settings and seed; notices report changed versions and weights."""
-    settings = entry.recipe.settings({key: values[key] for key in CODE}, "log", log=False)
-    from gencli.cli.commands.generate import compare, differences, model_records
-    from gencli.cli.commands.run import carry_out
-    from gencli.config.job import make_job
-
-    job = make_job(settings)
-    stderr = Stderr(is_quiet=settings["quiet"])
-    say_notice(*differences(entry, model_records(settings, job.registry, stderr)))
-    return carry_out(job, [prompt.prompt for prompt in entry.prompts], settings, stderr, [compare(entry)])
-
-
-def _clear(names: Sequence[str], values: Mapping[str, Any]) -> int:
-    numbers = [read_run(name)[0] for name in names]
-    what = f"{len(set(numbers))} runs" if names else "all runs"
-    if not values["yes"] and not (answer := confirm(f"Remove {what} from {log_file()}?")):
-        if answer is None:
-            raise UsageError("Removing runs asks first, and stdin is no terminal.", hint="Add --yes.")
-        return 0
-    count = clear_log(numbers)
-    say(f"{count} {'run is' if count == 1 else 'runs are'} removed.")
-    return 0
 
 
 _CHILDREN = 64  # limit of children grown at once
@@ -237,8 +225,10 @@ def run_fork(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     word = arguments[0] if arguments and arguments[0] in ("show", "walk") else ""
     names = arguments[1:] if word else arguments
     if len(names) != 1:
-        what = f"fork {word}".strip()
-        raise UsageError(f"{what} takes one {'tree' if word else 'trace or tree'}.", hint=_hint(word))
+        if word:
+            hint = "gencli fork RUN --tree FILE writes one."
+            raise UsageError(f"fork {word} takes one tree.", hint=hint)
+        raise UsageError("fork takes one trace or tree.", hint="Write one with gencli run --trace FILE.")
     takes = {"show": _SHOWN, "walk": _WALKED, "": _FROM}[word]
     for key in flags:
         if key not in (*takes, "debug"):
@@ -254,10 +244,6 @@ def run_fork(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     from gencli.cli.forking import fork
 
     return fork(path, values, flags)
-
-
-def _hint(word: str) -> str:
-    return "gencli fork RUN --tree FILE writes one." if word else "Write one with gencli run --trace FILE."
 
 
 def _show(path: Path, values: Mapping[str, Any]) -> int:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from gencli.batch.batch_plan import BatchPlan, gather_settings, make_plan
@@ -51,24 +52,34 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     refuse_quiet_scores(settings)
     refuse_unwritten_ids(settings)
     if settings["show_chain"]:
-        return _show_chain(job, settings)
+        form = "json" if settings["format"] == "jsonl" else settings["format"]
+        with Sink(settings["output"]) as sink:
+            sink.write(chain_table(job) if form == "text" else record_text(chain_rows(job), form))
+        return 0
     source = read_prompts(arguments, settings["file"], wanted_template(settings))
-    prompts = source.texts
     stderr = Stderr(is_quiet=settings["quiet"])
     if settings["show_prompt"]:
-        return _show_prompts(job, source, settings, stderr)
+        stderr.notice(*settings.notices(), *source.notices)
+        with Sink(settings["output"]) as sink, quiet_libraries(is_on=not settings["debug"]):
+            from gencli.cli.result_writers import show_prompts
+            from gencli.runtime.model_loading import load_tokenizer
+
+            tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
+            all_ids = [encode_prompt(job, prompt, tokenizer) for prompt in source.texts]
+            show_prompts(source.texts, all_ids, tokenizer, settings["format"], sink)
+        return 0
     job, settings = begin(job, settings, source, flags, stderr, applies_template=is_shown)
     beside: list[WriterFactory] = []
     if settings["log"]:
-        from gencli.cli.commands.generate import keep
+        from gencli.cli.commands.generate import LogWriter
 
-        beside.append(keep(settings, stderr))
+        beside.append(partial(LogWriter, settings, stderr))
     with ExitStack() as stack:
         if settings["trace"] is not None:
             from gencli.cli.commands.generate import trace_to
 
             beside.append(trace_to(stack.enter_context(Sink(settings["trace"])).write, settings))
-        return carry_out(job, prompts, settings, stderr, beside)
+        return carry_out(job, source.texts, settings, stderr, beside)
 
 
 def begin(
@@ -89,8 +100,19 @@ def begin(
         settings = gather(flags, os.environ, applies_template=applies_template)
         job = make_job(settings)
     prompts = source.texts
-    texts = (*settings.notices(), *source.notices, *notices(job, prompts), *_tool_notices(job, prompts))
-    stderr.notice(*texts, *search_notices(settings), *_template_notices(settings))
+    stderr.notice(*settings.notices(), *source.notices, *notices(job, prompts))
+    names = job.untold_tools
+    if names and not all(any(name in prompt for name in names) for prompt in prompts):
+        stderr.notice(
+            "The prompt does not name the tools, so the model does not know them; --chat describes them."
+        )
+    stderr.notice(*search_notices(settings))
+    if settings.origin("chat") == CHAT_DEFAULT:
+        stderr.notice("The model's chat template is applied; --raw takes the prompt as it is.")
+    elif has_idle_template(settings):
+        stderr.notice(
+            "The model has a chat template, which --chat applies; --raw says that the prompt is complete."
+        )
     return job, settings
 
 
@@ -109,38 +131,6 @@ def carry_out(
             from gencli.cli.commands.generate import generate
 
         return generate(job, prompts, settings, sink=sink, stderr=stderr, handler=handler, beside=beside)
-
-
-def _template_notices(settings: Settings) -> Iterator[str]:
-    if settings.origin("chat") == CHAT_DEFAULT:
-        yield "The model's chat template is applied; --raw takes the prompt as it is."
-    elif has_idle_template(settings):
-        yield "The model has a chat template, which --chat applies; --raw says that the prompt is complete."
-
-
-def _tool_notices(job: Job, prompts: Sequence[str]) -> Iterator[str]:
-    names = job.untold_tools
-    if names and not all(any(name in prompt for name in names) for prompt in prompts):
-        yield "The prompt does not name the tools, so the model does not know them; --chat describes them."
-
-
-def _show_prompts(job: Job, prompts: Prompts, settings: Settings, stderr: Stderr) -> int:
-    stderr.notice(*settings.notices(), *prompts.notices)
-    with Sink(settings["output"]) as sink, quiet_libraries(is_on=not settings["debug"]):
-        from gencli.cli.result_writers import show_prompts
-        from gencli.runtime.model_loading import load_tokenizer
-
-        tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
-        all_ids = [encode_prompt(job, prompt, tokenizer) for prompt in prompts.texts]
-        show_prompts(prompts.texts, all_ids, tokenizer, settings["format"], sink)
-    return 0
-
-
-def _show_chain(job: Job, settings: Settings) -> int:
-    with Sink(settings["output"]) as sink:
-        form = "json" if settings["format"] == "jsonl" else settings["format"]
-        sink.write(chain_table(job) if form == "text" else record_text(chain_rows(job), form))
-    return 0
 
 
 CHAT_PAGE = Page(
@@ -214,8 +204,15 @@ def run_score(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
 
 def _run(plan: BatchPlan, handler: Interrupts) -> int:
     settings = gather_settings(plan, untraced(os.environ))
-    stderr = Stderr(is_quiet=settings["quiet"])
-    _check_chain(plan, settings)
+    stderr, is_raw = Stderr(is_quiet=settings["quiet"]), plan["mode"] == "raw"
+    if plan["mode"] != "processed":
+        for key in plan.given:
+            # A preset may need a plug-in.
+            if key in CHAIN_KEYS and not (key == "plugin" and "preset" in plan.given):
+                raise UsageError(
+                    f"{settings.name(key)} is for scores under the chain, but these are of the model alone.",
+                    hint="Set `mode` = processed.",
+                )
     fetch_models(settings, None, stderr)
     set_wait(settings["wait"], os.environ)  # before torch is imported
     with stderr.starting(), importing():
@@ -228,28 +225,16 @@ def _run(plan: BatchPlan, handler: Interrupts) -> int:
     if plan["tokens"] is not None and batch.output.format.name == "text":
         raise UsageError("`tokens` cannot be written as lines of text.", hint="Set `format` = jsonl.")
     reporter = TerminalReporter(sink, handler, is_quiet=settings["quiet"])
-    reporter.notice(*batch.input.notices, *settings.notices(), *_idle(plan, settings))
-    return run_batch(batch, reporter, sink)
-
-
-def _check_chain(plan: BatchPlan, settings: Settings) -> None:
-    """Raise UsageError for chain flags, which scores of the model alone do not use."""
-    if plan["mode"] == "processed":
-        return
-    for key in plan.given:
-        # A preset may need a plug-in.
-        if key in CHAIN_KEYS and not (key == "plugin" and "preset" in plan.given):
-            raise UsageError(
-                f"{settings.name(key)} is for scores under the chain, but these are of the model alone.",
-                hint="Set `mode` = processed.",
-            )
-
-
-def _idle(plan: BatchPlan, settings: Settings) -> list[str]:
-    """Return a notice about values, other than flags, that do not affect these scores."""
-    is_raw = plan["mode"] == "raw"
+    reporter.notice(*batch.input.notices, *settings.notices())
+    # Values, other than flags, that do not affect these scores.
     used = {entry.key for entry in SCORE_OPTIONS} - (CHAIN_KEYS if is_raw else set())
-    idle = [key for key in settings if settings.origin(key) not in (FLAG, DEFAULT) and key not in used]
-    stages = is_raw and any(layer.stages for layer in settings.layers)
-    named = [settings.name(key) for key in idle] + (["the stages of presets"] if stages else [])
-    return [f"Scores do not use {', '.join(named)}."] if named else []
+    idle = [
+        settings.name(key)
+        for key in settings
+        if settings.origin(key) not in (FLAG, DEFAULT) and key not in used
+    ]
+    if is_raw and any(layer.stages for layer in settings.layers):
+        idle.append("the stages of presets")
+    if idle:
+        reporter.notice(f"Scores do not use {', '.join(idle)}.")
+    return run_batch(batch, reporter, sink)

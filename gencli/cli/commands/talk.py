@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -17,7 +18,7 @@ from gencli.cli.render import Sink, columns_of, say, say_error, say_part, table
 from gencli.cli.result_writers import Writer, reading_line
 from gencli.cli.stderr import Interrupts, Stderr, Waiting
 from gencli.cli.token_colors import Brush, Shades, legend, show_scores
-from gencli.config.job import Job, chat_notices, make_request, notices
+from gencli.config.job import chat_notices, make_request, notices
 from gencli.config.option_names import with_flags
 from gencli.core.events import Error, Finish, PromptScores, Reading, Token
 from gencli.engine.engine import Engine
@@ -130,14 +131,14 @@ class _ChatLoop:
         else:
             ask = chat.conversation.edited if is_edit else chat.conversation.asked
             chat = chat.with_conversation(ask(line.removeprefix("/")))
+        reason = ""
         if chat.conversation.is_waiting:
             chat, end = self._answer_turn(chat)
+            reason = end.reason
             if text := same_again(self._chat.conversation, chat.conversation):
                 self._stderr.say(text)
-            self._chat = chat
-            return end.reason
         self._chat = chat
-        return ""
+        return reason
 
     @cached_property
     def _brush(self) -> Brush:
@@ -164,27 +165,31 @@ class _ChatLoop:
 
     def _answer_turn(self, chat: Chat) -> tuple[Chat, Finish]:
         """Answer the last turn, writing text as it is generated. Return the next chat and the finish."""
-        job, spec = self._with_grammar(chat.job), self._loaded.runner.spec
+        job, tokenizer = chat.job, self._loaded.tokenizer
+        if job.structure is not None:  # take the first grammar variant that compiles
+            compiled = compile_plan(job.structure.plan, self._compiler)
+            for text in compiled.notices:
+                self._notice_once(text)
+            job = job.on(compiled.variant.constraint)
         ids = prompt_ids(
             chat.conversation,
-            self._loaded.tokenizer,
+            tokenizer,
             is_raw=chat.settings["raw"],
-            context=spec.context,
+            context=self._loaded.runner.spec.context,
             instructions=job.instructions,
         )
-        for text in chat_notices(job, self._loaded.tokenizer):
+        for text in chat_notices(job, tokenizer):
             self._notice_once(text)
-        seed, tokenizer = draw_seed(chat.conversation), self._loaded.tokenizer
         scale = wanted_scale(chat.settings, self._sink, self._notice_once)
-        request = make_request(job, "chat", ids, seed, tokenizer, session="chat")
+        request = make_request(job, "chat", ids, draw_seed(chat.conversation), tokenizer, session="chat")
         self._last = LastAnswer(request, tokenizer)
         if scale:
             asked = asking(job, scale)
             request = replace(request, trace=asked.trace, logprobs=asked.logprobs)
             self._say_once(f"Colours: {legend(scale, self._brush.look)}")
         self._engine.submit(request)
-        while self._engine.notices:
-            self._stderr.notice(self._engine.notices.pop(0))
+        self._stderr.notice(*self._engine.notices)
+        self._engine.notices.clear()
         self._handler.on_first = self._engine.interrupt
         try:
             shades = Shades(tokenizer.stream(ids), scale) if scale else None
@@ -215,15 +220,6 @@ class _ChatLoop:
             amateurs=self._amateurs,
         )
 
-    def _with_grammar(self, job: Job) -> Job:
-        """Return the job with the first grammar variant that compiles."""
-        if job.structure is None:
-            return job
-        compiled = compile_plan(job.structure.plan, self._compiler)
-        for text in compiled.notices:
-            self._notice_once(text)
-        return job.on(compiled.variant.constraint)
-
     def _write_answer(self, marker: str, shades: Shades | None, *, is_scored: bool) -> Finish:
         """Run the engine and return the answer's Finish. Writes the answer to stdout, reasoning to stderr.
 
@@ -243,9 +239,14 @@ class _ChatLoop:
                 continue
             if isinstance(event, Token):
                 pieces = splitter.feed(event.text) if splitter else ThinkingSplit(result=event.text)
-                if shades:
-                    shades.add(event)
-                self._write(pieces, shades)
+                say_part(pieces.thinking)
+                if shades is None:
+                    self._sink.write(pieces.result)
+                    continue
+                shades.add(event)
+                deque(shades.spans(pieces.thinking), maxlen=0)
+                for text, number in shades.spans(pieces.result):
+                    self._brush.write(text, number)
             else:
                 say_part(splitter.finish().thinking if splitter else "")
                 end = event
@@ -254,17 +255,6 @@ class _ChatLoop:
         if isinstance(end, Finish):
             return end
         raise GenerationError(end.message if end else "The engine ended without an answer.")
-
-    def _write(self, pieces: ThinkingSplit, shades: Shades | None) -> None:
-        """Write reasoning to stderr and the rest to stdout, coloured if `shades` is given."""
-        say_part(pieces.thinking)
-        if shades is None:
-            self._sink.write(pieces.result)
-            return
-        for part, is_shown in ((pieces.thinking, False), (pieces.result, True)):
-            for text, number in shades.spans(part):
-                if is_shown:
-                    self._brush.write(text, number)
 
 
 def _summary(end: Finish) -> Iterator[str]:

@@ -87,11 +87,11 @@ def grown(gencli, tmp_path):
 def test_an_interrupt_ends_the_children_with_their_texts_so_far_and_the_next_ones_grow(grown):
     grower, tree = grown
     stop = grower.ready.engine.interrupt
-    growth = grower.grow(tree, Cut(0, 3), 2, on_event=lambda event: stop())
-    assert growth.results.exit_code == 130
-    whole = grower.grow(tree, Cut(0, 3), 2)
-    assert whole.results.exit_code == 0
-    for short, long in zip(growth.nodes, whole.nodes, strict=False):
+    cut, results = grower.grow(tree, Cut(0, 3), 2, on_event=lambda event: stop())
+    assert results.exit_code == 130
+    whole, results = grower.grow(tree, Cut(0, 3), 2)
+    assert results.exit_code == 0
+    for short, long in zip(cut, whole, strict=False):
         assert short.reason == "interrupted"
         assert long.ids[: len(short.ids)] == short.ids
 
@@ -100,7 +100,7 @@ def test_children_grow_from_children(grown):
     grower, tree = grown
     for at in (3, 5, 9):
         node = max(tree.nodes)
-        tree = tree.grown(grower.grow(tree, Cut(node, at, token=97), 1).nodes)
+        tree = tree.grown(grower.grow(tree, Cut(node, at, token=97), 1)[0])
         assert tree.text(node + 1)[:at] == tree.text(node)[:at]
         assert tree.text(node + 1)[at] == "a"
         assert "".join(grower.forks.pieces(tree, node + 1)) == tree.text(node + 1)
