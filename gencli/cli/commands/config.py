@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import shlex
 import subprocess
@@ -15,26 +14,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gencli.cli.commands.setting_views import (
-    config_json,
-    config_table,
-    differences,
-    lint_report,
-    page,
-    preset_table,
-    stage_table,
-)
+from gencli.cli.commands import setting_views as views
 from gencli.cli.inputs import read_prompts
 from gencli.cli.option_parser import Plugins, make_command
 from gencli.cli.render import Sink, say, say_notice, table
 from gencli.cli.usage import FORMAT, Page, record_text, values_of
+from gencli.config import preset_files
 from gencli.config.job import chat_ids, make_job
 from gencli.config.layers import gather, gather_presets, needs, plugin_texts, preset_text
 from gencli.config.option import Option
 from gencli.config.option_names import with_flags
 from gencli.config.preset_files import (
     defaults_file,
-    folders,
     presets,
     presets_and_files,
     stage_names,
@@ -42,7 +33,6 @@ from gencli.config.preset_files import (
 )
 from gencli.config.presets import json_schema
 from gencli.config.run_options import OPTIONS, option, read_ids
-from gencli.config.settings import Settings
 from gencli.errors import UsageError
 from gencli.json_text import to_json
 from gencli.plugins.plugin_registry import PluginRegistry, list_stages, make_registry
@@ -78,9 +68,7 @@ _FROM = (
     "hf, mlx, exl2, exl3 or aphrodite; by default it is recognised by the fields."
 )
 _SHOW_OPTIONS = tuple(
-    dataclasses.replace(
-        entry, type=Literal["text", "yaml", "json"], help="Form in which the settings are shown."
-    )
+    replace(entry, type=Literal["text", "yaml", "json"], help="Form in which the settings are shown.")
     if entry.key == "format"
     else entry
     for entry in OPTIONS
@@ -110,7 +98,7 @@ def command() -> typer.Typer:
 
 
 def _list() -> int:
-    Sink().write(preset_table())
+    Sink().write(views.preset_table())
     return 0
 
 
@@ -125,8 +113,9 @@ def _show(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         if form == "yaml":
             sink.write(preset_text(settings, job, is_complete=True))
         else:
-            sink.write((config_json if form == "json" else config_table)(settings, job))
-    return _say_notices(settings)
+            sink.write((views.config_json if form == "json" else views.config_table)(settings, job))
+    say_notice(*settings.notices())
+    return 0
 
 
 _Preset = Annotated[str, typer.Argument(autocompletion=presets)]
@@ -134,7 +123,7 @@ _Files = Annotated[list[str], typer.Argument(autocompletion=presets_and_files)]
 
 
 def _lint(files: _Files, plugins: Plugins = None) -> int:
-    faults = lint_report(files, _registry(plugins))
+    faults = views.lint_report(files, _registry(plugins))
     for line in faults:
         say(with_flags(line))
     if not faults:
@@ -145,17 +134,16 @@ def _lint(files: _Files, plugins: Plugins = None) -> int:
 def _diff(a: _Preset, b: _Preset, plugins: Plugins = None) -> int:
     registry = _registry(plugins)
     first, second = (gather_presets(name, registry=registry) for name in (a, b))
-    Sink().write(differences(first, second, names=(a, b)))
+    Sink().write(views.differences(first, second, names=(a, b)))
     return 0
 
 
 def _schema(plugins: Plugins = None) -> int:
     with quiet_libraries():
         registry = _registry(plugins)
-        broken = [stage for stage in list_stages(registry=registry) if stage.error]
+        errors = [stage.error for stage in list_stages(registry=registry) if stage.error]
     Sink().write(to_json(json_schema(registry), indent=2) + "\n")
-    for stage in broken:
-        say_notice(stage.error)
+    say_notice(*errors)
     return 0
 
 
@@ -169,8 +157,8 @@ def _export(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     job = make_job(settings)
     with Sink(settings["output"]) as sink:
         sink.write(preset_text(settings, job))
-    say_notice(*needs(settings, job))
-    return _say_notices(settings)
+    say_notice(*needs(settings, job), *settings.notices())
+    return 0
 
 
 def _import(
@@ -207,7 +195,7 @@ def _edit() -> int:
 def _path() -> int:
     lines = (
         f"{label:<12}{folder}{'' if folder.is_dir() else '  (does not exist)'}"
-        for label, folder in (*folders(), *template_folders())
+        for label, folder in (*preset_files.folders(), *template_folders())
     )
     defaults = defaults_file()
     state = "" if os.path.lexists(defaults) else "  (does not exist)"
@@ -215,16 +203,10 @@ def _path() -> int:
     return 0
 
 
-def _say_notices(settings: Settings) -> int:
-    say_notice(*settings.notices())
-    return 0
-
-
 def _refuse_prompts(arguments: Sequence[str]) -> None:
     if arguments:
-        raise UsageError(
-            f"{arguments[0]!r} is a prompt, but config takes only options.", hint="Leave it out."
-        )
+        what = f"{arguments[0]!r} is a prompt, but config takes only options."
+        raise UsageError(what, hint="Leave it out.")
 
 
 _Values = Annotated[
@@ -257,14 +239,13 @@ def stages_command() -> typer.Typer:
 def _list_stages(plugins: Plugins = None) -> int:
     with quiet_libraries():
         stages = list_stages(plugin_texts(plugins, os.environ))
-    Sink().write(stage_table(stages))
+    Sink().write(views.stage_table(stages))
     return 0
 
 
 def _show_stage(name: _Name, plugins: Plugins = None) -> int:
     with quiet_libraries():
-        registry = make_registry(plugin_texts(plugins, os.environ))
-        text = page(registry, name)
+        text = views.page(_registry(plugins), name)
     Sink().write(text)
     return 0
 
@@ -306,15 +287,32 @@ a user's message in the model's chat template.
 def run_tokenize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the tokens and return the exit code. Raises UsageError for options that exclude each other."""
     values = values_of(TOKENIZE_PAGE.options, flags)
-    _refuse_conflicts(values, arguments, flags)
+    beside = {"a text": arguments, "--chat": values["chat"], "--show-prompt": values["show_prompt"]}
+    for name in (name for name, is_on in beside.items() if is_on and values["decode"]):
+        raise UsageError(f"--decode and {name} are both given.", hint="Leave one of them out.")
+    if values["chat"] and "special" in flags:
+        raise UsageError(
+            "The chat template has tokens of its own, so --special and --no-special do not go with --chat.",
+            hint="Leave one of them out.",
+        )
+    if values["system"] is not None and not values["chat"]:
+        raise UsageError("--system needs --chat: a raw text has no system message.", hint="Add --chat.")
     if len(arguments) > 1:
         raise UsageError("tokenize takes one text.", hint="Put it between quotes.")
-    text = "" if values["decode"] else _read(arguments)
+    text = ""
+    if not values["decode"]:  # the argument or stdin, joined as `gencli run` joins them
+        prompts = read_prompts(arguments, ())
+        say_notice(*prompts.notices)
+        text = prompts.texts[0]
     with quiet_libraries(is_on=not values["debug"]):
         from gencli.runtime.model_loading import load_tokenizer
 
         tokenizer = load_tokenizer(values["model"], trust_remote_code=values["trust_remote_code"])
-        ids = values["decode"] or _ids(text, tokenizer, values)
+        ids = values["decode"]
+        if not ids and values["chat"]:
+            ids = chat_ids(text, tokenizer, values["system"])
+        elif not ids:
+            ids = tuple(tokenizer.encode(text, special=values["special"]))
         if values["show_prompt"]:
             from gencli.cli.result_writers import show_prompts
 
@@ -328,56 +326,17 @@ def run_tokenize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     return 0
 
 
-def _refuse_conflicts(values: Mapping[str, Any], arguments: Sequence[str], flags: Mapping[str, Any]) -> None:
-    text_options = {
-        "a text": bool(arguments),
-        "--chat": values["chat"],
-        "--show-prompt": values["show_prompt"],
-    }
-    for name in (name for name, is_on in text_options.items() if is_on and values["decode"]):
-        raise UsageError(f"--decode and {name} are both given.", hint="Leave one of them out.")
-    if values["chat"] and "special" in flags:
-        raise UsageError(
-            "The chat template has tokens of its own, so --special and --no-special do not go with --chat.",
-            hint="Leave one of them out.",
-        )
-    if values["system"] is not None and not values["chat"]:
-        raise UsageError("--system needs --chat: a raw text has no system message.", hint="Add --chat.")
-
-
-def _ids(text: str, tokenizer: Tokenizer, values: Mapping[str, Any]) -> tuple[int, ...]:
-    if values["chat"]:
-        return chat_ids(text, tokenizer, values["system"])
-    return tuple(tokenizer.encode(text, special=values["special"]))
-
-
-def _read(arguments: Sequence[str]) -> str:
-    """Return the text from the argument or stdin, joined as `gencli run` joins them."""
-    prompts = read_prompts(arguments, ())
-    say_notice(*prompts.notices)
-    return prompts.texts[0]
-
-
 def _record(ids: Sequence[int], tokenizer: Tokenizer, model: str) -> dict[str, Any]:
     for token in ids:
         if not 0 <= token < tokenizer.vocab_size:
             raise UsageError(f"Token id {token} is not one of {model}'s: 0 to {tokenizer.vocab_size - 1}.")
-    text = tokenizer.decode(ids)
+    text, tokens = tokenizer.decode(ids), []
+    for token in ids:
+        is_special, data = token in tokenizer.special_ids, tokenizer.token_bytes[token]
+        piece = tokenizer.decode([token], skip_special=False) if is_special else data.decode(errors="replace")
+        tokens.append({"id": token, "piece": piece, "bytes": data.hex(" "), "special": is_special})
     counts = {"tokens": len(ids), "characters": len(text), "bytes": len(text.encode())}
-    return {
-        "model": model,
-        "text": text,
-        "counts": counts,
-        "tokens": [_token(token, tokenizer) for token in ids],
-    }
-
-
-def _token(token: int, tokenizer: Tokenizer) -> dict[str, Any]:
-    is_special = token in tokenizer.special_ids
-    piece = tokenizer.decode([token], skip_special=False) if is_special else None
-    data = tokenizer.token_bytes[token]
-    shown = data.decode(errors="replace") if piece is None else piece
-    return {"id": token, "piece": shown, "bytes": data.hex(" "), "special": is_special}
+    return {"model": model, "text": text, "counts": counts, "tokens": tokens}
 
 
 def _text(record: Mapping[str, Any]) -> str:
@@ -385,7 +344,5 @@ def _text(record: Mapping[str, Any]) -> str:
     for position, token in enumerate(record["tokens"]):
         piece = token["piece"] if token["special"] else repr(token["piece"])
         rows.append((str(position), str(token["id"]), piece, token["bytes"] or "(special)"))
-    counts = record["counts"]
-    return table(rows) + (
-        f"{counts['tokens']} tokens, {counts['characters']} characters, {counts['bytes']} bytes\n"
-    )
+    counts = ", ".join(f"{count} {unit}" for unit, count in record["counts"].items())
+    return f"{table(rows)}{counts}\n"

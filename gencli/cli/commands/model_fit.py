@@ -38,65 +38,41 @@ def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> di
     Keys and values have a separate format only if gencli's decoder runs the model.
     """
     is_stored = has_codes(card)
-    formats = [
-        (dtype, kv_dtype, quantize)
-        for dtype, kv_dtype, quantize in _FORMATS
-        if (has_decoder or (dtype == kv_dtype and quantize == "none"))
-        and (quantize != "kept" or kept_kinds(card.folder))
-        and not (is_stored and (dtype != torch.float32 or quantize != "none"))
-    ]
-    needs = [
-        need_of(
+    records = []
+    for dtype, kv_dtype, quantize in _FORMATS:
+        is_plain = dtype == kv_dtype and quantize == "none"
+        is_missing = quantize == "kept" and not kept_kinds(card.folder)
+        if is_missing or not (has_decoder or is_plain):
+            continue
+        if is_stored and (dtype != torch.float32 or quantize != "none"):
+            continue
+        need = need_of(
             card, dtype=dtype, device=_CPU, lanes=batch, tokens=tokens, kv_dtype=kv_dtype, quantize=quantize
         )
-        for dtype, kv_dtype, quantize in formats
-    ]
-    return {
-        "batch": batch,
-        "context": tokens,
-        "libraries": process_memory(),
-        "free": free_memory(_CPU),
-        "of": [
-            {
-                "dtype": kv_name(dtype),
-                "quantize": quantize,
-                "kv_dtype": kv_name(kv_dtype),
-                "weights": need.weights,
-                "kv": need.kv,
-                "step": need.step,
-            }
-            for (dtype, kv_dtype, quantize), need in zip(formats, needs, strict=True)
-        ],
-    }
+        names = {"dtype": kv_name(dtype), "quantize": quantize, "kv_dtype": kv_name(kv_dtype)}
+        records.append({**names, "weights": need.weights, "kv": need.kv, "step": need.step})
+    head = {"batch": batch, "context": tokens, "libraries": process_memory(), "free": free_memory(_CPU)}
+    return {**head, "of": records}
 
 
 def memory_text(record: Mapping[str, Any]) -> str:
     """Return the table of all parts, with a row for each choice of formats."""
     memory, libraries = record["memory"], record["memory"]["libraries"]
-    lines: list[tuple[str, ...]] = [
-        ("", "weights", "keys and values", "buffers of a step", "Python and PyTorch", "all")
-    ]
+    columns = ("weights", "keys and values", "buffers of a step", "Python and PyTorch", "all")
+    lines: list[tuple[str, ...]] = [("", *columns)]
     for entry in memory["of"]:
-        parts = (entry["weights"], entry["kv"], entry["step"], libraries, _sum(entry, libraries))
-        lines.append((_title(entry), *map(size, parts)))
+        weights, kv, step = parts = entry["weights"], entry["kv"], entry["step"]
+        total = None if kv is None else weights + kv + step + (libraries or 0)
+        title = f"--quantize {entry['quantize']}"
+        if entry["quantize"] == "kept":
+            title = "4 bits as in the file"
+        elif entry["quantize"] == "none":
+            kv_dtype = "" if entry["dtype"] == entry["kv_dtype"] else f", --kv-dtype {entry['kv_dtype']}"
+            title = f"{entry['dtype']}{kv_dtype}"
+        lines.append((title, *map(size, (*parts, libraries, total))))
     count = "1 text" if memory["batch"] == 1 else f"{memory['batch']} texts"
     free = f"{size(memory['free'])} are free"
     return f"{record['name']} on the CPU, {count} of {memory['context']} tokens; {free}\n{table(lines)}"
-
-
-def _sum(entry: Mapping[str, Any], libraries: int | None) -> int | None:
-    if entry["kv"] is None:
-        return None
-    return int(entry["weights"] + entry["kv"] + entry["step"] + (libraries or 0))
-
-
-def _title(entry: Mapping[str, Any]) -> str:
-    if entry["quantize"] == "kept":
-        return "4 bits as in the file"
-    if entry["quantize"] != "none":
-        return f"--quantize {entry['quantize']}"
-    is_same = entry["dtype"] == entry["kv_dtype"]
-    return str(entry["dtype"] if is_same else f"{entry['dtype']}, --kv-dtype {entry['kv_dtype']}")
 
 
 def card_json(card: Card, name: str, batch: int, tokens: int) -> dict[str, Any]:
@@ -129,7 +105,7 @@ def _entry(card: Card, fit: CardFit) -> dict[str, Any]:
 
 
 def _flags(card: Card, fit: CardFit) -> str:
-    """Return the flags that select the formats on a GPU; "" if they are the defaults."""
+    # The flags that select the formats on a GPU; "" if they are the defaults.
     chosen, _ = pick_dtype("auto", device=torch.device("cuda", 0), stored=card.weights.stored)
     flags = []
     if fit.quantize == "none" and fit.dtype != chosen:
@@ -148,12 +124,17 @@ def card_text(record: Mapping[str, Any]) -> str:
     what = f"{count} of {memory['context']} tokens"
     head = ("weights", "keys, values", "1 text", count, "a step", "in all", "fits", "texts", "tokens")
     rows = [head, *(_row(memory, entry) for entry in memory["of"])]
+    fitting = next((entry for entry in memory["of"] if entry["fits"]), None)
+    advice = f"Nothing fits for {what}: take fewer or shorter texts, or a smaller model."
+    if fitting is not None:
+        run = f"gencli run --model {record['name']} --device cuda {fitting['flags']}".rstrip()
+        advice = f"Fits for {what}: {run}"
     lines = [
         f"{record['name']} on {memory['card']}, of which programs find {size(memory['card_bytes'])}: {what}",
         f"CUDA and its libraries count as {size(memory['cuda'])}, which is an assumption. At most as many "
         f"`texts` of {memory['context']} tokens fit, or {count} of as many `tokens`.",
         table(rows),
-        _advice(record["name"], memory["of"], what),
+        advice,
     ]
     return "\n".join(lines)
 
@@ -169,17 +150,5 @@ def _row(memory: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, ...]
         size(entry["step"]),
         size(total),
         "yes" if entry["fits"] else "no",
-        _number(entry["max_batch"]),
-        _number(entry["max_context"]),
+        *("?" if entry[key] is None else str(entry[key]) for key in ("max_batch", "max_context")),
     )
-
-
-def _number(value: int | None) -> str:
-    return "?" if value is None else str(value)
-
-
-def _advice(name: str, entries: list[dict[str, Any]], what: str) -> str:
-    fitting = next((entry for entry in entries if entry["fits"]), None)
-    if fitting is None:
-        return f"Nothing fits for {what}: take fewer or shorter texts, or a smaller model."
-    return f"Fits for {what}: gencli run --model {name} --device cuda {fitting['flags']}".rstrip()

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gencli.cli.fetching import CommandOutput, alias, cache_line, partial_json, partial_line, pull, remove
+from gencli.cli import fetching
+from gencli.cli.fetching import CommandOutput
 from gencli.cli.render import Sink, table
 from gencli.cli.usage import FORMAT, Page, read_subcommand, record_text, values_of
 from gencli.config.option import MAX_BATCH, Option
@@ -17,15 +18,8 @@ from gencli.config.preset_files import models
 from gencli.errors import ModelError, UsageError
 from gencli.helpers import size
 from gencli.models.backend import choose_backend, why_no_graphs
+from gencli.models.files import local_models as local
 from gencli.models.files.gguf_header import PART, is_gguf, kept_bytes, kept_kinds
-from gencli.models.files.local_models import (
-    BUNDLED,
-    absent,
-    bundled_folder,
-    cached_models,
-    find_local,
-    read_aliases,
-)
 from gencli.models.files.model_card import Card, kv_bytes, read_card, read_config, whole_bytes
 from gencli.models.files.model_files import stored_bits
 from processors.params import MOST, Bounds
@@ -98,34 +92,33 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """
     values = values_of(PAGE.options, flags)
     word, names = read_subcommand("gencli models", _OF_WORD, arguments, flags)
-    functions = {"list": _list, "show": _show, "pull": pull, "rm": remove, "alias": alias}
-    record, text = functions[word](names, values)
+    functions = {"pull": fetching.pull, "rm": fetching.remove, "alias": fetching.alias}
+    record, text = {**functions, "list": _list, "show": _show}[word](names, values)
     Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))
     return 0
 
 
 def _list(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     """Return all models, partial downloads and aliases."""
-    complete, cached = list(_all(names)), list(cached_models())
-    partial = [model for model in cached if model.is_partial]
-    rows = [_row_json(model) for model in complete]
-    rows += [partial_json(model) for model in partial]
-    rows += [{"name": name, "source": "alias", "target": target} for name, target in read_aliases().items()]
-    aliases = "".join(f"{name}: alias of {target}\n" for name, target in read_aliases().items())
-    text = (
-        _table(complete)
-        + "".join(partial_line(model) for model in partial)
-        + aliases
-        + cache_line(len(cached))
-    )
-    return rows, text
+    complete, cached, aliases = list(_all(names)), list(local.cached_models()), local.read_aliases()
+    partial, rows = [model for model in cached if model.is_partial], []
+    for model in complete:
+        record: dict[str, Any] = {"error": model.card}
+        if isinstance(model.card, Card):
+            record = {**_card_json(model.card), "error": None}
+        rows.append({"name": model.name, "source": model.source, **record})
+    rows += [fetching.partial_json(model) for model in partial]
+    rows += [{"name": name, "source": "alias", "target": target} for name, target in aliases.items()]
+    lines = [_table(complete), *map(fetching.partial_line, partial)]
+    lines += [f"{name}: alias of {target}\n" for name, target in aliases.items()]
+    return rows, "".join([*lines, fetching.cache_line(len(cached))])
 
 
 def _all(folders: Sequence[str]) -> Iterator[_ListedModel]:
-    for name in BUNDLED:
+    for name in local.BUNDLED:
         if name != "fake":
-            yield _listed_model(name, "bundled", bundled_folder(name))
-    for model in cached_models():
+            yield _listed_model(name, "bundled", local.bundled_folder(name))
+    for model in local.cached_models():
         if model.folder is not None and not model.is_partial:
             yield _listed_model(model.name, "hub", model.folder)
     for name in folders:
@@ -155,34 +148,16 @@ def _listed_model(name: str, source: str, folder: Path) -> _ListedModel:
 
 def _table(models: Sequence[_ListedModel]) -> str:
     rows = [("name", "source", "size", "dtype", "architecture", "context", "chat", "lanes", "rollback")]
-    rows += [
-        (model.name, model.source, *_cells(model.card)) for model in models if isinstance(model.card, Card)
-    ]
-    broken = "".join(
-        f"{model.name}: {with_flags(model.card)}\n" for model in models if isinstance(model.card, str)
-    )
+    broken = ""
+    for model in models:
+        if isinstance(card := model.card, str):
+            broken += f"{model.name}: {with_flags(card)}\n"
+            continue
+        context = "?" if card.context is None else str(card.context)
+        chat, rollback = ("yes" if flag else "no" for flag in (card.has_chat_template, card.can_rollback))
+        cells = (size(card.weights.bytes), card.weights.stored or "-", card.architecture, context, chat)
+        rows.append((model.name, model.source, *cells, card.lanes, rollback))
     return f"{table(rows)}{broken}fake, a table of random numbers for tests, is made when it is used.\n"
-
-
-def _cells(card: Card) -> tuple[str, str, str, str, str, str, str]:
-    weights, context = card.weights, "?" if card.context is None else str(card.context)
-    chat, rollback = ("yes" if flag else "no" for flag in (card.has_chat_template, card.can_rollback))
-    return (
-        size(weights.bytes),
-        weights.stored or "-",
-        card.architecture,
-        context,
-        chat,
-        card.lanes,
-        rollback,
-    )
-
-
-def _row_json(model: _ListedModel) -> dict[str, Any]:
-    head = {"name": model.name, "source": model.source}
-    if isinstance(model.card, str):
-        return {**head, "error": model.card}
-    return {**head, **_card_json(model.card), "error": None}
 
 
 def _card_json(card: Card) -> dict[str, Any]:
@@ -205,14 +180,13 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     """Return one model and the memory that it needs."""
     batch, context = values["batch"], values["context"]
     if len(names) != 1:
-        raise UsageError(
-            "models show takes one model.", hint="gencli models list shows the models on this machine."
-        )
+        hint = "gencli models list shows the models on this machine."
+        raise UsageError("models show takes one model.", hint=hint)
     if names[0] == "fake":
         raise UsageError("The fake model is a table that is made when it is used; it has no files.")
-    folder = find_local(names[0])
+    folder = local.find_local(names[0])
     if folder is None:
-        raise absent(names[0])
+        raise local.absent(names[0])
     card = read_card(folder)
     if context is not None and card.context is not None and context > card.context:
         raise UsageError(f"--context is {context}, but the model takes {card.context}.")
@@ -227,14 +201,6 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     record["graphs"] = f"none, as {why_not}" if why_not else _RECORDED[record["backend"].partition(":")[0]]
     bits, kept = stored_bits(config), " and ".join(kept_kinds(folder))
     record["quantization"] = kept or (None if bits is None else f"int{bits}")
-    memory = [
-        {
-            "dtype": dtype,
-            "weights": weights,
-            "kv": kv_bytes(card, batch=batch, context=tokens, number_bytes=_NUMBERS.get(dtype, 4)),
-        }
-        for dtype, weights in _memory(card, record["quantization"])
-    ]
     if values["card"] is not None:
         from gencli.cli.commands.model_fit import card_json, card_text
 
@@ -245,12 +211,16 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
 
         record["memory"] = memory_json(card, batch, tokens, has_decoder=spec is not None)
         return record, memory_text(record)
-    record |= {"memory": {"batch": batch, "context": tokens, "of": memory}}
+    memory = []
+    for dtype, weights in _memory(card, record["quantization"]):
+        kv = kv_bytes(card, batch=batch, context=tokens, number_bytes=_NUMBERS.get(dtype, 4))
+        memory.append({"dtype": dtype, "weights": weights, "kv": kv})
+    record["memory"] = {"batch": batch, "context": tokens, "of": memory}
     return record, _show_text(record)
 
 
 def _memory(card: Card, quantization: str | None) -> Iterator[tuple[str, int]]:
-    """Yield number formats of the weights, and their size in bytes."""
+    # Number formats of the weights, and their size in bytes.
     if quantization is not None:
         if not is_gguf(card.folder):
             yield quantization, card.weights.bytes
@@ -263,14 +233,11 @@ def _memory(card: Card, quantization: str | None) -> Iterator[tuple[str, int]]:
 
 
 def _show_text(record: Mapping[str, Any]) -> str:
-    shared = (
-        "several requests in one pass" if record["lanes"] == "shared" else "one request at a time in a step"
-    )
-    rollback = (
-        "drafts, and chats that go back"
-        if record["rollback"]
-        else "no drafts; a chat that goes back reads its text again"
-    )
+    is_shared, can_rollback = record["lanes"] == "shared", record["rollback"]
+    shared = "several requests in one pass" if is_shared else "one request at a time in a step"
+    rollback = "no: no drafts; a chat that goes back reads its text again"
+    if can_rollback:
+        rollback = "yes: drafts, and chats that go back"
     rows = [
         ("name", record["name"]),
         ("folder", record["folder"]),
@@ -283,7 +250,7 @@ def _show_text(record: Mapping[str, Any]) -> str:
         ("graphs", record["graphs"]),
         ("lanes", f"{record['lanes']}: {shared}"),
         ("grammars", _GRAMMARS[record["grammars"]]),
-        ("rollback", f"{'yes' if record['rollback'] else 'no'}: {rollback}"),
+        ("rollback", rollback),
     ]
     memory = record["memory"]
     count = f"{memory['batch']} x {memory['context']} tokens"

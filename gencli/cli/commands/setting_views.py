@@ -29,7 +29,6 @@ from gencli.json_text import to_json
 from gencli.models.backend import rank
 from gencli.plugins.plugin_registry import ListedStage, make_registry, sentence
 from gencli.runtime.machine import quiet_libraries
-from gencli.structured.output_spec import OutputSpec
 from gencli.watermark_keys import STAGES
 from processors.errors import ProcessorsError
 from processors.params import WHEN, WHEN_DOC, Secret
@@ -64,10 +63,14 @@ def _rows(job: Job) -> Iterator[tuple[str, str, str, str]]:
         if params.when is not None:
             state = f" when {to_json(params.when.to_mapping())}{state}"
         for entry in entries:
-            origin = with_flags(entry.where)
-            yield phase, name, f"{entry.field}={_short(entry.value)}{state}", origin
-        if name == "grammar" and job.structure is not None:
-            yield phase, name, _output_text(job.structure), with_flags(job.structure.origin)
+            value = to_json(entry.value)
+            value = value if len(value) <= _WIDTH else value[: _WIDTH - 4] + '..."'  # of a grammar's text
+            yield phase, name, f"{entry.field}={value}{state}", with_flags(entry.where)
+        if name == "grammar" and (output := job.structure) is not None:
+            backend = output.plan.variants[0].constraint.backend
+            after = f", after {to_json(output.after)}" if output.after else ""
+            kind = f"{output.kind} {output.source}".strip()
+            yield phase, name, f"{kind}, {backend}{after}", with_flags(output.origin)
         elif not entries:
             yield phase, name, f"defaults{state}", "flag --stage"
     if job.is_greedy and job.draw != "greedy":
@@ -76,39 +79,22 @@ def _rows(job: Job) -> Iterator[tuple[str, str, str, str]]:
         yield "draw", job.method, "", with_flags(job.draw_origin)
 
 
-def _output_text(structure: OutputSpec) -> str:
-    """Return the kind of the output, its source and the back end, without the grammar's text."""
-    backend = structure.plan.variants[0].constraint.backend
-    after = f", after {to_json(structure.after)}" if structure.after else ""
-    return f"{structure.kind} {structure.source}".strip() + f", {backend}{after}"
-
-
-def _short(value: object) -> str:
-    """Return a value as JSON of at most _WIDTH characters; a grammar's text may be longer."""
-    text = to_json(value)
-    return text if len(text) <= _WIDTH else text[: _WIDTH - 4] + '..."'
-
-
 def preset_table() -> str:
     """Return a table of all presets: name, folder, and first comment line."""
-    rows = [(name, label, _sentence(path)) for name, label, path in list_presets()]
-    return table([("preset", "from", "what it is for"), *rows])
-
-
-def _sentence(path: Path) -> str:
-    try:
-        with open_regular(path) as file:
-            return description_of(file.readline(800))[:200]
-    except OSError as error:
-        return f"({error.strerror})"
+    rows = [("preset", "from", "what it is for")]
+    for name, label, path in list_presets():
+        try:
+            with open_regular(path) as file:
+                rows.append((name, label, description_of(file.readline(800))[:200]))
+        except OSError as error:
+            rows.append((name, label, f"({error.strerror})"))
+    return table(rows)
 
 
 def config_table(settings: Settings, job: Job) -> str:
     """Return a table of every option with value and origin, followed by the table of the chain."""
-    rows = [
-        (entry.key, to_json(settings[entry.key]), with_flags(settings.where(entry.key)))
-        for entry in _plain(settings)
-    ]
+    keys = [entry.key for entry in _plain(settings)]
+    rows = [(key, to_json(settings[key]), with_flags(settings.where(key))) for key in keys]
     return table([("key", "value", "origin"), *rows]) + "\n" + chain_table(job)
 
 
@@ -130,7 +116,7 @@ def differences(first: Settings, second: Settings, *, names: tuple[str, str]) ->
 
 
 def _plain(settings: Settings) -> Iterator[Option]:
-    """Yield the options that set no field of a stage; options without a preset key only if given."""
+    # The options that set no field of a stage; those without a preset key only if they are given.
     for entry in OPTIONS:
         if not entry.field and (not entry.flag_only or settings.is_given(entry.key)):
             yield entry
@@ -152,27 +138,20 @@ def _all_values(settings: Settings) -> dict[str, object]:
 def lint_report(files: Sequence[str], registry: Registry | None = None) -> list[str]:
     """Return a line for each fault of the preset files and of the presets they extend, each once."""
     registry = registry or make_registry()
-    lines: dict[str, None] = {}
+    lines: list[str] = []
     for name in files:
+        where = name
         try:
-            faults = list(_faults(name, registry))
+            path = Path(name).resolve() if Path(name).is_file() else find_preset(name)
+            presets = expand_preset(path, registry)
+            faults = [message for preset in presets for message in preset.messages()]
+            lines += faults
+            if not faults:  # each key is valid by itself; their combination may not be
+                where = shown(presets[-1].path)
+                make_job(resolve(*(preset.layer() for preset in presets), registry=registry))
         except (GencliError, ProcessorsError) as error:
-            faults = [f"{name}: {error}"]
-        lines.update(dict.fromkeys(faults))
-    return list(lines)
-
-
-def _faults(name: str, registry: Registry) -> Iterator[str]:
-    path = Path(name).resolve() if Path(name).is_file() else find_preset(name)
-    presets = expand_preset(path, registry)
-    messages = [message for preset in presets for message in preset.messages()]
-    yield from messages
-    if messages:
-        return
-    try:  # each key is valid by itself; their combination may not be
-        make_job(resolve(*(preset.layer() for preset in presets), registry=registry))
-    except (GencliError, ProcessorsError) as error:
-        yield f"{shown(presets[-1].path)}: {error}"
+            lines.append(f"{where}: {error}")
+    return [*dict.fromkeys(lines)]
 
 
 def stage_table(stages: Iterable[ListedStage]) -> str:
@@ -187,12 +166,8 @@ def stage_table(stages: Iterable[ListedStage]) -> str:
 def page(registry: Registry, name: str) -> str:
     """Return a stage's fields, formula, reference and example. Raises UnknownStage."""
     spec = registry.spec(name)
-    parts = [
-        f"{name} ({spec.phase.name.lower()}, {spec.source})\n{sentence(registry, name)}\n",
-        table(_fields(registry, name)),
-        table(_facts(registry, name)),
-    ]
-    return "\n".join(parts)
+    head = f"{name} ({spec.phase.name.lower()}, {spec.source})\n{sentence(registry, name)}\n"
+    return "\n".join([head, table(_fields(registry, name)), table(_facts(registry, name))])
 
 
 def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
@@ -225,7 +200,7 @@ def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:
 
 
 def _example(registry: Registry, name: str) -> str:
-    """Return an example of a plug-in's stage, with values derived from its fields."""
+    # With values derived from the fields of a plug-in's stage.
     from processors.chain import Chain
     from processors.errors import ParamError
     from processors.testing import examples
@@ -237,7 +212,7 @@ def _example(registry: Registry, name: str) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Return the text in single quotes if a shell would split or expand it."""
+    # In single quotes if a shell would split or expand it.
     return f"'{text}'" if set(text) & set('"[]{} ') else text
 
 
@@ -260,15 +235,13 @@ def wanted_scale(settings: Settings, sink: Sink, notice: Callable[[str], None]) 
     scale: Scale | Literal["off"] = settings["color"]
     if scale == "off":
         return None
-    reason = ""
+    if settings["format"] == "text" and sink.is_terminal:
+        return scale
+    reason = "the result goes to a file" if settings["output"] else "stdout is no terminal"
     if settings["format"] != "text":
         reason = f"{settings.with_value('format')} writes records"
-    elif not sink.is_terminal:
-        reason = "the result goes to a file" if settings["output"] else "stdout is no terminal"
-    if reason:
-        notice(f"{settings.name('color')} has no effect: {reason}.")
-        return None
-    return scale
+    notice(f"{settings.name('color')} has no effect: {reason}.")
+    return None
 
 
 def asking(job: Job, scale: Scale) -> Job:

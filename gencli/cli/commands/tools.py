@@ -52,15 +52,12 @@ def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         findings = list(examine())
     if values["format"] != "text":
         keys = ("area", "name", "value", "is_good", "advice")
-        rows = [{key: getattr(finding, key) for key in keys} for finding in findings]
-        text = record_text(rows, values["format"])
-    else:
-        marks = {True: "ok", False: "!"}
-        text = table(
-            (marks[finding.is_good], finding.area, finding.name, finding.value, with_flags(finding.advice))
-            for finding in findings
-        )
-    Sink().write(text)
+        records = [{key: getattr(finding, key) for key in keys} for finding in findings]
+        Sink().write(record_text(records, values["format"]))
+        return 0
+    rows = ((finding.area, finding.name, finding.value, with_flags(finding.advice)) for finding in findings)
+    marks = ("ok" if finding.is_good else "!" for finding in findings)
+    Sink().write(table((mark, *row) for mark, row in zip(marks, rows, strict=True)))
     return 0
 
 
@@ -97,13 +94,8 @@ def run_quantize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         with Stderr(is_quiet=values["quiet"]).loading(name, "Quantizing") as on_bytes:
             quantize = cast(Quantize, f"int{values['bits']}")
             written = quantize_model(name, target, quantize, on_bytes=on_bytes)
-    record = {
-        "model": name,
-        "folder": str(written.folder),
-        "bits": int(values["bits"]),
-        "bytes_before": written.before,
-        "bytes": written.after,
-    }
+    record = {"model": name, "folder": str(written.folder), "bits": int(values["bits"])}
+    record |= {"bytes_before": written.before, "bytes": written.after}
     text = f"{written.folder}: {size(written.before)} of weights became {size(written.after)}.\n"
     Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))
     return 0
@@ -156,21 +148,16 @@ def run_schema(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         deadline=deadline,
     )
     plan = plan if values["formats"] else without_formats(plan)
-    if values["format"] == "text":
-        text = _audit_text(plan) + "".join(f"\n{with_flags(remark)}\n" for remark in remarks)
-    else:
-        text = record_text({**audit_json(plan), "remarks": remarks}, values["format"])
-    Sink().write(text)
+    if values["format"] != "text":
+        Sink().write(record_text({**audit_json(plan), "remarks": remarks}, values["format"]))
+        return 0
+    # The reason for the choice, and a table: a row for each keyword, a column for each back end.
+    text, rows = f"{with_flags(plan.reason)}\n", list(_rows(plan))
+    if rows:
+        names = (variant.audit.backend for variant in plan.variants)
+        text += "\n" + table([("pointer", "keyword", *names, "why"), *rows])
+    Sink().write("".join([text, *(f"\n{with_flags(remark)}\n" for remark in remarks)]))
     return 0
-
-
-def _audit_text(plan: Plan) -> str:
-    """Return the reason for the choice and a table: a row for each keyword, a column for each back end."""
-    names = [variant.audit.backend for variant in plan.variants]
-    rows = list(_rows(plan))
-    if not rows:
-        return f"{with_flags(plan.reason)}\n"
-    return f"{with_flags(plan.reason)}\n\n" + table([("pointer", "keyword", *names, "why"), *rows])
 
 
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
@@ -184,21 +171,16 @@ def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
         for variant, cell in zip(plan.variants, cells, strict=True):
             if cell and cell.reason:
                 reasons.setdefault(cell.reason, []).append(variant.audit.backend)
+        # A reason that concerns one of several back ends has its name.
+        of_one = {reason: f"{names[0]}: " for reason, names in reasons.items() if len(names) == 1}
+        of_one = of_one if len(plan.variants) > 1 else {}
+        why = "; ".join(f"{of_one.get(reason, '')}{reason}" for reason in reasons)
         yield (
             pointer,
             keyword,
             *(meaning(cell.verdict) if cell else "-" for cell in cells),
-            with_flags(_why(reasons, plan)),
+            with_flags(why),
         )
-
-
-def _why(reasons: Mapping[str, Sequence[str]], plan: Plan) -> str:
-    """Return the reasons, each prefixed by its back end if it concerns only one of several."""
-    several = len(plan.variants) > 1
-    return "; ".join(
-        f"{names[0]}: {reason}" if several and len(names) == 1 else reason
-        for reason, names in reasons.items()
-    )
 
 
 _LEVEL, _LEAST = 0.001, 16  # the same as in gencli.watermark_detector, which needs torch
