@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from gencli.cli.render import is_terminal, prompt
 from gencli.errors import UsageError
@@ -22,8 +22,6 @@ from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
     from prompt_toolkit import PromptSession
-    from prompt_toolkit.completion import Completer
-    from prompt_toolkit.key_binding import KeyBindings
 
     from gencli.templates.prompt_templates import PromptTemplate
 
@@ -64,25 +62,20 @@ def read_prompts(
             hint="Write {{ prompt }} into the template, or leave the prompt out.",
         )
     if _PIPED in template.names:
-        return Prompts(_with_piped(arguments, paths, template))
+        if not _is_readable():
+            raise UsageError(
+                "The template uses the variable stdin, but nothing is piped in.",
+                hint="cat notes.txt | gencli run --template 'Summarise: {{ stdin }}'",
+            )
+        _refuse_duplicates(arguments, paths)
+        piped = _not_empty(_from_stdin(), "The input (stdin)")
+        texts = tuple(map(_from_file, paths)) or _fill_in(arguments, piped)
+        rows = [{_PROMPT_WORD: text, _PIPED: piped} for text in texts] or [{_PIPED: piped}]
+        return Prompts(tuple(_render(template, row) for row in rows))
     if not arguments and not paths and not (_PROMPT_WORD in template.names and _is_readable()):
         return _beside_stdin((_render(template, {}),))
     prompts = _read_plain(arguments, paths)
     return replace(prompts, texts=tuple(_render(template, {_PROMPT_WORD: text}) for text in prompts.texts))
-
-
-def _with_piped(arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate) -> tuple[str, ...]:
-    """Return the prompts of a template that uses the variable `stdin`."""
-    if not _is_readable():
-        raise UsageError(
-            "The template uses the variable stdin, but nothing is piped in.",
-            hint="cat notes.txt | gencli run --template 'Summarise: {{ stdin }}'",
-        )
-    _refuse_duplicates(arguments, paths)
-    piped = _not_empty(_from_stdin(), "The input (stdin)")
-    texts = tuple(map(_from_file, paths)) or _fill_in(arguments, piped)
-    rows = [{_PROMPT_WORD: text, _PIPED: piped} for text in texts] or [{_PIPED: piped}]
-    return tuple(_render(template, row) for row in rows)
 
 
 def _render(template: PromptTemplate, columns: Mapping[str, str]) -> str:
@@ -109,7 +102,10 @@ def _read_plain(arguments: Sequence[str], paths: Sequence[str]) -> Prompts:
             raise UsageError("There is no prompt.", hint=_EXAMPLE)
         return Prompts((_not_empty(_from_stdin(), "The input (stdin)"),))
     if any(text == "-" or STDIN in text for text in arguments):
-        return Prompts(_with_stdin(arguments))
+        if "-" not in arguments and (sys.stdin is None or sys.stdin.isatty()):
+            hint = f'cat notes.txt | gencli run "Summarise: {STDIN}"; in a --file it is text like any other.'
+            raise UsageError(f"The prompt contains {STDIN}, but nothing is piped in.", hint=hint)
+        return Prompts(_fill_in(arguments, _not_empty(_from_stdin(), "The input (stdin)")))
     texts = tuple(map(_from_file, paths)) if paths else tuple(map(_argument, arguments))
     return _beside_stdin(texts)
 
@@ -121,15 +117,6 @@ def _refuse_duplicates(arguments: Sequence[str], paths: Sequence[str]) -> None:
         raise UsageError("The prompt - (stdin) is given twice, but it can be read only once.")
 
 
-def _with_stdin(arguments: Sequence[str]) -> tuple[str, ...]:
-    if "-" not in arguments and (sys.stdin is None or sys.stdin.isatty()):
-        raise UsageError(
-            f"The prompt contains {STDIN}, but nothing is piped in.",
-            hint=f'cat notes.txt | gencli run "Summarise: {STDIN}"; in a --file it is text like any other.',
-        )
-    return _fill_in(arguments, _not_empty(_from_stdin(), "The input (stdin)"))
-
-
 def _fill_in(arguments: Sequence[str], piped: str) -> tuple[str, ...]:
     return tuple(piped if text == "-" else _argument(text).replace(STDIN, piped) for text in arguments)
 
@@ -139,10 +126,9 @@ def _beside_stdin(texts: tuple[str, ...]) -> Prompts:
     if not _is_readable():
         return Prompts(texts)
     if not _is_ready():
-        notice = f"stdin is open but sent nothing for {PATIENCE:g} s, so it is not read"
-        return Prompts(
-            texts, (f"{notice}; {STDIN} in the prompt waits for it, < /dev/null avoids the wait.",)
-        )
+        what = f"stdin is open but sent nothing for {PATIENCE:g} s, so it is not read"
+        notice = f"{what}; {STDIN} in the prompt waits for it, < /dev/null avoids the wait."
+        return Prompts(texts, (notice,))
     piped = _from_stdin()
     if not piped:
         return Prompts(texts)
@@ -152,7 +138,7 @@ def _beside_stdin(texts: tuple[str, ...]) -> Prompts:
 
 
 def _is_readable() -> bool:
-    """Return whether stdin is a pipe or a redirected file."""
+    # A pipe or a redirected file.
     if sys.stdin is None or sys.stdin.closed or not sys.stdin.readable():
         return False
     return not sys.stdin.isatty()
@@ -219,27 +205,17 @@ _EMOJI = "\u2764"
 Offer = Callable[[str], tuple[str, list[str]]]  # returns the last word of a line and its completions
 
 
-class TurnReader(Protocol):
-    """Interface that reads a chat's turns.
-
-    `is_live`: a person types them, and the chat continues after an error.
-    """
-
-    is_live: bool
-
-    def read(self, draft: str = "") -> str | None:
-        """Return the next turn, None at the end. `draft` is the initial text of the input line."""
-        ...
-
-
-def open_reader(offer: Offer) -> TurnReader:
+def open_reader(offer: Offer) -> LineReader | TerminalReader:
     """Return a TerminalReader if stdin and stdout are terminals, otherwise a LineReader."""
-    is_terminal = all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stdout))
-    return TerminalReader(offer) if is_terminal else LineReader()
+    is_screen = is_terminal(sys.stdin) and is_terminal(sys.stdout)
+    return TerminalReader(offer) if is_screen else LineReader()
 
 
 class LineReader:
-    """Reads one turn a line from stdin: from a pipe, or from a terminal if stdout is not one."""
+    """Reads one turn a line from stdin: from a pipe, or from a terminal if stdout is not one.
+
+    `is_live`: a person types the turns, and the chat continues after an error.
+    """
 
     def __init__(self) -> None:
         if sys.stdin is None:
@@ -273,21 +249,38 @@ class TerminalReader:
 
     def __init__(self, offer: Offer) -> None:
         from prompt_toolkit import PromptSession
+        from prompt_toolkit.completion import Completer, Completion
+        from prompt_toolkit.document import Document
         from prompt_toolkit.history import FileHistory, InMemoryHistory
+        from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
         from prompt_toolkit.layout.screen import Char
+
+        class Words(Completer):
+            """Yields the completions of the last word."""
+
+            def get_completions(self, document: Document, _: object) -> Iterator[Completion]:
+                word, completions = offer(document.text_before_cursor)
+                yield from (Completion(text, start_position=-len(word)) for text in completions)
+
+        keys = KeyBindings()
+
+        @keys.add("escape", "enter")
+        @keys.add("c-j")
+        def _(event: KeyPressEvent) -> None:
+            event.current_buffer.insert_text("\n")
 
         Char.display_mappings = _DisplayMappings(Char.display_mappings)
         path = _history_file()
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(path)) if path else InMemoryHistory(),
-            completer=_completer(offer),
+            completer=Words(),
             complete_while_typing=False,
-            key_bindings=_new_line_keys(),
+            key_bindings=keys,
             prompt_continuation=" " * len(_CHAT_PROMPT),
         )
 
     def read(self, draft: str = "") -> str | None:
-        """Return the typed text, "" for Ctrl-C, None for Ctrl-D."""
+        """Return the typed text, "" for Ctrl-C, None for Ctrl-D. `draft`: initial text of the line."""
         try:
             return self._session.prompt(_CHAT_PROMPT, default=draft)
         except KeyboardInterrupt:
@@ -305,34 +298,6 @@ class _DisplayMappings(dict[str, str]):
     def __missing__(self, char: str) -> str:
         # The character before a joiner is unknown here; an emoji keeps the joiner.
         return escape_controls(char, before=_EMOJI)
-
-
-def _completer(offer: Offer) -> Completer:
-    from prompt_toolkit.completion import Completer, Completion
-    from prompt_toolkit.document import Document
-
-    class Words(Completer):
-        """Yields the completions of the last word."""
-
-        def get_completions(self, document: Document, _: object) -> Iterator[Completion]:
-            word, completions = offer(document.text_before_cursor)
-            yield from (Completion(text, start_position=-len(word)) for text in completions)
-
-    return Words()
-
-
-def _new_line_keys() -> KeyBindings:
-    """Return key bindings for Alt-Enter and Ctrl-J, which insert a line break."""
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-
-    keys = KeyBindings()
-
-    @keys.add("escape", "enter")
-    @keys.add("c-j")
-    def _(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    return keys
 
 
 def _history_file() -> Path | None:

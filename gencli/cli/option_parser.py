@@ -45,18 +45,24 @@ def make_command(run: _Run, page: Page) -> Callable[..., int]:
     """
 
     def command(*, arguments: list[str] | None = None, **values: Any) -> int:
-        flags = {
-            key: value
-            for key, value in values.items()
-            if value is not None and value != [] and key not in _HELP_KEYS
-        }
+        is_given = {key: value is not None and value != [] for key, value in values.items()}
+        flags = {key: value for key, value in values.items() if is_given[key] and key not in _HELP_KEYS}
         return run(arguments or [], flags)
 
     parameters = [_arguments(page)] if page.argument else []
-    parameters += [*map(_parameter, page.options), *_help(page)]
+    for entry in page.options:
+        # Every default is None, "not given", because the layers of settings determine values and origins.
+        # Values stay text, because Option.value converts and checks them.
+        metavar, offer = entry.metavar, _completion(entry)
+        info = typer.Option(
+            None, *entry.names, help=describe_option(entry), metavar=metavar, autocompletion=offer
+        )
+        kind: Any = list[str] if entry.many else bool if entry.type is bool else str
+        parameters.append(inspect.Parameter(entry.key, _KIND, default=info, annotation=kind | None))
+    parameters += _help(page)
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.page = page  # type: ignore[attr-defined]
-    command.__annotations__ = {entry.name: entry.annotation for entry in parameters}
+    command.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
     return command
 
 
@@ -71,21 +77,6 @@ def _arguments(page: Page) -> inspect.Parameter:
     return inspect.Parameter("arguments", _KIND, default=info, annotation=list[str] | None)
 
 
-def _parameter(entry: Option) -> inspect.Parameter:
-    # Every default is None, "not given", because the layers of settings determine values and origins. Values
-    # stay text, because Option.value converts and checks them.
-    info = typer.Option(
-        None,
-        *entry.names,
-        help=describe_option(entry),
-        metavar=entry.metavar,
-        autocompletion=_completion(entry),
-    )
-    kind = bool if entry.type is bool else str
-    annotation: Any = list[str] if entry.many else kind
-    return inspect.Parameter(entry.key, _KIND, default=info, annotation=annotation | None)
-
-
 def _completion(entry: Option) -> Callable[[str], list[str]] | None:
     def choices(incomplete: str) -> list[str]:
         return [choice for choice in entry.choices if choice.startswith(incomplete)]
@@ -96,20 +87,15 @@ def _completion(entry: Option) -> Callable[[str], list[str]] | None:
 def _help(page: Page) -> list[inspect.Parameter]:
     """Return the eager options `-h`, `--help`, and the hidden one that `--help TOPIC` becomes."""
 
-    def show(text: Callable[[Any], str]) -> Callable[[Any], None]:
-        def callback(value: Any) -> None:
-            if value:
-                Sink().page(text(value))
-                raise typer.Exit
+    def show(value: Any, param: typer.CallbackParam) -> None:
+        if value:
+            is_short, topic = "-h" in param.opts, None if value is True else value
+            Sink().page(short_help(page=page) if is_short else command_help(page=page, topic=topic))
+            raise typer.Exit
 
-        return callback
-
-    def whole(value: Any) -> str:
-        return command_help(page=page, topic=None if value is True else value)
-
-    short = typer.Option(False, "-h", is_eager=True, callback=show(lambda _: short_help(page=page)))
-    long = typer.Option(False, "--help", is_eager=True, callback=show(whole))
-    topic = typer.Option(None, HELP_TOPIC, is_eager=True, hidden=True, callback=show(whole))
+    short = typer.Option(False, "-h", is_eager=True, callback=show)
+    long = typer.Option(False, "--help", is_eager=True, callback=show)
+    topic = typer.Option(None, HELP_TOPIC, is_eager=True, hidden=True, callback=show)
     return [
         inspect.Parameter("show_short", _KIND, default=short, annotation=bool),
         inspect.Parameter("show_help", _KIND, default=long, annotation=bool),
@@ -189,10 +175,8 @@ def _completer(base: Any, commands: Mapping[str, str], *, strips: bool) -> Any:
 
         def get_completions(self, args: list[str], incomplete: str) -> list[Any]:
             if not args and not incomplete.startswith("-"):
-                items = commands.items()
-                return [
-                    CompletionItem(name, help=text) for name, text in items if name.startswith(incomplete)
-                ]
+                items = (item for item in commands.items() if item[0].startswith(incomplete))
+                return [CompletionItem(name, help=text) for name, text in items]
             completions = super().get_completions(args, incomplete)
             flag, equals, _ = incomplete.partition("=")
             head = flag + equals if equals and flag.startswith("--") else ""

@@ -13,28 +13,14 @@ from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
 
+from gencli import errors
 from gencli.config.option import SECTIONS, Option
 from gencli.config.option_names import COMMAND_NAMES, meant_command, meant_option, with_flags
 from gencli.config.run_options import OPTIONS
-from gencli.errors import (
-    ConfigError,
-    DeviceError,
-    GencliError,
-    GenerationError,
-    PluginError,
-    UsageError,
-    is_panic,
-)
+from gencli.errors import GencliError, UsageError
 from gencli.json_text import to_json
-from processors.errors import (
-    GrammarError,
-    ProcessorsError,
-    RowError,
-    StageFailure,
-    UnknownStage,
-    did_you_mean,
-    is_out_of_memory,
-)
+from processors import errors as processors_errors
+from processors.errors import ProcessorsError, did_you_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,9 +105,8 @@ def read_subcommand(
         raise unknown_word(command, word, [*options])
     for key in flags:
         if key not in (*options[word], "debug"):
-            raise UsageError(
-                f"{command} {word} does not take --{key.replace('_', '-')}.", hint="Leave it out."
-            )
+            flag = key.replace("_", "-")
+            raise UsageError(f"{command} {word} does not take --{flag}.", hint="Leave it out.")
     return word, names
 
 
@@ -167,14 +152,19 @@ def command_help(width: int | None = None, *, page: Page = RUN, topic: str | Non
     if topic is not None:
         names = {name.lower().split()[0]: name for name in groups}
         if topic.lower() not in names:
-            raise UsageError(
-                f"The help of {page.name} has no group {topic!r}.", hint=f"It has {', '.join(names)}."
-            )
+            what = f"The help of {page.name} has no group {topic!r}."
+            raise UsageError(what, hint=f"It has {', '.join(names)}.")
         groups = {names[topic.lower()]: groups[names[topic.lower()]]}
     parts = [page.usage] if topic is None else []
-    parts += [f"{name}:\n" + _table(entries, page, width) for name, entries in groups.items()]
+    for name, entries in groups.items():
+        rows = ((entry, describe_option(entry, space=_NO_BREAK, beside=page.options)) for entry in entries)
+        parts.append(f"{name}:\n" + "".join(_row(signature(entry), text, width) for entry, text in rows))
     if topic is None:
-        parts.append("Help:\n" + _table_of_help(page, width))
+        shown = [("-h", "Print one screen of help and exit."), ("--help", "Print this help and exit.")]
+        if len(groups) > 1:
+            topics = ", ".join(name.lower().split()[0] for name in groups)
+            shown.append(("--help TOPIC", f"Print one group of the options: {topics}."))
+        parts.append("Help:\n" + "".join(_row(*row, width) for row in shown))
     return "\n".join(parts)
 
 
@@ -183,10 +173,11 @@ def short_help(width: int | None = None, *, page: Page = RUN) -> str:
     width = width or min(shutil.get_terminal_size((80, 24)).columns, 110)
     by_key = {entry.key: entry for entry in page.options}
     everyday = [by_key[key] for key in page.everyday] or list(page.own or page.options)[:15]
-    parts = [
-        page.usage,
-        "Options:\n" + "".join(_row(signature(entry), _first(entry, page), width) for entry in everyday),
-    ]
+    parts = [page.usage, "Options:\n"]
+    for entry in everyday:  # with the beginning of its sentence, if that is one by itself
+        text = with_flags(entry.help, page.options)
+        end = re.search(r"(?<=[^.]\.) |(?<=.{24}); |(?<=.{24}): ", text)
+        parts[-1] += _row(signature(entry), text[: end.start()].rstrip(".") + "." if end else text, width)
     if page.examples:
         parts.append("Examples:\n" + "".join(f"  {line}\n" for line in page.examples))
     num_others = len(page.options) - len(everyday)
@@ -200,27 +191,12 @@ def short_help(width: int | None = None, *, page: Page = RUN) -> str:
 
 
 def _groups(page: Page) -> dict[str, list[Option]]:
-    """Return the options by heading: first those that only this command has."""
+    # By heading: first those that only this command has.
     own_ids = {id(entry) for entry in page.own}
     groups = {f"{page.name.rpartition(' ')[2].capitalize()}": list(page.own)}
     others = [entry for entry in page.options if id(entry) not in own_ids]
     groups |= {section: [entry for entry in others if entry.section == section] for section in SECTIONS}
     return {name: entries for name, entries in groups.items() if entries}
-
-
-def _first(entry: Option, page: Page) -> str:
-    """Return the beginning of the option's sentence, if it is one by itself."""
-    text = with_flags(entry.help, page.options)
-    end = re.search(r"(?<=[^.]\.) |(?<=.{24}); |(?<=.{24}): ", text)
-    return text[: end.start()].rstrip(".") + "." if end else text
-
-
-def _table_of_help(page: Page, width: int) -> str:
-    groups = ", ".join(name.lower().split()[0] for name in _groups(page))
-    rows = [("-h", "Print one screen of help and exit."), ("--help", "Print this help and exit.")]
-    if len(_groups(page)) > 1:
-        rows.append(("--help TOPIC", f"Print one group of the options: {groups}."))
-    return "".join(_row(*row, width) for row in rows)
 
 
 def describe_option(entry: Option, *, space: str = " ", beside: Iterable[Option] = ()) -> str:
@@ -241,22 +217,10 @@ def describe_option(entry: Option, *, space: str = " ", beside: Iterable[Option]
 def signature(entry: Option) -> str:
     """Return the option's names and metavar, the short name first: `-t, --temperature NUMBER`."""
     names = ", ".join(sorted(entry.names, key=len))
-    return f"{names} {_metavar(entry)}".strip()
-
-
-def _metavar(entry: Option) -> str:
-    if entry.metavar:
-        return entry.metavar
-    if entry.choices:
-        return "|".join(entry.choices)
-    return {bool: "", int: "N", float: "NUMBER"}[entry.type]
-
-
-def _table(entries: Iterable[Option], page: Page, width: int) -> str:
-    return "".join(
-        _row(signature(entry), describe_option(entry, space=_NO_BREAK, beside=page.options), width)
-        for entry in entries
-    )
+    metavar = entry.metavar or "|".join(entry.choices)
+    if not metavar:
+        metavar = {bool: "", int: "N", float: "NUMBER"}[entry.type]
+    return f"{names} {metavar}".strip()
 
 
 def _row(names: str, text: str, width: int) -> str:
@@ -278,22 +242,24 @@ def explain(error: BaseException, arguments: Sequence[str] = ()) -> GencliError:
         return UsageError(str(error), hint=hint)
     if isinstance(error, GencliError):
         return error
-    if isinstance(error, StageFailure):
-        return PluginError(str(error), hint="gencli stages check PLUGIN shows the smallest case.")
-    if isinstance(error, RowError):
-        return GenerationError(str(error))
-    if isinstance(error, GrammarError):
-        return ConfigError(str(error))
+    if isinstance(error, processors_errors.StageFailure):
+        return errors.PluginError(str(error), hint="gencli stages check PLUGIN shows the smallest case.")
+    if isinstance(error, processors_errors.RowError):
+        return errors.GenerationError(str(error))
+    if isinstance(error, processors_errors.GrammarError):
+        return errors.ConfigError(str(error))
     if isinstance(error, ProcessorsError):
-        is_far = isinstance(error, UnknownStage) and not error.is_near
+        is_far = isinstance(error, processors_errors.UnknownStage) and not error.is_near
         return UsageError(str(error), hint="The stage of a plug-in needs --plugin FILE." if is_far else "")
     if hasattr(error, "format_message"):  # typer's own exceptions, whose classes are not exported
         return _usage(error, arguments)
-    if fault := DeviceError.of(error):
+    if fault := errors.DeviceError.of(error):
         return fault
-    if is_out_of_memory(error):
-        return GenerationError("The memory is full.", hint="Lower --max-batch, or take a smaller --dtype.")
-    if is_panic(error):
+    if processors_errors.is_out_of_memory(error):
+        return errors.GenerationError(
+            "The memory is full.", hint="Lower --max-batch, or take a smaller --dtype."
+        )
+    if errors.is_panic(error):
         return GencliError(f"The Rust code of a library panicked: {error}.", hint=_DEBUG)
     return GencliError(
         f"Unexpected {type(error).__name__}: {error}", hint=f"This is a fault of gencli; {_DEBUG}"
@@ -301,31 +267,33 @@ def explain(error: BaseException, arguments: Sequence[str] = ()) -> GencliError:
 
 
 def _usage(error: BaseException, arguments: Sequence[str]) -> UsageError:
-    name, command = str(getattr(error, "option_name", "")), _command(error)
+    command = getattr(getattr(error, "ctx", None), "command_path", None) or "gencli"
+    name = str(getattr(error, "option_name", ""))
     if type(error).__name__ != "NoSuchOption":
         message = str(error.format_message()) if hasattr(error, "format_message") else str(error)
-        return _of_group(message, error) or UsageError(message, hint=f"See {command} --help.")
+        group = getattr(getattr(error, "ctx", None), "command", None)
+        words = sorted(getattr(group, "commands", ()))
+        unknown = re.match(r"No such command '(.*?)'", message)
+        if words and (unknown or message.startswith("Missing command")):
+            return unknown_word(command, unknown[1] if unknown else "", words)
+        return UsageError(message, hint=f"See {command} --help.")
     if not re.fullmatch(r"--?\w[\w-]*", name):
         return UsageError(
             f"There is no option {name!r}.", hint="Put -- before a prompt that begins with a dash."
         )
     if len(name) == 2:  # a long name after one dash is read letter by letter
         name = next((word for word in arguments if word.startswith(name)), name).partition("=")[0]
-    flags = _flags(error)
+    parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
+    names = [flag for parameter in parameters for flag in (*parameter.opts, *parameter.secondary_opts)]
+    keys = {entry.flag: entry.key for entry in OPTIONS}
+    flags = {
+        keys.get(flag, flag.lstrip("-").replace("-", "_")): flag
+        for flag in names
+        if flag.startswith("-") and flag != "-h"
+    }
     is_of_run = name not in flags.values() and any(name == entry.flag for entry in OPTIONS)
     hint = f"It is an option of gencli run, not of {command}." if is_of_run else meant_option(name, flags)
     return UsageError(f"There is no option {name}.", hint=hint or f"See {command} --help.")
-
-
-def _of_group(message: str, error: BaseException) -> UsageError | None:
-    """Return the error for an unknown or missing subcommand; None for other errors."""
-    group = getattr(getattr(error, "ctx", None), "command", None)
-    words, command = sorted(getattr(group, "commands", ())), _command(error)
-    if not words:
-        return None
-    if unknown := re.match(r"No such command '(.*?)'", message):
-        return unknown_word(command, unknown[1], words)
-    return unknown_word(command, "", words) if message.startswith("Missing command") else None
 
 
 def unknown_word(command: str, word: str, words: Sequence[str]) -> UsageError:
@@ -345,16 +313,3 @@ def _about_dashes(arguments: Sequence[str]) -> str:
         if match and (meant := meant_option(match[1], flags)):
             return f"{word} is read as {word[:2]} {word[2:]}. {meant}"
     return ""
-
-
-def _command(error: BaseException) -> str:
-    return getattr(getattr(error, "ctx", None), "command_path", None) or "gencli"
-
-
-def _flags(error: BaseException) -> dict[str, str]:
-    """Return the long flags of the called command, by key."""
-    parameters = getattr(getattr(getattr(error, "ctx", None), "command", None), "params", ())
-    names = [name for parameter in parameters for name in (*parameter.opts, *parameter.secondary_opts)]
-    keys = {entry.flag: entry.key for entry in OPTIONS}
-    flags = [name for name in names if name.startswith("-") and name != "-h"]
-    return {keys.get(name, name.lstrip("-").replace("-", "_")): name for name in flags}

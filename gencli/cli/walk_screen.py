@@ -27,18 +27,13 @@ def walk(texts: Sequence[TracedText], at: int | None) -> int:
     shown = tuple(text for text in texts if text.records)
     if not shown:
         raise UsageError("The trace has no tokens.")
-    check_terminal()
-    walk_through(TraceWalk(shown).at(at or 0))
-    return 0
-
-
-def check_terminal() -> None:
-    """Raise UsageError unless stdin and stdout are terminals that support screens."""
     if not (is_terminal(sys.stdin) and is_terminal(sys.stdout)) or os.environ.get("TERM") == "dumb":
         raise UsageError(
             "--keys needs a terminal, for stdin and stdout.",
             hint="Without it the page is text for any output.",
         )
+    walk_through(TraceWalk(shown).at(at or 0))
+    return 0
 
 
 def walk_through(walk: TraceWalk, source: Input | None = None, target: Output | None = None) -> TraceWalk:
@@ -57,16 +52,22 @@ def walk_through(walk: TraceWalk, source: Input | None = None, target: Output | 
             for style, text in ([*line, ("", "\n")] if line is not lines[-1] else line)
         ]
 
-    def follow(event: KeyPressEvent, key: str) -> None:
-        nonlocal now
-        now = press(now, key)
-        if now.is_over:
-            event.app.exit()
+    def follow(key: str) -> Callable[[KeyPressEvent], None]:
+        def pressed(event: KeyPressEvent) -> None:
+            nonlocal now
+            now = press(now, key)
+            if now.is_over:
+                event.app.exit()
 
+        return pressed
+
+    bindings = KeyBindings()
+    for name, key in {**dict(zip(KEYS, KEYS, strict=True)), "c-c": "q", "c-d": "q"}.items():
+        bindings.add(name)(follow(key))
     control = FormattedTextControl(screen, show_cursor=False)
     app: Application[None] = Application(
         Layout(Window(control, always_hide_cursor=True)),
-        key_bindings=_bindings(follow),
+        key_bindings=bindings,
         style=_style(),
         full_screen=True,
         input=source,
@@ -76,30 +77,14 @@ def walk_through(walk: TraceWalk, source: Input | None = None, target: Output | 
     return now
 
 
-def _bindings(follow: Callable[[KeyPressEvent, str], None]) -> KeyBindings:
-    bindings = KeyBindings()
-    for key in KEYS:
-        bindings.add(key)(lambda event, key=key: follow(event, key))
-    for key in ("c-c", "c-d"):
-        bindings.add(key)(lambda event: follow(event, "q"))
-    return bindings
-
-
 def _style() -> Style:
-    """Return the styles of walk_view.Line."""
-    is_plain = bool(os.environ.get("NO_COLOR"))
-    levels = {
-        f"level-{i}": level.plain if is_plain else _colored(level.color)
-        for i, level in enumerate(LEVELS)
-        if i
-    }
-    return Style.from_dict({**levels, "head": "bold", "row": "bold", "current": "reverse bold", "dim": ""})
-
-
-def _colored(style: str) -> str:
-    """Return a style of rich as one of prompt_toolkit."""
+    """Return the styles of navigation_pages.Line."""
     from rich.style import Style as RichStyle
 
-    parsed = RichStyle.parse(style)
-    color = parsed.color.get_truecolor().hex if parsed.color else ""
-    return f"{'bold ' if parsed.bold else ''}{color}"
+    styles = {"head": "bold", "row": "bold", "current": "reverse bold", "dim": ""}
+    for number, level in enumerate(LEVELS[1:], 1):
+        parsed = RichStyle.parse(level.color)
+        color = parsed.color.get_truecolor().hex if parsed.color else ""
+        colored = f"{'bold ' if parsed.bold else ''}{color}"
+        styles[f"level-{number}"] = level.plain if os.environ.get("NO_COLOR") else colored
+    return Style.from_dict(styles)

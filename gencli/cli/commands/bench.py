@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import MISSING, Field, asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -108,22 +108,10 @@ def runs(
     run = Run(max_tokens, rows, threads)
     ways = _ways(str(folder), run, flags=flags, dtype=dtype, gguf=gguf, beside=beside or ())
     costs = list(measure_runs(ways, run, turns))
-    conditions = {
-        "model": model,
-        "dtype": dtype,
-        "threads": threads,
-        "prompts": rows,
-        "tokens": max_tokens,
-        "turns": turns,
-    }
-    write_report(costs, form, conditions=conditions | ({"flags": flags} if flags else {}))
+    conditions = {"model": model, "dtype": dtype, "threads": threads, "prompts": rows, "tokens": max_tokens}
+    conditions |= {"turns": turns, **({"flags": flags} if flags else {})}
+    write_report(costs, form, conditions=conditions)
     return 0
-
-
-def _prompts(count: int) -> list[str]:
-    """Return prompts of different lengths."""
-    words = _WORDS.split()
-    return [" ".join(words[: len(words) - index % len(words)]) for index in range(count)]
 
 
 def _ways(
@@ -140,17 +128,15 @@ def _ways(
     `beside`: flags of further ways of gencli, which take the place of transformers. Raises ModelError if
     llama.cpp is requested but not installed.
     """
-    threads, prompts = str(run.threads), _prompts(run.rows)
+    threads, words = str(run.threads), _WORDS.split()
+    # Prompts of different lengths.
+    prompts = [" ".join(words[: len(words) - index % len(words)]) for index in range(run.rows)]
     ours = "-m gencli run --temperature 0.8 --top-p 0.9 --seed 0 --ignore-eos --quiet".split()
     ours += ["--model", model, "--dtype", dtype, "--threads", threads]
-    ways = [
-        Way(
-            f"gencli {more}".strip(),
-            (sys.executable, *ours, *shlex.split(way_flags), "--max-tokens"),
-            tuple(prompts),
-        )
-        for more, way_flags in (("", flags), *((more, more) for more in beside))
-    ]
+    ways = []
+    for more, way_flags in (("", flags), *((more, more) for more in beside)):
+        head = (sys.executable, *ours, *shlex.split(way_flags), "--max-tokens")
+        ways.append(Way(f"gencli {more}".strip(), head, tuple(prompts)))
     if not beside:
         script = (sys.executable, "-c", _TRANSFORMERS, model)
         ways.append(Way("transformers", script, (threads, dtype, *prompts)))
@@ -187,43 +173,31 @@ class Way:
         return [*self.head, str(tokens), *self.tail]
 
 
-@dataclass(frozen=True, slots=True)
-class _Turn:
-    start: float
-    whole: float
-    speed: float
-    peak: int
-
-
 def measure_runs(ways: Sequence[Way], run: Run, turns: int) -> Iterator[RunCost]:
     """Run all ways in turns; yield the costs of each. Raises ModelError if a run fails."""
-    seen: dict[str, list[_Turn]] = {way.name: [] for way in ways}
+    # By way, of each turn: seconds of the short and of the whole run, tokens per second, peak memory.
+    seen: dict[str, list[tuple[float, float, float, int]]] = {way.name: [] for way in ways}
     for _ in range(turns):
         for way in ways:
             start, _ = _timed(way, _FEW)
             whole, peak = _timed(way, run.tokens)
             # On a busy machine the short run may take longer.
             speed = run.rows * (run.tokens - _FEW) / (whole - start) if whole > start else 0.0
-            seen[way.name].append(_Turn(start, whole, speed, peak))
-    first = seen[ways[0].name]
+            seen[way.name].append((start, whole, speed, peak))
+    first = [*zip(*seen[ways[0].name], strict=True)]
     for name, way_turns in seen.items():
-        pairs = list(zip(way_turns, first, strict=True))
-        yield RunCost(
-            name,
-            start_s=statistics.median(turn.start for turn in way_turns),
-            whole_s=statistics.median(turn.whole for turn in way_turns),
-            tokens_per_second=statistics.median(turn.speed for turn in way_turns),
-            peak_mib=max(turn.peak for turn in way_turns) / 2**20,
-            start_ratio=statistics.median(turn.start / base.start for turn, base in pairs),
-            whole_ratio=statistics.median(turn.whole / base.whole for turn, base in pairs),
-            speed_ratio=statistics.median(
-                turn.speed / base.speed if base.speed else 0.0 for turn, base in pairs
-            ),
+        columns = [*zip(*way_turns, strict=True)]
+        start_s, whole_s, speed = map(statistics.median, columns[:3])
+        start_ratio, whole_ratio, speed_ratio = (
+            statistics.median(value / base if base else 0.0 for value, base in zip(*pair, strict=True))
+            for pair in zip(columns[:3], first[:3], strict=True)
         )
+        peak_mib = max(columns[3]) / 2**20
+        yield RunCost(name, start_s, whole_s, speed, peak_mib, start_ratio, whole_ratio, speed_ratio)
 
 
 def _timed(way: Way, tokens: int) -> tuple[float, int]:
-    """Return the seconds and the peak memory in bytes of one process."""
+    # The seconds and the peak memory in bytes of one process.
     command = way.command(tokens)
     environ = {**os.environ, "HF_HUB_OFFLINE": "1"}
     start = time.perf_counter()
@@ -299,14 +273,9 @@ def write_report(
 
 def cells(records: Sequence[Any]) -> Iterator[list[str]]:
     """Yield the lines of the table of these records, column names first."""
-    columns = fields(records[0])
-    yield [column.name for column in columns]
+    digits = {column.name: column.metadata["decimals"] for column in fields(records[0])}
+    forms = {name: "" if count is None else f".{count}f" for name, count in digits.items()}
+    yield [*forms]
     for record in records:
-        yield [_cell(getattr(record, column.name), column) for column in columns]
-
-
-def _cell(value: Any, column: Field[Any]) -> str:
-    if value is None:
-        return "-"
-    decimals = column.metadata["decimals"]
-    return str(value) if decimals is None else f"{value:.{decimals}f}"
+        values = ((getattr(record, name), form) for name, form in forms.items())
+        yield ["-" if value is None else format(value, form) for value, form in values]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any
 
 from gencli.cli.render import table
@@ -14,7 +14,6 @@ from gencli.plugins.plugin_registry import PluginRegistry
 from processors.base import Processor
 from processors.chain import Chain, parse_stage
 from processors.errors import ParamError
-from processors.params import Params
 from processors.registry import Registry
 from processors.testing import CHECKS, Check, Subject, run_check, shrink
 from processors.testing.checks import returns_logits
@@ -31,16 +30,25 @@ def check_report(
     Raises UsageError for an unknown target, PluginError if no values can be guessed.
     """
     stage = _stage(registry, target)
-    subject = _subject(stage, _given(stage, values))
-    outcomes = list(_outcomes(subject, is_debugged=is_debugged))
-    rows = [("result", "promise", "what it says")]
-    rows += [
-        (result, check.__name__, (check.__doc__ or "").partition("\n")[0]) for check, result, _ in outcomes
-    ]
-    failures = [text for _, _, text in outcomes if text]
-    counts = [sum(result == kind for _, result, _ in outcomes) for kind in ("passed", "failed")]
-    total = f"{counts[0]} passed, {counts[1]} failed\n"
-    return "\n".join([f"{stage.name} ({target})\n", table(rows), *failures, total]), not counts[1]
+    registry_of_stage = Registry()
+    registry_of_stage.register(stage)
+    try:
+        subject = Subject.of(stage, tuple(parse_stage(text, registry_of_stage)[1] for text in values))
+    except ParamError:
+        raise PluginError(
+            f"No values that switch the stage {stage.name} on could be guessed.",
+            hint=f"Give some: --stage {stage.name}:key=value",
+        ) from None
+    rows, failures, results = [("result", "promise", "what it says")], list[str](), list[str]()
+    has_logits = True  # a stage that returns none is not checked further
+    for check in CHECKS:
+        result, text = _outcome(check, subject, is_debugged=is_debugged) if has_logits else ("-", "")
+        has_logits = has_logits and (check is not returns_logits or not text)
+        rows.append((result, check.__name__, (check.__doc__ or "").partition("\n")[0]))
+        results.append(result)
+        failures += [text] if text else []
+    total = f"{results.count('passed')} passed, {results.count('failed')} failed\n"
+    return "\n".join([f"{stage.name} ({target})\n", table(rows), *failures, total]), not failures
 
 
 def _stage(registry: PluginRegistry, target: str) -> type[Processor[Any]]:
@@ -56,34 +64,6 @@ def _stage(registry: PluginRegistry, target: str) -> type[Processor[Any]]:
         ) from None
 
 
-def _given(stage: type[Processor[Any]], values: Iterable[str]) -> tuple[Params, ...]:
-    registry = Registry()
-    registry.register(stage)
-    return tuple(parse_stage(text, registry)[1] for text in values)
-
-
-def _subject(stage: type[Processor[Any]], params: tuple[Params, ...]) -> Subject:
-    try:
-        return Subject.of(stage, params)
-    except ParamError:
-        raise PluginError(
-            f"No values that switch the stage {stage.name} on could be guessed.",
-            hint=f"Give some: --stage {stage.name}:key=value",
-        ) from None
-
-
-def _outcomes(subject: Subject, *, is_debugged: bool) -> Iterator[tuple[Check, str, str]]:
-    """Yield each check, its result and the report of a failure.
-
-    A stage that returns no logits is not checked further.
-    """
-    is_sound = True
-    for check in CHECKS:
-        result, text = _outcome(check, subject, is_debugged=is_debugged) if is_sound else ("-", "")
-        is_sound = is_sound and (check is not returns_logits or not text)
-        yield check, result, text
-
-
 def _outcome(check: Check, subject: Subject, *, is_debugged: bool) -> tuple[str, str]:
     """Return the result (passed, failed, or "-" if it does not apply) and the report of a failure."""
     does_not_apply = {"equals_twin": subject.twin is None, "drafts_equal_steps": subject.stage.sequential}
@@ -95,12 +75,9 @@ def _outcome(check: Check, subject: Subject, *, is_debugged: bool) -> tuple[str,
     failed = run_check(check, smallest)
     detail = failed.detail.removeprefix("AssertionError: ")
     trace = traceback.format_exception(failed.error) if failed.error and is_debugged else ()
-    return "failed", "\n".join([f"{check.__name__}: {detail}", *_case(smallest), "".join(trace)])
-
-
-def _case(subject: Subject) -> Iterator[str]:
-    name = subject.stage.name
-    for params, text in subject.cases():
+    lines = [f"{check.__name__}: {detail}"]
+    for params, text in smallest.cases():
         ids = {"prompt": text.prompt, "output": text.output, "drafts": text.drafts}
         shown = ", ".join(f"{part} {list(tokens)}" for part, tokens in ids.items())
-        yield f"  with {Chain(((name, params),))}: {shown}"
+        lines.append(f"  with {Chain(((smallest.stage.name, params),))}: {shown}")
+    return "failed", "\n".join([*lines, "".join(trace)])

@@ -110,7 +110,7 @@ def _show(text: str) -> bool:
 def _manuals() -> Iterator[_Manual]:
     from typer.main import get_command
 
-    table = [(name, text) for name, text in COMMANDS.items()]
+    table = [*COMMANDS.items()]
     usage = ["gencli COMMAND [OPTIONS] ..."]
     general = [("--version", "Print the version and exit."), ("-h, --help", "Print the help and exit.")]
     text = "Generate text with a local language model through a visible chain of logits processors."
@@ -121,7 +121,6 @@ def _manuals() -> Iterator[_Manual]:
 
 
 def _command_manuals(words: str, registered: Any, summary: str) -> Iterator[_Manual]:
-    """Yield the page of a command and of its subcommands."""
     summary = summary[0].lower() + summary[1:].rstrip(".")
     inner = getattr(registered, "commands", None)
     if inner:
@@ -130,18 +129,14 @@ def _command_manuals(words: str, registered: Any, summary: str) -> Iterator[_Man
         for (name, subcommand), (_, sentence) in zip(inner.items(), table, strict=True):
             yield from _command_manuals(f"{words} {name}", subcommand, sentence)
     elif page := getattr(registered.callback, "page", None):
-        yield _page_manual(words, summary, page)
+        head, _, text = page.usage.partition("\n\n")
+        usage = [line.removeprefix("Usage:").strip() for line in head.splitlines()]
+        options: dict[str, list[tuple[str, str]]] = {}
+        for option in sorted(page.options, key=lambda entry: SECTIONS.index(entry.section)):
+            options.setdefault(option.section, []).append((signature(option), describe_option(option)))
+        yield _Manual(words, summary, usage, text, options)
     else:
         yield _parameter_manual(words, summary, registered)
-
-
-def _page_manual(words: str, summary: str, page: Page) -> _Manual:
-    head, _, text = page.usage.partition("\n\n")
-    usage = [line.removeprefix("Usage:").strip() for line in head.splitlines()]
-    options: dict[str, list[tuple[str, str]]] = {}
-    for option in sorted(page.options, key=lambda entry: SECTIONS.index(entry.section)):
-        options.setdefault(option.section, []).append((signature(option), describe_option(option)))
-    return _Manual(words, summary, usage, text, options)
 
 
 def _parameter_manual(words: str, summary: str, registered: Any) -> _Manual:
@@ -149,9 +144,8 @@ def _parameter_manual(words: str, summary: str, registered: Any) -> _Manual:
     options, arguments = [], []
     for parameter in registered.params:
         if not parameter.opts[0].startswith("-"):
-            arguments.append(
-                (parameter.metavar or parameter.name.upper()) + ("..." if parameter.nargs == -1 else "")
-            )
+            more = "..." if parameter.nargs == -1 else ""
+            arguments.append((parameter.metavar or parameter.name.upper()) + more)
         else:
             flags = ", ".join(sorted([*parameter.opts, *parameter.secondary_opts], key=len))
             options.append((f"{flags} {parameter.metavar or ''}".strip(), parameter.help or ""))
@@ -184,15 +178,11 @@ def _page(manual: _Manual, names: Sequence[str]) -> str:
     if manual.words in ("", "run", "batch", "chat", "serve"):
         lines += [".SH ENVIRONMENT", _line(_VARIABLES)]
     lines += [".SH EXIT STATUS", _line(EXIT_CODES.replace("\n", " "))]
-    near = [other for other in names if other != name and _is_parent_or_child(other, name)]
+    # Pages of commands of which one directly contains the other.
+    near = [other for other in names if name == other.rpartition("-")[0] or other == name.rpartition("-")[0]]
     if near:
         lines += [".SH SEE ALSO", ",\n".join(rf"\fB{_escaped(other)}\fR(1)" for other in near)]
     return "\n".join(lines) + "\n"
-
-
-def _is_parent_or_child(other: str, name: str) -> bool:
-    """Return whether one page's command directly contains the other's."""
-    return other.rpartition("-")[0] == name or name.rpartition("-")[0] == other
 
 
 def _paragraphs(text: str) -> Iterator[str]:
@@ -208,7 +198,7 @@ def _paragraphs(text: str) -> Iterator[str]:
 
 
 def _line(text: str) -> str:
-    """Return an escaped line; a leading full stop, which would begin a roff request, gets a \\& before it."""
+    # A leading full stop would begin a roff request, so \\& comes before it.
     escaped = _escaped(text)
     return rf"\&{escaped}" if escaped.startswith(".") else escaped
 

@@ -10,7 +10,7 @@ from contextlib import ExitStack
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from gencli.cli.stderr import Stderr, interrupts
+from gencli.cli.stderr import Stderr, interrupts, open_browser
 from gencli.cli.usage import Page
 from gencli.errors import UsageError
 from gencli.runtime.machine import importing, quiet_libraries, set_wait
@@ -80,18 +80,15 @@ def _serve(plan: ServePlan) -> None:
         def say_ready() -> None:
             stderr.say(f"{names} {'answer' if len(plan.models) > 1 else 'answers'} at {address}/v1")
             if plan.has_page:
-                threading.Thread(target=_show, args=(address, stderr), daemon=True).start()
+                threading.Thread(target=show, daemon=True).start()
+
+        def show() -> None:
+            # A wildcard address is replaced by the loopback address.
+            page = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") + "/"
+            if not open_browser(page):
+                stderr.notice(f"No browser could be opened; open {page} in one.")
 
         stderr.say(f"Listening at {address}, loading {names} ...")
         if not is_loopback(plan.host) and not plan.conditions.rules.key:
             stderr.notice(f"{address} can be reached from other machines, and requires no key.")
         listen(load, plan.conditions.rules, listener, on_ready=say_ready, on_early_signal=early)
-
-
-def _show(address: str, stderr: Stderr) -> None:
-    """Open the page in a browser; a wildcard address is replaced by the loopback address."""
-    from gencli.cli.stderr import open_browser
-
-    page = address.replace("//0.0.0.0:", "//127.0.0.1:").replace("//[::]:", "//[::1]:") + "/"
-    if not open_browser(page):
-        stderr.notice(f"No browser could be opened; open {page} in one.")

@@ -12,7 +12,7 @@ from functools import cached_property
 from gencli.chat.chat_state import Chat, draw_seed, prompt_ids
 from gencli.chat.slash_commands import CommandContext, complete, run_command, same_again
 from gencli.cli.commands.setting_views import asking, chain_table, wanted_scale
-from gencli.cli.inputs import TurnReader, open_reader
+from gencli.cli.inputs import LineReader, TerminalReader, open_reader
 from gencli.cli.last_answer import LastAnswer
 from gencli.cli.render import Sink, columns_of, say, say_error, say_part, table
 from gencli.cli.result_writers import Writer, reading_line
@@ -87,7 +87,7 @@ class _ChatLoop:
         """Return the last word of a line and its completions."""
         return complete(line, self._chat)
 
-    def follow(self, reader: TurnReader) -> int:
+    def follow(self, reader: LineReader | TerminalReader) -> int:
         """Run commands and answer turns until the input ends, and return the exit code.
 
         Without a terminal: 130 after an interrupt, 6 if an answer was invalid; errors are raised.
