@@ -42,7 +42,7 @@ def cell_table(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
 
 
 def _means_and_names(cells: Sequence[CellResult]) -> tuple[list[dict[str, float | None]], list[str]]:
-    """Return the means of each cell, and the names of the measures that any cell has."""
+    # The means of each cell, and the names of the measures that any cell has.
     by_cell = [means(cell) for cell in cells]
     return by_cell, [name for name in MEASURES if any(values[name] is not None for values in by_cell)]
 
@@ -75,16 +75,13 @@ def heat_table(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str) 
     rows = [[" ".join(axis.key for axis in outer) or measure, *heads]]
     for start in range(0, len(cells), width):
         before = list(cells[start].values.values())[:-1]
-        shown = (_shaded(value, least, largest) for value in values[start : start + width])
-        rows.append([" ".join(before) or "", *shown, *[""] * (width - len(values[start : start + width]))])
+        shown = [" ".join(before)]
+        for value in values[start : start + width]:
+            share = (value - least) / (largest - least) if value is not None and largest > least else 0.0
+            shade = _SHADES[round(share * (len(_SHADES) - 1))] * 3
+            shown.append("-" if value is None else f"{value:<8.4g}{shade}".rstrip())
+        rows.append([*shown, *[""] * (width + 1 - len(shown))])
     return f"{measure}: {MEASURES[measure]}\n" + table(rows)
-
-
-def _shaded(value: float | None, least: float, largest: float) -> str:
-    if value is None:
-        return "-"
-    share = (value - least) / (largest - least) if largest > least else 0.0
-    return f"{value:<8.4g}{_SHADES[round(share * (len(_SHADES) - 1))] * 3}".rstrip()
 
 
 def csv_lines(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
@@ -149,9 +146,8 @@ def write_png(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str, f
     try:
         import matplotlib
     except ImportError:
-        raise UsageError(
-            "A picture needs matplotlib.", hint="Install it with pip install 'gencli[plots]'."
-        ) from None
+        hint = "Install it with pip install 'gencli[plots]'."
+        raise UsageError("A picture needs matplotlib.", hint=hint) from None
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
@@ -169,9 +165,8 @@ def write_png(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str, f
     plot.set_title(f"{measure}: {MEASURES[measure]}", fontsize=9)
     for row, line in enumerate(grid):
         for column, value in enumerate(line):
-            plot.text(
-                column, row, _number(value), ha="center", va="center", fontsize=8, backgroundcolor="#ffffffb0"
-            )
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontsize": 8}
+            plot.text(column, row, _number(value), **style, backgroundcolor="#ffffffb0")
     figure.colorbar(image)
     try:
         figure.savefig(Path(file), format="png", dpi=100)
@@ -271,17 +266,14 @@ def summary_text(summary: Mapping[str, Any]) -> str:
     rows = [("places", f"{summary['places']}, {summary['parted']} parted{share}")]
     if measured:
         rows.append(("TV", f"mean {probability(summary['tv_mean'])}, max {probability(summary['tv_max'])}"))
-        rows += [(f"KL {name}", _mean(summary, key)) for name, key in (("A|B", "ab"), ("B|A", "ba"))]
+        for name, key in (("A|B", "ab"), ("B|A", "ba")):  # the mean is over the finite values
+            mean, infinite = summary[f"kl_{key}_mean"], summary[f"infinite_{key}"]
+            shown = "" if mean is None else f"mean {mean:.3g} bits over {measured - infinite} places"
+            kinds = filter(None, [shown, f"infinite at {infinite}" if infinite else ""])
+            rows.append((f"KL {name}", ", ".join(kinds)))
     for name in "ab":
         if decided := summary[f"decided_{name}"]:
             counts = ", ".join(f"{stage} {count}" for stage, count in decided.items())
             rows.append((f"decided {name.upper()}", f"{escape_controls(counts)} of the parted places"))
     rows += [("not measured", f"{count}, {_WHY[why]}") for why, count in summary["unmeasured"].items()]
     return table(rows)
-
-
-def _mean(summary: Mapping[str, Any], key: str) -> str:
-    """Return the mean of a KL divergence over its finite values, and the number of infinite ones."""
-    mean, infinite = summary[f"kl_{key}_mean"], summary[f"infinite_{key}"]
-    shown = "" if mean is None else f"mean {mean:.3g} bits over {summary['measured'] - infinite} places"
-    return ", ".join(filter(None, [shown, f"infinite at {infinite}" if infinite else ""]))

@@ -77,7 +77,7 @@ def _strip(walk: TraceWalk, width: int, rows: int) -> list[Line]:
 
 
 def _parts(text: str) -> Iterator[str]:
-    """Yield the lines of a token's text without control characters, each newline shown as a mark."""
+    # The lines of a token's text without control characters, each newline shown as a mark.
     *ended, last = escape_controls(text).replace("\t", " ").split("\n")
     yield from (line + _NEWLINE for line in ended)
     if last:
@@ -99,22 +99,13 @@ def _stages(walk: TraceWalk, room: int) -> list[Line]:
     return [[("head", "  " + head)], *([line] for line in lines)]
 
 
-def _stage_distribution(walk: TraceWalk) -> tuple[str, Mapping[str, Any]]:
-    """Return the name of the chosen stage, and the distribution after it."""
-    stages = walk.record["stages"]
-    if walk.stage == 0:
-        return "under the model", walk.record["raw"]
-    if walk.stage > len(stages):
-        return "at the draw", walk.record["final"]
-    return f"behind {stages[walk.stage - 1]['name']}", stages[walk.stage - 1]
-
-
 def _distribution(walk: TraceWalk) -> Iterator[tuple[str, str]]:
     """Yield the most likely tokens after the chosen stage as bars, and all others as one bar."""
-    name, distribution = _stage_distribution(walk)
+    stages = walk.record["stages"]
+    names = ["under the model", *(f"behind {stage['name']}" for stage in stages), "at the draw"]
+    name, distribution = names[walk.stage], [walk.record["raw"], *stages, walk.record["final"]][walk.stage]
     yield "head", f"{name}, entropy {distribution['entropy'] or 0.0:.2f} nats"
-    width = max((cell_len(quoted(text)) for _, text, _ in distribution["top"]), default=0)
-    width = max(width, len("others"))
+    width = max(len("others"), *(cell_len(quoted(text)) for _, text, _ in distribution["top"]), 0)
     for token, text, p in distribution["top"]:
         style = "row" if token == walk.record["id"] else ""
         yield style, f"  {set_cell_size(quoted(text), width)} {bar(p)} {probability(p)}"
@@ -129,17 +120,12 @@ def _alternatives(walk: TraceWalk) -> Iterator[tuple[str, str]]:
     """Yield the most likely tokens under the model and at the draw, and the effect of the stages on them."""
     record = walk.record
     raw, final = (
-        {
-            **{entry[0]: entry for entry in dist["top"]},
-            record["id"]: (record["id"], record["text"], dist["p"]),
-        }
-        for dist in (record["raw"], record["final"])
+        {entry[0]: entry for entry in (*measures["top"], (record["id"], record["text"], measures["p"]))}
+        for measures in (record["raw"], record["final"])
     )
-    removed = {
-        entry[0]: f"removed by {_clean(stage['name'])}"
-        for stage in record["stages"]
-        for entry in stage["removed"]
-    }
+    removed: dict[int, str] = {}
+    for stage in record["stages"]:
+        removed |= {entry[0]: f"removed by {_clean(stage['name'])}" for entry in stage["removed"]}
     rows = [("alternative", "raw p", "at the draw", "")]
     for token, (_, text, _) in {**raw, **final}.items():
         fate = "drawn" if token == record["id"] else removed.get(token, "")
@@ -156,10 +142,11 @@ def _clean(text: str) -> str:
 def _cut(line: Line, width: int) -> Line:
     """Return the line with at most `width` cells."""
     kept: Line = []
-    for style, text in ((style, _clean(text)) for style, text in line):
-        size = cell_len(text)
-        kept.append((style, text if size <= width else set_cell_size(text, max(0, width))))
-        width -= min(size, width)
+    for style, text in line:
+        clean = _clean(text)
+        size = min(cell_len(clean), width)
+        kept.append((style, clean if cell_len(clean) <= width else set_cell_size(clean, size)))
+        width -= size
     return kept
 
 
@@ -200,6 +187,6 @@ def _shown(text: str) -> str:
 
 
 def _around(at: int, count: int, limit: int) -> range:
-    """Return at most `limit` of `count` indices, centred at `at` if possible."""
+    # At most `limit` of `count` indices, centred at `at` if possible.
     start = max(0, min(at - limit // 2, count - limit))
     return range(start, min(count, start + limit))

@@ -5,18 +5,12 @@ batches, with rate and remaining time.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import TYPE_CHECKING, TextIO
 
+from rich import progress
 from rich.console import Console, Group, RenderableType
-from rich.progress import (
-    BarColumn,
-    DownloadColumn,
-    Progress,
-    TextColumn,
-    TimeRemainingColumn,
-    TransferSpeedColumn,
-)
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.segment import Segment, SegmentLines
 from rich.table import Column
 
@@ -43,9 +37,9 @@ class LoadBar:
         self._bar = Progress(
             TextColumn(verb + " {task.description}", markup=False),
             BarColumn(),
-            DownloadColumn(),
-            TransferSpeedColumn(),
-            TimeRemainingColumn(),
+            progress.DownloadColumn(),
+            progress.TransferSpeedColumn(),
+            progress.TimeRemainingColumn(),
         )
         self._task = self._bar.add_task(name, total=None)
 
@@ -119,7 +113,7 @@ def share_bar(share: float, text: str) -> RenderableType:
 
 
 def _text(text: str) -> TextColumn:
-    """Return a column that keeps its width; a narrow terminal shortens the bar instead."""
+    # It keeps its width; a narrow terminal shortens the bar instead.
     return TextColumn(text, markup=False, table_column=Column(min_width=len(text), no_wrap=True))
 
 
@@ -165,23 +159,19 @@ class Drawing:
         options = self._console.options.update(no_wrap=True, overflow="crop")
         drawn = self._console.render_lines(Group(*parts), options, pad=False)
         with self._console.capture() as captured:
-            self._console.print(SegmentLines(map(_escaped, drawn), new_lines=True), crop=True)
+            escaped = (
+                [Segment(escape_controls(text), style, control) for text, style, control in line]
+                for line in drawn
+            )
+            self._console.print(SegmentLines(escaped, new_lines=True), crop=True)
         lines = captured.get().splitlines()[: self.size[1]]
         text = "\r\n".join(_CLEAR + line for line in lines)
         # Without wrapping, because the terminal may have become narrower since it was measured.
-        self._write(f"{_HIDE}\r{_NO_WRAP}{text}{_WRAP}{_CLEAR_REST}\x1b[{len(lines)}A")
+        draw(self._stream, f"{_HIDE}\r{_NO_WRAP}{text}{_WRAP}{_CLEAR_REST}\x1b[{len(lines)}A")
         self._is_shown, self._last = True, time.monotonic()
 
     def erase(self) -> None:
         """Erase the lines, so that text can be written in their place."""
         if self._is_shown:
-            self._write(f"\r{_CLEAR}{_CLEAR_REST}\x1b[A{_SHOW}")
+            draw(self._stream, f"\r{_CLEAR}{_CLEAR_REST}\x1b[A{_SHOW}")
             self._is_shown, self._last = False, time.monotonic()
-
-    def _write(self, text: str) -> None:
-        draw(self._stream, text)
-
-
-def _escaped(line: Iterable[Segment]) -> list[Segment]:
-    """Return the line with the control characters of its text escaped; styles are kept."""
-    return [Segment(escape_controls(text), style, control) for text, style, control in line]

@@ -152,7 +152,6 @@ class Terminal:
 
 
 def _on_terminal(stream: TextIO, wrap: WordWrap | None = None, *, is_wrapped: bool = False) -> TextIO:
-    """Return the stream, as a Terminal if it is a terminal."""
     is_plain = isinstance(stream, Terminal) or not stream.isatty()
     return stream if is_plain else cast(TextIO, Terminal(stream, wrap, is_wrapped=is_wrapped))
 
@@ -390,11 +389,8 @@ def columns_of(stream: TextIO | None) -> int:
     if stream is None or not stream.isatty():
         return 0
     columns = os.environ.get("COLUMNS", "")
-    return (
-        int(columns)
-        if columns.isdecimal() and int(columns)
-        else os.get_terminal_size(stream.fileno()).columns
-    )
+    is_set = columns.isdecimal() and int(columns) > 0
+    return int(columns) if is_set else os.get_terminal_size(stream.fileno()).columns
 
 
 _GAP = 2
@@ -424,9 +420,7 @@ def _parts(lines: _Lines, limit: int) -> list[_Lines]:
             room = limit - least[0]
         parts[-1].append(at)
         room -= _GAP + least[at]
-    return (
-        [lines] if len(parts) == 1 else [[tuple(line[at] for at in part) for line in lines] for part in parts]
-    )
+    return [[tuple(line[at] for at in part) for line in lines] for part in parts]
 
 
 def _laid_out(lines: _Lines, limit: int) -> str:
@@ -441,27 +435,24 @@ def _laid_out(lines: _Lines, limit: int) -> str:
     shown = []
     for line in lines:
         cells = [_wrapped(text, width) for text, width in zip(line, widths, strict=True)]
-        shown += [
-            "  ".join(map(_filled, parts, widths)).rstrip() for parts in zip_longest(*cells, fillvalue="")
-        ]
-    return "".join(f"{line}\n" for line in shown)
+        for parts in zip_longest(*cells, fillvalue=""):
+            filled = (
+                part + " " * (width - cell_width(part)) for part, width in zip(parts, widths, strict=True)
+            )
+            shown.append("  ".join(filled).rstrip() + "\n")
+    return "".join(shown)
 
 
 def _least(column: Sequence[str]) -> int:
-    """Return the cells of a column's longest word."""
+    # Cells of a column's longest word.
     words = (min(_MAX_WORD, cell_width(word)) for text in column for word in text.split())
     return max(words, default=1)
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    """Return the lines of a cell."""
     if cell_width(text) <= width:
         return [text]
     from rich.console import Console  # only narrow terminals need it
     from rich.text import Text
 
     return [line.plain.rstrip() for line in Text(text).wrap(Console(width=width), width)]
-
-
-def _filled(text: str, width: int) -> str:
-    return text + " " * (width - cell_width(text))

@@ -128,19 +128,20 @@ class _BatchDisplay:
         from gencli.cli.progress_bars import share_bar
 
         now = time.monotonic()
+
+        def line() -> str:
+            return ", ".join(filter(None, [self._progress.line(now), self._engine.reading]))
+
         for text in self._engine.notices[self._num_notices :]:
             if self._drawing is not None:
                 self._drawing.erase()
             self._stderr.notice(text)
         self._num_notices = len(self._engine.notices)
         if self._drawing is not None and self._drawing.is_due:
-            self._drawing.show(share_bar(self._progress.share, self._line(now)))
+            self._drawing.show(share_bar(self._progress.share, line()))
         elif self._drawing is None and now - self._last >= _LINE_SECONDS:
             self._last = now
-            self._stderr.say(self._line(now))
-
-    def _line(self, now: float) -> str:
-        return ", ".join(filter(None, [self._progress.line(now), self._engine.reading]))
+            self._stderr.say(line())
 
 
 _DELAY, _PAUSE = 0.5, 0.25  # seconds before the line is drawn, and between two drawings
@@ -171,7 +172,14 @@ class Waiting:
         if self._thread is None:
             self._start = time.monotonic()
             self._end.clear()
-            self._thread = threading.Thread(target=self._draw_all, name="waiting", daemon=True)
+
+            def draw_all() -> None:
+                pause = _DELAY
+                while not self._end.wait(pause):
+                    self._draw()
+                    pause = _PAUSE
+
+            self._thread = threading.Thread(target=draw_all, name="waiting", daemon=True)
             self._thread.start()
         if at_once:
             self._draw()
@@ -186,26 +194,17 @@ class Waiting:
             draw(self._stream, _CLEAR)
             self._num_drawn = 0
 
-    def _draw_all(self) -> None:
-        pause = _DELAY
-        while not self._end.wait(pause):
-            self._draw()
-            pause = _PAUSE
-
     def _draw(self) -> None:
         with self._lock:
-            draw(self._stream, f"{_CLEAR}{self._line(self._num_drawn)}\r")
+            points = "." * (self._num_drawn % 3 + 1)
+            line = escape_controls(f"{self._text} {points:3} {clock(time.monotonic() - self._start)}")
+            try:
+                columns = os.get_terminal_size(self._stream.fileno()).columns
+            except (OSError, ValueError):
+                columns = 0
+            line = line[: columns - 1] if columns else line  # 0 columns mean unknown
+            draw(self._stream, f"{_CLEAR}{line}\r")
             self._num_drawn += 1
-
-    def _line(self, count: int) -> str:
-        """Return the text with one to three dots and the time, cut to the terminal's width."""
-        points = "." * (count % 3 + 1)
-        line = escape_controls(f"{self._text} {points:3} {clock(time.monotonic() - self._start)}")
-        try:
-            columns = os.get_terminal_size(self._stream.fileno()).columns
-        except (OSError, ValueError):
-            columns = 0
-        return line[: columns - 1] if columns else line  # 0 columns mean unknown
 
 
 class Interrupts:

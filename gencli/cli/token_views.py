@@ -50,31 +50,22 @@ def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
     raw = record["raw"]
     yield "raw", "-", str(raw["alive"]), "", _likeliest(raw), _p_and_rank(raw), ""
     for stage in record["stages"]:
+        values = str(stage["params"]).removeprefix(stage["name"]).lstrip("=:")
         yield (
             stage["name"],
-            _values(stage),
+            values if len(values) <= 24 else values[:21] + "...",
             str(stage["alive"][1]),
             "-" if stage["mass_kept"] is None else f"{stage['mass_kept']:.3f}",
             _likeliest(stage),
             _p_and_rank(stage),
             _effect_of(stage),
         )
-    yield _draw_row(record)
-
-
-def _draw_row(record: Record) -> tuple[str, ...]:
-    draw = record["draw"]
-    margin = draw["margin"]
-    word = "" if margin is None else " behind by" if margin >= 0 else " ahead by"
-    behind = "" if margin is None else f"{word} {abs(margin):.2f}"
-    runner = "" if draw["runner_up"] is None else f"runner-up {quoted(draw['runner_up'][1])}{behind}"
-    return "draw", draw["kind"], "", "", "", "drawn", runner
-
-
-def _values(stage: dict[str, Any]) -> str:
-    """Return the values of a stage without its name."""
-    text = str(stage["params"]).removeprefix(stage["name"]).lstrip("=:")
-    return text if len(text) <= 24 else text[:21] + "..."
+    draw, margin, runner = record["draw"], "", ""
+    if draw["margin"] is not None:
+        margin = f" {'behind' if draw['margin'] >= 0 else 'ahead'} by {abs(draw['margin']):.2f}"
+    if draw["runner_up"] is not None:
+        runner = f"runner-up {quoted(draw['runner_up'][1])}{margin}"
+    yield "draw", draw["kind"], "", "", "", "drawn", runner
 
 
 def _likeliest(measures: dict[str, Any]) -> str:
@@ -89,24 +80,18 @@ def _p_and_rank(measures: dict[str, Any]) -> str:
 
 
 def _effect_of(stage: dict[str, Any]) -> str:
-    """Return the effect of a stage, in a few words."""
     if not stage["acted"]:
         reasons = ", ".join(filter(None, (stage["note"], stage.get("why_not"))))
         return escaped(reasons) or "changed nothing"
-    changes, note = _changes(stage), escaped(stage["note"])
-    return f"{changes} ({note})" if changes and note else changes or note
-
-
-def _changes(stage: dict[str, Any]) -> str:
-    """Return the largest change by a stage: ids that it removed, or logits that it moved."""
+    changes, note = "", escaped(stage["note"])
     if stage["removed"]:
         count = stage["alive"][0] - stage["alive"][1]
-        shown = " ".join(f"{quoted(text)} {probability(p)}" for _, text, p in stage["removed"][:3])
-        return shown if count <= 3 else f"{count} tokens, largest {shown}"
-    if stage["changed"]:
+        changes = " ".join(f"{quoted(text)} {probability(p)}" for _, text, p in stage["removed"][:3])
+        changes = changes if count <= 3 else f"{count} tokens, largest {changes}"
+    elif stage["changed"]:
         _, text, before, after = stage["changed"][0]
-        return f"{quoted(text)} {before:.2f} -> {after:.2f}"
-    return ""
+        changes = f"{quoted(text)} {before:.2f} -> {after:.2f}"
+    return f"{changes} ({note})" if changes and note else changes or note
 
 
 def decision(record: Record) -> str:
@@ -133,26 +118,16 @@ def why_table(records: Sequence[_WhyRecord]) -> str:
     best = sorted(records, key=lambda record: -(record["raw"]["p"] or 0))[:_MAX_POSITIONS]
     cut = f", the {len(best)} of {len(records)} places where it was likeliest"
     head = f"{named} (id {records[0]['id']}){cut if len(best) < len(records) else ''}\n"
-    return head + table(_lines(sorted(best, key=lambda record: record["pos"])))
-
-
-def _lines(records: Sequence[_WhyRecord]) -> Iterator[tuple[str, ...]]:
-    yield "at", "chosen", "raw", "final", "why not", "it would be chosen"
-    for record in records:
-        yield (
-            str(record["pos"]),
-            quoted(record["chosen"][1]),
-            _rank_and_p(record, "raw"),
-            _rank_and_p(record, "final"),
-            _reason(record),
-            f"without {' or '.join(record['wins_without'])}" if record["wins_without"] else "",
-        )
-
-
-def _rank_and_p(record: _WhyRecord, key: str) -> str:
-    if record["bound"] is not None:
-        return f"beyond #{record['kept']}"
-    return f"{rank(record[key]['rank'])} {probability(record[key]['p'])}"
+    rows: list[tuple[str, ...]] = [("at", "chosen", "raw", "final", "why not", "it would be chosen")]
+    for record in sorted(best, key=lambda record: record["pos"]):
+        measures = [
+            f"{rank(record[key]['rank'])} {probability(record[key]['p'])}" for key in ("raw", "final")
+        ]
+        if record["bound"] is not None:
+            measures = [f"beyond #{record['kept']}"] * 2
+        wins = f"without {' or '.join(record['wins_without'])}" if record["wins_without"] else ""
+        rows.append((str(record["pos"]), quoted(record["chosen"][1]), *measures, _reason(record), wins))
+    return head + table(rows)
 
 
 def _reason(record: _WhyRecord) -> str:
@@ -197,9 +172,8 @@ def lesson_page(lesson: Lesson, text: str, words: Sequence[str]) -> str:
         first = later[min(start + _BESIDE - 2, len(later) - 1)] if later else first
     if later:
         pairs = zip(lesson.columns, later, strict=False)
-        parts.append(
-            "".join(_line(f"{after.title}: {_effect(before, after, words)}") for before, after in pairs)
-        )
+        effects = (f"{after.title}: {_effect(before, after, words)}" for before, after in pairs)
+        parts.append("".join(map(_line, effects)))
     parts.append(_line(f"{_DRAWS[lesson.draw]}: {lesson.drawn.strip()}."))
     return "\n".join(parts)
 
@@ -216,12 +190,11 @@ def _rows(columns: Sequence[Column], words: Sequence[str]) -> Iterator[tuple[str
 
 
 def _cell(p: float, largest: float) -> str:
-    """Return a probability and its bar; "" for a removed word."""
     return f"{probability(p):<5} {'█' * round(_CELLS * p / largest)}".rstrip() if p > 0 else ""
 
 
 def _effect(before: Column, after: Column, words: Sequence[str]) -> str:
-    """Return the general effect of the stage, and its effect here."""
+    # The general effect of the stage, and its effect here.
     gone = [word.strip() for word, old, new in zip(words, before.p, after.p, strict=True) if old > 0 == new]
     if gone:
         left = sum(p > 0 for p in after.p)
@@ -242,8 +215,7 @@ def whole_text(records: Sequence[Record]) -> str:
     tally = Tally()
     for record in records:
         tally.add(record)
-    levels = [level_of("probability", record) for record in records]
-    pieces = [marked(escape_controls(r["text"]), number) for r, number in zip(records, levels, strict=True)]
+    pieces = (marked(escape_controls(r["text"]), level_of("probability", r)) for r in records)
     text = "".join(pieces) + "\n"
     return "\n".join((tally.head() + text, legend("probability"), tally.table(), tally.surprising()))
 
@@ -283,11 +255,6 @@ class Tally:
         self._surprising = sorted(tokens, key=lambda token: -token[0])[:_SHOWN]
         self._by_stage += bool(record["decided_by"])
         self._alone += record["final"]["alive"] == 1
-        self._add_stages(record)
-        if len(self._stages) > _MAX_STAGES:
-            raise GenerationError(f"The trace has more than {_MAX_STAGES:,} stages.")
-
-    def _add_stages(self, record: Record) -> None:
         before = record["raw"]["entropy"] or 0.0
         for stage in record["stages"]:
             totals = self._stages.setdefault(stage["name"], _StageTotals())
@@ -300,7 +267,11 @@ class Tally:
         for name in {*record["decided_by"]} & {*self._stages}:
             totals = self._stages[name]
             totals.decided += 1
-            totals.example = totals.example or _example(record)
+            if not totals.example:
+                forgone = "" if record["forgone"] is None else f" for {quoted(record['forgone']['text'])}"
+                totals.example = f"{record['pos']} {quoted(record['text'])}{forgone}"
+        if len(self._stages) > _MAX_STAGES:
+            raise GenerationError(f"The trace has more than {_MAX_STAGES:,} stages.")
 
     def head(self) -> str:
         """Return the first line of the page. Bits are -log2 of the probability under the model."""
@@ -310,27 +281,17 @@ class Tally:
     def table(self) -> str:
         """Return a line for each stage, and the number of tokens decided by each cause."""
         noise = self.count - self._by_stage
-        causes = (
-            f"decided by a stage {self._by_stage}, by model and noise {noise}, one token left {self._alone}"
-        )
-        return f"{table(self._rows())}{causes}\n"
-
-    def _rows(self) -> Iterator[tuple[str, ...]]:
-        yield "stage", "acted", "decided", "mass removed", "entropy", "example"
+        causes = f"by model and noise {noise}, one token left {self._alone}"
+        rows = [("stage", "acted", "decided", "mass removed", "entropy", "example")]
         for name, t in self._stages.items():
             mass, entropy = f"{t.mass_removed / t.ran:.3f}", f"{t.entropy / t.ran:+.2f}"
-            yield name, f"{t.acted}/{self.count}", str(t.decided), mass, entropy, t.example
+            rows.append((name, f"{t.acted}/{self.count}", str(t.decided), mass, entropy, t.example))
+        return f"{table(rows)}decided by a stage {self._by_stage}, {causes}\n"
 
     def surprising(self) -> str:
         """Return a line with the most surprising tokens."""
         shown = ", ".join(f"{at} {quoted(text)} {bits:.1f} bits" for bits, at, text in self._surprising)
         return f"most surprising: {shown}\n"
-
-
-def _example(record: Record) -> str:
-    instead = record["forgone"]
-    shown = f"{record['pos']} {quoted(record['text'])}"
-    return shown if instead is None else f"{shown} for {quoted(instead['text'])}"
 
 
 _MAX_TOKEN = 24  # characters of a token
