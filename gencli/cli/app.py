@@ -105,7 +105,11 @@ def _dispatch(arguments: Sequence[str]) -> int:
     elif first == "--version":
         Sink().write(f"gencli {__version__}\n")
     elif first in COMMANDS:
-        _require_working_directory()
+        try:  # where it was deleted, imports and relative paths would fail
+            os.getcwd()
+        except OSError:
+            what = "The working directory does not exist any more."
+            raise UsageError(what, hint="cd to another one.") from None
         return _run(_click_command(first), _with_help_topic(arguments))
     else:
         raise _unknown(first)
@@ -137,16 +141,6 @@ def _complete(arguments: Sequence[str]) -> int:
         return end.code if isinstance(end.code, int) else int(bool(end.code))
 
 
-def _require_working_directory() -> None:
-    """Raise UsageError if the working directory was deleted, where imports and relative paths would fail."""
-    try:
-        os.getcwd()
-    except OSError:
-        raise UsageError(
-            "The working directory does not exist any more.", hint="cd to another one."
-        ) from None
-
-
 def explained(call: Callable[[], int], arguments: Sequence[str]) -> int:
     """Call `call`; print an exception as message and hint, and return its exit code."""
     try:
@@ -171,9 +165,8 @@ def _unknown(word: str) -> UsageError:
     kind = "option" if word.startswith("-") else "command"
     names = [*COMMANDS, "--help", "--version", "--install-completion", "--show-completion"]
     close = did_you_mean([repr(name) for name in meant_command(word, names, COMMAND_NAMES)])
-    fallback = (
-        f"A prompt needs the command run: gencli run {word!r}" if kind == "command" else "See gencli --help."
-    )
+    run = f"A prompt needs the command run: gencli run {word!r}"
+    fallback = run if kind == "command" else "See gencli --help."
     return UsageError(f"There is no {kind} {word!r}.", hint=close or fallback)
 
 

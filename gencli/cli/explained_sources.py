@@ -50,8 +50,8 @@ def lesson(flags: Mapping[str, Any]) -> str:
     with quiet_libraries(is_on=not settings["debug"]), importing():
         from gencli.explain.lesson import TEXT, WORDS, make_lesson
 
-    made = make_lesson(job.assembly.chain, job.draw, settings["seed"] or 0, job.registry)
-    return lesson_page(made, TEXT, list(WORDS))
+    shown = make_lesson(job.assembly.chain, job.draw, settings["seed"] or 0, job.registry)
+    return lesson_page(shown, TEXT, list(WORDS))
 
 
 class _Watcher:
@@ -90,9 +90,8 @@ def of_prompts(arguments: Sequence[str], flags: Mapping[str, Any], why: str | No
         if why is not None:
             assert info.tokenizer is not None
             seekers.append(_seeker(why, info.tokenizer, info.chain, info.job.resolved[1], job))
-        return _Watcher(
-            trace_to(lines.append, settings)(results, info), next(iter(seekers), None), results, info
-        )
+        writer = trace_to(lines.append, settings)(results, info)
+        return _Watcher(writer, next(iter(seekers), None), results, info)
 
     code = carry_out(job, source.texts, settings, stderr, [watch])
     texts = read_trace(lines)
@@ -170,7 +169,14 @@ def of_logits(name: str, flags: Mapping[str, Any], values: Mapping[str, Any]) ->
         rows = read_logits(name, values["tensor"])
         has_names = settings.is_given("model")
         tokenizer: Any = load_tokenizer(settings["model"]) if has_names else Words.numbered(rows.shape[1])
-    ids = _ids(values["tokens"], rows.shape)
+    try:
+        ids = [int(part) for part in values["tokens"].split(",")] if values["tokens"] is not None else []
+    except ValueError:
+        what = f"--tokens is {values['tokens'][:40]!r}, which is not a list of ids."
+        raise UsageError(what, hint="Write 12,7,3.") from None
+    count, vocab = rows.shape
+    if values["tokens"] is not None and not (len(ids) == count and all(0 <= token < vocab for token in ids)):
+        raise UsageError(f"--tokens has {len(ids)} ids; there are {count} rows of {vocab} logits.")
     chain, seed = job.assembly.chain, derive(derive(job.seed, 0), 0)
     seeker = None if values["why"] is None else _seeker(values["why"], tokenizer, chain, job.draw, job)
     head = {"run": name, "sample": 0, "model": settings["model"] if has_names else "", "prompt": ""}
@@ -187,17 +193,3 @@ def of_logits(name: str, flags: Mapping[str, Any], values: Mapping[str, Any]) ->
         replay.commit(token)
         records.append(token_record(view, tokenizer, run=name, sample=0, position=position))
     return [TracedText(head, tuple(records), "length")], seeker
-
-
-def _ids(text: str | None, shape: Sequence[int]) -> list[int]:
-    if text is None:
-        return []
-    try:
-        ids = [int(part) for part in text.split(",")]
-    except ValueError:
-        raise UsageError(
-            f"--tokens is {text[:40]!r}, which is not a list of ids.", hint="Write 12,7,3."
-        ) from None
-    if len(ids) != shape[0] or not all(0 <= token < shape[1] for token in ids):
-        raise UsageError(f"--tokens has {len(ids)} ids; there are {shape[0]} rows of {shape[1]} logits.")
-    return ids

@@ -126,10 +126,11 @@ def _chosen(texts: list[TracedText], values: Mapping[str, Any]) -> TracedText:
     matches = matching(texts, values)
     if len(matches) == 1:
         return matches[0]
-    keys = [text.key for text in texts[:5]]
-    options = ", ".join(f"--run {run} --sample {sample + 1}" for run, sample in keys)
+    options = ", ".join(
+        f"--run {run} --sample {sample + 1}" for run, sample in (text.key for text in texts[:5])
+    )
     count = "several texts" if matches else "no such text"
-    raise UsageError(f"The trace has {count}.", hint=f"Choose one: {options}." if keys else "It is empty.")
+    raise UsageError(f"The trace has {count}.", hint=f"Choose one: {options}." if texts else "It is empty.")
 
 
 @contextmanager

@@ -183,7 +183,7 @@ def _from_stdin() -> str:
 
 
 def _decoded(data: bytes, source: str) -> str:
-    """Return the decoded text without one final newline, which editors and echo add."""
+    # Without one final newline, which editors and echo add.
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -301,7 +301,7 @@ class _DisplayMappings(dict[str, str]):
 
 
 def _history_file() -> Path | None:
-    """Return the path of the user's history, None if it is not writable."""
+    # None if it is not writable.
     from platformdirs import user_state_path
 
     path = user_state_path("gencli") / "chat-history"

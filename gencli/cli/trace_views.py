@@ -25,9 +25,7 @@ from gencli.explain.trace_file import TracedText
 from gencli.text.escapes import escape_controls
 from processors.params import MOST, Bounds
 
-_FOREIGN = frozenset(
-    "stream stats log show_chain show_prompt trace keep_logits token_ids parsed color".split()
-)
+_FOREIGN = "stream stats log show_chain show_prompt trace keep_logits token_ids parsed color".split()
 OWN: tuple[Option, ...] = (
     Option(("--at",), int, "Show the path of this token through the chain; the first one is 0.", "Output",
            bounds=Bounds(ge=0, le=MOST)),

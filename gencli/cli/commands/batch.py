@@ -48,7 +48,6 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
 
 
 def _run(plan: BatchPlan, handler: Interrupts) -> int:
-    """Prepare the batch and run it, or preview it; return the exit code."""
     settings = gather_settings(plan, os.environ)
     set_wait(settings["wait"], os.environ)  # before torch is imported
     with Stderr(is_quiet="quiet" in plan.given).starting(), importing():
@@ -60,12 +59,9 @@ def _run(plan: BatchPlan, handler: Interrupts) -> int:
 
     batch, sink = prepare(plan, settings, Generation()), Sink()
     reporter = TerminalReporter(sink, handler, is_quiet=batch.settings["quiet"])
-    for text in (
-        *batch.input.notices,
-        *batch.settings.notices(),
-        *(batch.documents.notices if batch.documents else ()),
-        *(["The log stores runs, not batches; a batch has its journal."] if batch.settings["log"] else []),
-        *notices(batch.jobs.base, (), has_rows=True),
-    ):
-        reporter.notice(text)
+    reporter.notice(*batch.input.notices, *batch.settings.notices())
+    reporter.notice(*(batch.documents.notices if batch.documents else ()))
+    if batch.settings["log"]:
+        reporter.notice("The log stores runs, not batches; a batch has its journal.")
+    reporter.notice(*notices(batch.jobs.base, (), has_rows=True))
     return preview(batch, sink) if plan["dry_run"] else run_batch(batch, reporter, sink)

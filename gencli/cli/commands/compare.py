@@ -87,9 +87,8 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     shared = {key: value for key, value in flags.items() if key not in values}
     missing = [f"--{key}" for key in "ab" if values[key] is None and not (key == "a" and values["trace"])]
     if missing:
-        raise UsageError(
-            f"compare needs {' and '.join(missing)}.", hint="Give a chain, a preset or a profile."
-        )
+        hint = "Give a chain, a preset or a profile."
+        raise UsageError(f"compare needs {' and '.join(missing)}.", hint=hint)
     if values["trace"] is not None:
         return _on_trace(arguments, values, flags, shared)
     a, b = _sides(values, shared)
@@ -136,9 +135,8 @@ def _prompts(arguments: Sequence[str], path: str | None, side: Side) -> tuple[st
     if path is None:
         return read_prompts(arguments, side.settings["file"], wanted_template(side.settings)).texts
     if arguments or side.settings["file"] or side.settings["template"]:
-        raise UsageError(
-            "--prompts gives all prompts.", hint="Leave out other prompts, --file and --template."
-        )
+        hint = "Leave out other prompts, --file and --template."
+        raise UsageError("--prompts gives all prompts.", hint=hint)
     prompts = list[str]()
     for record in open_input([path]):
         text = record.columns.get("prompt") if record.failure is None else None
@@ -243,11 +241,10 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     source = read_prompts(arguments, settings["file"], wanted_template(settings))
     stderr = Stderr(is_quiet=settings["quiet"])
     if (count := len(grid) * len(source.texts) * job.n) > _MAX_TEXTS:
-        raise UsageError(
-            f"The sweep has {count} texts, but at most {_MAX_TEXTS} are possible.", hint="Vary less."
-        )
+        what = f"The sweep has {count} texts, but at most {_MAX_TEXTS} are possible."
+        raise UsageError(what, hint="Vary less.")
     job, settings = begin(job, settings, source, run_given, stderr)
-    jobs = Jobs(settings, _layer)
+    jobs = Jobs(settings, lambda axis, _: Layer.of("--vary", axis, {key: f"--vary {key}" for key in axis}))
     cell_jobs = [*map(jobs.job, grid)]  # faults are reported before anything is loaded
     stderr.notice(*dict.fromkeys(text for cell_job in cell_jobs for text in cell_job.assembly.notices))
     set_wait(settings["wait"], os.environ)  # before torch is imported
@@ -306,7 +303,3 @@ def _check(axes: Sequence[Axis], values: Mapping[str, Any]) -> None:
         raise UsageError("--png draws one measure.", hint=f"Add --show, one of {', '.join(MEASURES)}.")
     if values["png"] is not None and len(axes) > 2:
         raise UsageError(f"--png draws at most two options, but {len(axes)} vary.", hint="Vary less.")
-
-
-def _layer(values: Mapping[str, Any], registry: Registry) -> Layer:
-    return Layer.of("--vary", values, {key: f"--vary {key}" for key in values})

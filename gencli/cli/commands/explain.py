@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import repeat
 from os.path import exists
 from pathlib import Path
@@ -57,7 +57,7 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
             raise UsageError("The trace has no such text.")
         return 0
     texts, seeker = _source(arguments, flags, values)
-    chosen = [*_chosen(texts, values)]
+    chosen = _chosen(texts, values)
     if values["keys"]:
         _records(chosen[0], chosen[0].records, values)  # raises for a missing token
         return walk(chosen, values["at"])
@@ -141,7 +141,7 @@ def _source(
         return texts, None
     from gencli.cli.explained_sources import of_trace
 
-    return of_trace([*_chosen(texts, values)], flags, values["why"], is_replay=values["replay"])
+    return of_trace(_chosen(texts, values), flags, values["why"], is_replay=values["replay"])
 
 
 def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) -> None:
@@ -169,13 +169,11 @@ def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) ->
     Sink().write(page)
 
 
-def _chosen(texts: Sequence[TracedText], values: Mapping[str, Any]) -> Iterator[TracedText]:
-    """Yield the texts selected by the options. Raises UsageError if there is none."""
-    matches = matching(texts, values)
-    if not matches:
-        names = ", ".join(text_label(text.key) for text in texts[:5]) or "no text"
-        raise UsageError("The trace has no such text.", hint=f"It has {names}.")
-    yield from matches
+def _chosen(texts: Sequence[TracedText], values: Mapping[str, Any]) -> list[TracedText]:
+    if matches := matching(texts, values):
+        return matches
+    names = ", ".join(text_label(text.key) for text in texts[:5]) or "no text"
+    raise UsageError("The trace has no such text.", hint=f"It has {names}.")
 
 
 def _records(text: TracedText, records: Sequence[Record], values: Mapping[str, Any]) -> Sequence[Record]:

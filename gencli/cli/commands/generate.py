@@ -163,10 +163,7 @@ def _print_summary(
 def _submit(
     attempts: RetryingEngine, requests: Sequence[Request], structure: OutputSpec | None
 ) -> list[Error]:
-    """Submit the requests and return the events of rejected ones.
-
-    Raises the error of the last request if all are rejected.
-    """
+    """Submit the requests; return the events of rejected ones. Raises the last error if all are rejected."""
     refused: list[list[Error]] = []
     for request in requests:
         try:

@@ -241,7 +241,7 @@ def run_detect(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
 
 
 def _read_text(arguments: Sequence[str]) -> str:
-    """Return the text: the argument, the content of the file that it names, or stdin."""
+    # The argument, the content of the file that it names, or stdin.
     if len(arguments) > 1:
         raise UsageError("detect takes one text.", hint="Put it between quotes.")
     if not arguments or arguments[0] == "-":
