@@ -38,14 +38,6 @@ class _ForkSource:
     path: Path | None = None
     file: TreeFile | None = None
 
-    def tree(self, grower: Grower) -> Tree:
-        """Return the tree so far. Raises GenerationError for a text of another model."""
-        if self.file is not None:
-            grower.forks.check(self.file.tree)
-            return self.file.tree
-        assert self.text is not None  # without a tree file there is a traced text
-        return Tree(self.head).grown([grower.forks.root(self.text)])
-
 
 def fork(path: Path, values: Mapping[str, Any], flags: Mapping[str, Any]) -> int:
     """Grow children, write them to stdout and to their tree, and return the exit code."""
@@ -63,7 +55,12 @@ def fork(path: Path, values: Mapping[str, Any], flags: Mapping[str, Any]) -> int
 def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], stderr: Stderr) -> int:
     from gencli.explain.forks import Cut, token_of
 
-    tree = source.tree(grower)
+    if source.file is not None:
+        tree = source.file.tree
+        grower.forks.check(tree)  # raises for a text of another model
+    else:
+        assert source.text is not None  # without a tree file there is a traced text
+        tree = Tree(source.head).grown([grower.forks.root(source.text)])
     if values["node"] not in tree.nodes:
         raise UsageError(f"The tree has no node {values['node']}.", hint="gencli fork show lists them.")
     cut = Cut(values["node"], values["at"])

@@ -13,7 +13,6 @@ import typer
 
 from gencli.cli.render import Sink
 from gencli.cli.usage import Page, command_help, describe_option, short_help, unknown_word
-from gencli.config.option import Option
 from gencli.config.preset_files import drafters, models, presets, sides, stage_order, stage_values
 
 _OFFERS: dict[str, Callable[[str], list[str]]] = {
@@ -53,7 +52,7 @@ def make_command(run: _Run, page: Page) -> Callable[..., int]:
     for entry in page.options:
         # Every default is None, "not given", because the layers of settings determine values and origins.
         # Values stay text, because Option.value converts and checks them.
-        metavar, offer = entry.metavar, _completion(entry)
+        metavar, offer = entry.metavar, _OFFERS.get(entry.key) or _offer_of(entry.choices)
         info = typer.Option(
             None, *entry.names, help=describe_option(entry), metavar=metavar, autocompletion=offer
         )
@@ -77,11 +76,11 @@ def _arguments(page: Page) -> inspect.Parameter:
     return inspect.Parameter("arguments", _KIND, default=info, annotation=list[str] | None)
 
 
-def _completion(entry: Option) -> Callable[[str], list[str]] | None:
-    def choices(incomplete: str) -> list[str]:
-        return [choice for choice in entry.choices if choice.startswith(incomplete)]
+def _offer_of(words: Sequence[str]) -> Callable[[str], list[str]] | None:
+    def offer(incomplete: str) -> list[str]:
+        return [word for word in words if word.startswith(incomplete)]
 
-    return _OFFERS.get(entry.key) or (choices if entry.choices else None)
+    return offer if words else None
 
 
 def _help(page: Page) -> list[inspect.Parameter]:

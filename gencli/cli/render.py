@@ -177,22 +177,6 @@ def draw(stream: TextIO, codes: str) -> None:
     stream.flush()
 
 
-def codes_of(stream: TextIO) -> Callable[[str], tuple[str, str]]:
-    """Return the function of `Sink.codes_of` for a stream."""
-    from rich.console import Console
-    from rich.text import Text
-
-    console = Console(file=stream, highlight=False, markup=False)
-
-    def codes(style: str) -> tuple[str, str]:
-        with console.capture() as captured:
-            console.print(Text("x", style=style), end="")
-        before, _, after = captured.get().partition("x")
-        return before, after
-
-    return codes
-
-
 def silence() -> None:
     """Send stdout and stderr of this process to the null device from now on."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
@@ -317,7 +301,18 @@ class Sink:
 
         The codes are empty on a terminal without styles; with NO_COLOR they have no colours.
         """
-        return codes_of(self._stream)
+        from rich.console import Console
+        from rich.text import Text
+
+        console = Console(file=self._stream, highlight=False, markup=False)
+
+        def codes(style: str) -> tuple[str, str]:
+            with console.capture() as captured:
+                console.print(Text("x", style=style), end="")
+            before, _, after = captured.get().partition("x")
+            return before, after
+
+        return codes
 
     @property
     def has_control(self) -> bool:

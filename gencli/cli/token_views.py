@@ -48,7 +48,7 @@ def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
     token = quoted(record["text"])
     yield "stage", "set", "alive", "kept", "top", token, "largest removed or moved"
     raw = record["raw"]
-    yield "raw", "-", str(raw["alive"]), "", _likeliest(raw), " ".join(reversed(_rank_and_p(raw))), ""
+    yield "raw", "-", str(raw["alive"]), "", _likeliest(raw), _p_and_rank(raw), ""
     for stage in record["stages"]:
         values = str(stage["params"]).removeprefix(stage["name"]).lstrip("=:")
         yield (
@@ -57,7 +57,7 @@ def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
             str(stage["alive"][1]),
             "-" if stage["mass_kept"] is None else f"{stage['mass_kept']:.3f}",
             _likeliest(stage),
-            " ".join(reversed(_rank_and_p(stage))),
+            _p_and_rank(stage),
             _effect_of(stage),
         )
     draw, margin, runner = record["draw"], "", ""
@@ -75,8 +75,8 @@ def _likeliest(measures: dict[str, Any]) -> str:
     return f"{quoted(text)} {probability(p)}"
 
 
-def _rank_and_p(measures: Mapping[str, Any]) -> tuple[str, str]:
-    return rank(measures["rank"]), probability(measures["p"])
+def _p_and_rank(measures: Mapping[str, Any]) -> str:
+    return f"{probability(measures['p'])} {rank(measures['rank'])}"
 
 
 def _effect_of(stage: dict[str, Any]) -> str:
@@ -122,7 +122,8 @@ def why_table(records: Sequence[_WhyRecord]) -> str:
     for record in sorted(best, key=lambda record: record["pos"]):
         measures = [f"beyond #{record['kept']}"] * 2
         if record["bound"] is None:
-            measures = [" ".join(_rank_and_p(record[key])) for key in ("raw", "final")]
+            both = (record["raw"], record["final"])
+            measures = [f"{rank(each['rank'])} {probability(each['p'])}" for each in both]
         wins = f"without {' or '.join(record['wins_without'])}" if record["wins_without"] else ""
         rows.append((str(record["pos"]), quoted(record["chosen"][1]), *measures, _reason(record), wins))
     return head + table(rows)

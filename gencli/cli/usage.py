@@ -112,6 +112,8 @@ def read_subcommand(
 
 FORMS = Literal["text", "json", "yaml"]
 FORMAT = Option(("--format",), FORMS, "Form of the result.", "Output", "text")
+DEBUG = Option(("--debug",), bool, "Show the traceback of an error.", "Output", False)
+FORMAT_AND_DEBUG = (FORMAT, DEBUG)
 
 
 def record_text(record: Any, form: str, *, encoding: str = "utf-8") -> str:
@@ -237,9 +239,12 @@ _DEBUG = "--debug shows the traceback."
 
 def explain(error: BaseException, arguments: Sequence[str] = ()) -> GencliError:
     """Return the error as a GencliError; `arguments`: the command line."""
-    is_bare = isinstance(error, UsageError) and not error.hint
-    if is_bare and (hint := _about_dashes(arguments)):
-        return UsageError(str(error), hint=hint)
+    if isinstance(error, UsageError) and not error.hint:
+        flags = {entry.key: entry.flag for entry in OPTIONS}
+        for word in arguments:  # a long name after one dash is read as a short option and its value
+            match = re.fullmatch("-([a-z][a-z-]+)(=.*)?", word, re.DOTALL)
+            if match and (meant := meant_option(match[1], flags)):
+                return UsageError(str(error), hint=f"{word} is read as {word[:2]} {word[2:]}. {meant}")
     if isinstance(error, GencliError):
         return error
     if isinstance(error, processors_errors.StageFailure):
@@ -303,13 +308,3 @@ def unknown_word(command: str, word: str, words: Sequence[str]) -> UsageError:
         return UsageError(f"{command} needs one of: {listed}.", hint=f"See {command} --help.")
     hint = did_you_mean([repr(name) for name in meant_command(word, words, COMMAND_NAMES)])
     return UsageError(f"{command} takes {listed}, not {word!r}.", hint=hint or f"See {command} --help.")
-
-
-def _about_dashes(arguments: Sequence[str]) -> str:
-    """Return a hint for a long name after one dash, which is read as a short option and its value."""
-    flags = {entry.key: entry.flag for entry in OPTIONS}
-    for word in arguments:
-        match = re.fullmatch("-([a-z][a-z-]+)(=.*)?", word, re.DOTALL)
-        if match and (meant := meant_option(match[1], flags)):
-            return f"{word} is read as {word[:2]} {word[2:]}. {meant}"
-    return ""

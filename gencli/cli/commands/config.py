@@ -18,7 +18,7 @@ from gencli.cli.commands import setting_views as views
 from gencli.cli.inputs import read_prompts
 from gencli.cli.option_parser import Plugins, make_command
 from gencli.cli.render import Sink, say, say_notice, table
-from gencli.cli.usage import FORMAT, Page, record_text, values_of
+from gencli.cli.usage import FORMAT_AND_DEBUG, Page, record_text, values_of
 from gencli.config import preset_files
 from gencli.config.job import chat_ids, make_job
 from gencli.config.layers import gather, gather_presets, needs, plugin_texts, preset_text
@@ -277,8 +277,7 @@ a user's message in the model's chat template.
                read=read_ids, metavar="IDS"),
         Option(("--special/--no-special",), bool, "Put the tokenizer's own tokens around the text, as a run "
                "does (the default), or not.", "Prompt", True),
-        FORMAT,
-        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+        *FORMAT_AND_DEBUG,
     ),
     "TEXT",
 )  # fmt: skip

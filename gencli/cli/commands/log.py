@@ -12,7 +12,15 @@ from typing import Any, Literal
 
 from gencli.cli.render import Sink, confirm, say, say_notice
 from gencli.cli.stderr import Stderr
-from gencli.cli.usage import FORMAT, Page, array_parts, read_subcommand, record_text, values_of
+from gencli.cli.usage import (
+    DEBUG,
+    FORMAT_AND_DEBUG,
+    Page,
+    array_parts,
+    read_subcommand,
+    record_text,
+    values_of,
+)
 from gencli.config.layers import CODE
 from gencli.config.option import MAX_ROWS, Option
 from gencli.config.run_options import option
@@ -44,8 +52,7 @@ gives the same text; remove some, or all.
         Option(("--limit",), int, "At most this many runs.", "Output", 20, Bounds(ge=1, le=MAX_ROWS)),
         *(option(key) for key in CODE),
         Option(("--yes", "-y"), bool, "Remove without a question.", "Output", False),
-        FORMAT,
-        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+        *FORMAT_AND_DEBUG,
     ),
     "list|search|show|rerun|clear [N|TEXT]",
     tuple(_OF_WORD),
@@ -213,7 +220,7 @@ show draws a tree; walk moves in it by keys and lets it grow.
                "Output", metavar="FILE"),
         *(option(key) for key in CODE),
         option("quiet"),
-        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+        DEBUG,
     ),
     "RUN|show TREE|walk TREE",
 )  # fmt: skip

@@ -12,7 +12,7 @@ from typing import Any
 from gencli import __version__
 from gencli.cli.app import COMMANDS, EXIT_CODES, make_app
 from gencli.cli.render import Sink, say
-from gencli.cli.usage import Page, describe_option, signature, unknown_word, values_of
+from gencli.cli.usage import DEBUG, Page, describe_option, signature, unknown_word, values_of
 from gencli.config.option import SECTIONS, Option
 from gencli.errors import UsageError
 from gencli.files import replaced
@@ -28,7 +28,7 @@ pages are written into a folder, for man's own search path:
 """,
     (
         Option(("--output", "-o"), str, "Write all pages into this folder.", "Output", metavar="DIR"),
-        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+        DEBUG,
     ),
     "[COMMAND]...",
     tuple(COMMANDS),

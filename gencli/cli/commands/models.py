@@ -10,7 +10,7 @@ from typing import Any
 from gencli.cli import fetching
 from gencli.cli.fetching import CommandOutput
 from gencli.cli.render import Sink, table
-from gencli.cli.usage import FORMAT, Page, read_subcommand, record_text, values_of
+from gencli.cli.usage import FORMAT_AND_DEBUG, Page, read_subcommand, record_text, values_of
 from gencli.config.option import MAX_BATCH, Option
 from gencli.config.option_names import with_flags
 from gencli.config.preset_files import folder_words as folders
@@ -57,8 +57,7 @@ the Hugging Face hub, remove one from the cache, or give one a name of your own.
                "commands that are given the same flag run it.", "Model", False),
         Option(("--yes", "-y"), bool, "Remove without a question.", "Model", False),
         Option(("--remove",), bool, "Forget the alias.", "Model", False),
-        FORMAT,
-        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+        *FORMAT_AND_DEBUG,
     ),
     "list|show|pull|rm|alias [NAME]",
     tuple(_OF_WORD),

@@ -188,8 +188,16 @@ def _fields(registry: Registry, name: str) -> Iterator[tuple[str, ...]]:
 
 def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:
     note = registry.spec(name).note
-    if note is None:
-        yield "Example", f"--stage {_example(registry, name)}"
+    if note is None:  # the values of a plug-in's example are derived from its fields
+        from processors.chain import Chain
+        from processors.errors import ParamError
+        from processors.testing import examples
+
+        try:
+            example = _quoted(str(Chain(((name, examples(registry.spec(name).params)[0]),))))
+        except ParamError:
+            example = f"{name}:KEY=VALUE"
+        yield "Example", f"--stage {example}"
         return
     yield "Formula", note.formula
     yield "Reference", note.reference
@@ -197,18 +205,6 @@ def _facts(registry: Registry, name: str) -> Iterator[tuple[str, str]]:
     marking = f"--watermark {kind} --watermark-key FILE"
     yield "Example", marking if kind else f"--stage {_quoted(note.example)}"
     yield "Elsewhere", note.elsewhere
-
-
-def _example(registry: Registry, name: str) -> str:
-    # With values derived from the fields of a plug-in's stage.
-    from processors.chain import Chain
-    from processors.errors import ParamError
-    from processors.testing import examples
-
-    try:
-        return _quoted(str(Chain(((name, examples(registry.spec(name).params)[0]),))))
-    except ParamError:
-        return f"{name}:KEY=VALUE"
 
 
 def _quoted(text: str) -> str:

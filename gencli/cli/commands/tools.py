@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from gencli.cli.inputs import read_prompts
 from gencli.cli.render import Sink, table
 from gencli.cli.stderr import Stderr
-from gencli.cli.usage import FORMAT, Page, record_text, unknown_word, values_of
+from gencli.cli.usage import DEBUG, FORMAT, FORMAT_AND_DEBUG, Page, record_text, unknown_word, values_of
 from gencli.config.option import Option
 from gencli.config.option_names import with_flags
 from gencli.config.run_options import option
@@ -36,11 +36,8 @@ Usage: gencli doctor [OPTIONS]
 Look at versions, devices, caches, plug-ins and the terminal, with a line of
 advice for each finding. The exit code is 0 whatever is found.
 """,
-    (
-        FORMAT,
-        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
-    ),
-)  # fmt: skip
+    FORMAT_AND_DEBUG,
+)
 
 
 def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -73,7 +70,7 @@ loads faster.
         Option(("--bits",), Literal["8", "4"], "Bits of a weight.", "Model", "8"),
         FORMAT,
         Option(("--quiet", "-q"), bool, "Show no progress.", "Output", False),
-        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+        DEBUG,
     ),
     "MODEL OUT",
 )  # fmt: skip
@@ -115,8 +112,7 @@ enforces it or the check at the end does. Loads no model.
         option("property_order"),
         option("formats"),
         option("grammar_timeout"),
-        FORMAT,
-        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+        *FORMAT_AND_DEBUG,
     ),
     "audit SCHEMA",
     ("audit",),
@@ -206,8 +202,7 @@ enough tokens to tell.
         Option(("--window",), int, "Look for a marked passage: the p value is that of the most suspicious "
                "window of so many tokens, corrected for the number of windows.", "Draw",
                bounds=Bounds(ge=_LEAST, le=MOST)),
-        FORMAT,
-        Option(("--debug",), bool, "Show the traceback of an error.", "Output", False),
+        *FORMAT_AND_DEBUG,
     ),
     "TEXT|FILE|-",
 )  # fmt: skip
