@@ -170,9 +170,9 @@ def _write(
         else:
             records.append(record)
         verdict.add(comparison)
-        if page is not None and verdict.texts > 1:
-            raise UsageError("--html shows one text, and the trace has several.")
         if page is not None:
+            if verdict.texts > 1:
+                raise UsageError("--html shows one text, and the trace has several.")
             with page:
                 page.write(compared_page(comparison, head, text_of))
     if not verdict.texts:

@@ -188,13 +188,12 @@ _WHY = {
 def head_text(head: Mapping[str, Any]) -> str:
     """Return the chains of both sides, and the seed."""
     sides = [(key.upper(), head[key]) for key in "ab" if head.get(key)]
-    lines = [f"{name:<6}{_chain(side['chain'])} ({side['draw']})\n" for name, side in sides]
+    lines = []
+    for name, side in sides:
+        chain = escape_controls(side["chain"]).replace("\n", "\\n") or "no stages"
+        chain = chain if len(chain) <= _MAX_CHAIN else f"{chain[: _MAX_CHAIN - 3]}..."
+        lines.append(f"{name:<6}{chain} ({side['draw']})\n")
     return "".join(lines) + (f"seed  {head['seed']}\n" if "seed" in head else "")
-
-
-def _chain(text: str) -> str:
-    shown = escape_controls(text).replace("\n", "\\n") or "no stages"
-    return shown if len(shown) <= _MAX_CHAIN else f"{shown[: _MAX_CHAIN - 3]}..."
 
 
 def comparison_text(record: Mapping[str, Any]) -> str:

@@ -83,10 +83,14 @@ class _TreeActions:
 
     def interrupted(self, keys: Iterable[str]) -> Iterable[str]:
         """Yield the keys; Ctrl-C between two keys ends the navigation, and the terminal is restored."""
-        self.grower.handler.on_first = _interrupt
+
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        self.grower.handler.on_first = interrupt
         for key in keys:
             yield key
-            self.grower.handler.on_first = _interrupt  # growing has replaced it
+            self.grower.handler.on_first = interrupt  # growing has replaced it
 
     def draw(self, state: TreeWalk) -> None:
         """Draw the page."""
@@ -126,7 +130,3 @@ class _TreeActions:
         self.file.add(nodes)
         failed = "; ".join(dict.fromkeys(failure.message for failure in results.failures))
         return replace(state.grown(nodes), message=f"{len(nodes)} new at {state.token}. {failed}".strip())
-
-
-def _interrupt() -> None:
-    raise KeyboardInterrupt

@@ -100,7 +100,15 @@ def _source(path: Path, values: Mapping[str, Any], flags: Mapping[str, Any], sta
         stack.enter_context(locked(path))
         file = TreeFile(path)
         return _ForkSource(file.tree.head, path=path, file=file)
-    text = _chosen(texts, values)
+    matches = matching(texts, values)
+    if len(matches) != 1:
+        keys = [text.key for text in texts[:5]]
+        choices = ", ".join(f"--run {run} --sample {sample + 1}" for run, sample in keys)
+        count = "several texts" if matches else "no such text"
+        raise UsageError(
+            f"The trace has {count}.", hint=f"Choose one: {choices}." if keys else "It is empty."
+        )
+    text = matches[0]
     if "preset" not in text.head:
         raise UsageError(f"The trace {path} lacks the settings of its run.", hint="Write it again.")
     head = checked_head(text.head)
@@ -116,18 +124,6 @@ def _source(path: Path, values: Mapping[str, Any], flags: Mapping[str, Any], sta
     if file.tree.head != head or file.tree.ids(ROOT) != tuple(record["id"] for record in text.records):
         raise UsageError(f"The tree {tree_path} began with another text.", hint="Give another --tree.")
     return _ForkSource(head, text, tree_path, file)
-
-
-def _chosen(texts: list[TracedText], values: Mapping[str, Any]) -> TracedText:
-    """Return the text selected by the options. Raises UsageError if there is none, or several."""
-    matches = matching(texts, values)
-    if len(matches) == 1:
-        return matches[0]
-    options = ", ".join(
-        f"--run {run} --sample {sample + 1}" for run, sample in (text.key for text in texts[:5])
-    )
-    count = "several texts" if matches else "no such text"
-    raise UsageError(f"The trace has {count}.", hint=f"Choose one: {options}." if texts else "It is empty.")
 
 
 @contextmanager

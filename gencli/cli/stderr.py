@@ -22,7 +22,6 @@ from gencli.text.escapes import escape_controls
 if TYPE_CHECKING:
     from gencli.batch.batch_records import Progress as BatchProgress
     from gencli.batch.batch_records import RowEngine
-    from gencli.cli.progress_bars import Drawing
 
 _LARGE = 256 * 10**6  # bytes; without a terminal a line announces larger weights
 
@@ -96,14 +95,32 @@ class TerminalReporter(Stderr):
 
     @contextmanager
     def watch(self, progress: BatchProgress, engine: RowEngine) -> Iterator[Callable[[], None]]:
-        """Show notices of the engine, each once, and the progress."""
-        from gencli.cli.progress_bars import Drawing
+        """Show notices of the engine, each once, and the progress: a bar, or lines without a terminal."""
+        from gencli.cli.progress_bars import Drawing, share_bar
 
+        num_notices, last = 0, time.monotonic()
         with ExitStack() as stack:
             drawing = stack.enter_context(Drawing(sys.stderr)) if self.has_drawing else None
             if drawing is not None:
                 self._sink.before_write = drawing.erase  # stdout and stderr may be one terminal
-            yield _BatchDisplay(progress, engine, self, drawing).update
+
+            def update() -> None:
+                nonlocal num_notices, last
+                now, texts = time.monotonic(), engine.notices[num_notices:]
+                if texts and drawing is not None:
+                    drawing.erase()
+                self.notice(*texts)
+                num_notices += len(texts)
+                if not (drawing.is_due if drawing is not None else now - last >= _LINE_SECONDS):
+                    return
+                line = ", ".join(filter(None, [progress.line(now), engine.reading]))
+                if drawing is not None:
+                    drawing.show(share_bar(progress.share, line))
+                else:
+                    last = now
+                    self.say(line)
+
+            yield update
 
     def on_interrupt(self, stop: Callable[[], None] | None) -> None:
         """Call `stop` at the first Ctrl-C or SIGTERM."""
@@ -112,36 +129,6 @@ class TerminalReporter(Stderr):
     def say_always(self, text: str) -> None:
         """Write a line, even with --quiet."""
         say(with_flags(text))
-
-
-class _BatchDisplay:
-    """Shows the progress on a drawing, or as lines."""
-
-    def __init__(
-        self, progress: BatchProgress, engine: RowEngine, stderr: Stderr, drawing: Drawing | None
-    ) -> None:
-        self._progress, self._engine, self._stderr, self._drawing = progress, engine, stderr, drawing
-        self._num_notices, self._last = 0, time.monotonic()
-
-    def update(self) -> None:
-        """Show new notices, and the progress if enough time has passed."""
-        from gencli.cli.progress_bars import share_bar
-
-        now = time.monotonic()
-
-        def line() -> str:
-            return ", ".join(filter(None, [self._progress.line(now), self._engine.reading]))
-
-        for text in self._engine.notices[self._num_notices :]:
-            if self._drawing is not None:
-                self._drawing.erase()
-            self._stderr.notice(text)
-        self._num_notices = len(self._engine.notices)
-        if self._drawing is not None and self._drawing.is_due:
-            self._drawing.show(share_bar(self._progress.share, line()))
-        elif self._drawing is None and now - self._last >= _LINE_SECONDS:
-            self._last = now
-            self._stderr.say(line())
 
 
 _DELAY, _PAUSE = 0.5, 0.25  # seconds before the line is drawn, and between two drawings

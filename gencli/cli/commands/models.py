@@ -211,24 +211,20 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
         record["memory"] = memory_json(card, batch, tokens, has_decoder=spec is not None)
         return record, memory_text(record)
     memory = []
-    for dtype, weights in _memory(card, record["quantization"]):
+    formats = dict[str, int]()
+    if (stored := record["quantization"]) is not None and is_gguf(card.folder):
+        from gencli.models.files.gguf_weights import wide_dtype
+
+        formats[stored] = kept_bytes(card.folder, wide_dtype().itemsize)
+    elif stored is not None:
+        formats[stored] = card.weights.bytes
+    if stored is None or is_gguf(card.folder):
+        formats |= {dtype: whole_bytes(card, width) for dtype, width in _NUMBERS.items()}
+    for dtype, weights in formats.items():
         kv = kv_bytes(card, batch=batch, context=tokens, number_bytes=_NUMBERS.get(dtype, 4))
         memory.append({"dtype": dtype, "weights": weights, "kv": kv})
     record["memory"] = {"batch": batch, "context": tokens, "of": memory}
     return record, _show_text(record)
-
-
-def _memory(card: Card, quantization: str | None) -> Iterator[tuple[str, int]]:
-    # Number formats of the weights, and their size in bytes.
-    if quantization is not None:
-        if not is_gguf(card.folder):
-            yield quantization, card.weights.bytes
-            return
-        from gencli.models.files.gguf_weights import wide_dtype
-
-        yield quantization, kept_bytes(card.folder, wide_dtype().itemsize)
-    for dtype, width in _NUMBERS.items():
-        yield dtype, whole_bytes(card, width)
 
 
 def _show_text(record: Mapping[str, Any]) -> str:
