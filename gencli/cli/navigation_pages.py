@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -59,7 +58,8 @@ def _strip(walk: TraceWalk, width: int, rows: int) -> list[Line]:
     lines: list[Line] = [[]]
     used = current = 0
     for number, record in enumerate(walk.records[first : walk.token + block], first):
-        style = "current" if number == walk.token else _style(walk, record)
+        shade = level_of(walk.scale, record)
+        style = "current" if number == walk.token else f"level-{shade}" if shade else ""
         for part in _parts(record["text"]):
             size = cell_len(part)
             if used and used + size > width:
@@ -82,11 +82,6 @@ def _parts(text: str) -> Iterator[str]:
     yield from (line + _NEWLINE for line in ended)
     if last:
         yield last
-
-
-def _style(walk: TraceWalk, record: Mapping[str, Any]) -> str:
-    number = level_of(walk.scale, record)
-    return f"level-{number}" if number else ""
 
 
 def _stages(walk: TraceWalk, room: int) -> list[Line]:

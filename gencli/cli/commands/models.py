@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,13 +74,8 @@ _RECORDED = {
 _NUMBERS = {"float32": 4, "bfloat16": 2}
 
 
-@dataclass(frozen=True, slots=True)
-class _ListedModel:
-    """A model by name, its source (bundled, hub, folder or file), and its card or an error message."""
-
-    name: str
-    source: str
-    card: Card | str
+# A model by name, its source (bundled, hub, folder or file), and its card or an error message.
+_ListedModel = tuple[str, str, Card | str]
 
 
 def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -101,11 +95,9 @@ def _list(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     """Return all models, partial downloads and aliases."""
     complete, cached, aliases = list(_all(names)), list(local.cached_models()), local.read_aliases()
     partial, rows = [model for model in cached if model.is_partial], []
-    for model in complete:
-        record: dict[str, Any] = {"error": model.card}
-        if isinstance(model.card, Card):
-            record = {**_card_json(model.card), "error": None}
-        rows.append({"name": model.name, "source": model.source, **record})
+    for name, source, card in complete:
+        record = {**_card_json(card), "error": None} if isinstance(card, Card) else {"error": card}
+        rows.append({"name": name, "source": source, **record})
     rows += [fetching.partial_json(model) for model in partial]
     rows += [{"name": name, "source": "alias", "target": target} for name, target in aliases.items()]
     lines = [_table(complete), *map(fetching.partial_line, partial)]
@@ -140,22 +132,22 @@ def _all(folders: Sequence[str]) -> Iterator[_ListedModel]:
 
 def _listed_model(name: str, source: str, folder: Path) -> _ListedModel:
     try:
-        return _ListedModel(name, source, read_card(folder))
+        return name, source, read_card(folder)
     except ModelError as error:
-        return _ListedModel(name, source, error.message)
+        return name, source, error.message
 
 
 def _table(models: Sequence[_ListedModel]) -> str:
     rows = [("name", "source", "size", "dtype", "architecture", "context", "chat", "lanes", "rollback")]
     broken = ""
-    for model in models:
-        if isinstance(card := model.card, str):
-            broken += f"{model.name}: {with_flags(card)}\n"
+    for name, source, card in models:
+        if isinstance(card, str):
+            broken += f"{name}: {with_flags(card)}\n"
             continue
         context = "?" if card.context is None else str(card.context)
         chat, rollback = ("yes" if flag else "no" for flag in (card.has_chat_template, card.can_rollback))
         cells = (size(card.weights.bytes), card.weights.stored or "-", card.architecture, context, chat)
-        rows.append((model.name, model.source, *cells, card.lanes, rollback))
+        rows.append((name, source, *cells, card.lanes, rollback))
     return f"{table(rows)}{broken}fake, a table of random numbers for tests, is made when it is used.\n"
 
 

@@ -99,10 +99,9 @@ def begin(
         # Again, because the model's files set defaults.
         settings = gather(flags, os.environ, applies_template=applies_template)
         job = make_job(settings)
-    prompts = source.texts
-    stderr.notice(*settings.notices(), *source.notices, *notices(job, prompts))
+    stderr.notice(*settings.notices(), *source.notices, *notices(job, source.texts))
     names = job.untold_tools
-    if names and not all(any(name in prompt for name in names) for prompt in prompts):
+    if names and not all(any(name in prompt for name in names) for prompt in source.texts):
         stderr.notice(
             "The prompt does not name the tools, so the model does not know them; --chat describes them."
         )

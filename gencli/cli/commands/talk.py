@@ -109,10 +109,7 @@ class _ChatLoop:
         return 0 if reader.is_live or self._is_valid else 6
 
     def _handle_line(self, line: str, *, is_edit: bool) -> str:
-        """Run a command or answer a turn. Return the finish reason of the answer, "" without one.
-
-        `is_edit`: a turn replaces the last one.
-        """
+        # Returns the finish reason of an answer, "" without one. `is_edit`: a turn replaces the last one.
         if not line.strip():
             return ""
         chat = self._chat
@@ -164,7 +161,6 @@ class _ChatLoop:
             self._handler.on_first = None
 
     def _answer_turn(self, chat: Chat) -> tuple[Chat, Finish]:
-        """Answer the last turn, writing text as it is generated. Return the next chat and the finish."""
         job, tokenizer = chat.job, self._loaded.tokenizer
         if job.structure is not None:  # take the first grammar variant that compiles
             compiled = compile_plan(job.structure.plan, self._compiler)
