@@ -425,7 +425,7 @@ def check_traced(orders: Sequence[EngineOrder], limits: CallLimits, context: int
             continue
         stages, tokens = len(list(request.chain.active())), request.limits.max_tokens
         if not tokens:
-            raise bad_field("trace", "trace explains tokens, but with max_tokens = 0 none is generated.")
+            raise bad_field("trace", "explains tokens, but with max_tokens = 0 none is generated.")
         if stages > limits.traced_stages:
             what = f"trace explains at most {limits.traced_stages} stages, but the chain has {stages}."
             raise bad_field("trace", what, code="too_large")
@@ -434,7 +434,7 @@ def check_traced(orders: Sequence[EngineOrder], limits: CallLimits, context: int
     if count > limits.traced_ids:
         raise bad_field(
             "trace",
-            f"trace would list up to {count:,} ids, but at most {limits.traced_ids:,} are allowed: lower "
+            f"would list up to {count:,} ids, but at most {limits.traced_ids:,} are allowed: lower "
             "trace, max_tokens or n.",
             code="too_large",
         )
@@ -443,9 +443,7 @@ def check_traced(orders: Sequence[EngineOrder], limits: CallLimits, context: int
 def _check_trace(value: Any, limit: int) -> None:
     """Check the number of ids in a list; its type is checked together with other options."""
     if value is not None and not limit:
-        raise bad_field(
-            "trace", "trace is refused: this server explains no tokens.", code="unsupported_value"
-        )
+        raise bad_field("trace", "is refused: this server explains no tokens.", code="unsupported_value")
     if isinstance(value, int):
         _check_number("trace", value, limit, "")
 

@@ -255,14 +255,14 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
     flags = {name: body[name] for name in _FLAGS if name in body}
     for name, value in flags.items():
         if not isinstance(value, bool):
-            raise bad_field(name, f"{name} has to be true or false.")
+            raise bad_field(name, "has to be true or false.")
     kinds = [key for key in ("prompt", "content", "messages") if key in body]
     if len(kinds) != 1:
         raise ApiError(400, "The body needs one of prompt, content and messages.", code="missing_field")
     is_llama = kinds == ["content"]
     if kinds == ["messages"]:
         if not flags.get("parse_special", True):
-            raise bad_field("parse_special", "parse_special is false, but templates write special tokens.")
+            raise bad_field("parse_special", "is false, but templates write special tokens.")
         call = _call(serving, {key: body[key] for key in (*_CHAT, "model") if key in body})
         text = serving.preparer.render(call, serving.preparer.job(call))
         special = flags.get("add_special_tokens", False)
@@ -270,11 +270,11 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
         text = body[kinds[0]]
         special = flags.get("add_special", False) if is_llama else flags.get("add_special_tokens", True)
     if not isinstance(text, str):
-        raise bad_field(kinds[0], f"{kinds[0]} has to be a text.")
+        raise bad_field(kinds[0], "has to be a text.")
     if len(text) > (limit := serving.conditions.limits.tokenize):
         raise bad_field(
             kinds[0],
-            f"{kinds[0]} has {len(text)} characters, at most {limit} are allowed.",
+            f"has {len(text)} characters, at most {limit} are allowed.",
             code="too_large",
         )
     is_plain = not flags.get("parse_special", True)
@@ -283,7 +283,7 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
     except ModelError as error:
         if not is_plain:
             raise
-        raise bad_field("parse_special", f"parse_special is false: {error.message}") from None
+        raise bad_field("parse_special", f"is false: {error.message}") from None
     if is_llama:
         pieces = [{"id": token, "piece": _text(serving, token)} for token in ids]
         return {"tokens": pieces if flags.get("with_pieces") else list(ids)}
@@ -309,7 +309,7 @@ def detokenize(serving: Serving, body: Any) -> dict[str, Any]:
     ids = _object(body, ("tokens", "model")).get("tokens")
     size = serving.tokenizer.vocab_size
     if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < size for token in ids):
-        raise bad_field("tokens", f"tokens has to be a list of token ids, 0 to {size - 1}.")
+        raise bad_field("tokens", f"has to be a list of token ids, 0 to {size - 1}.")
     text = serving.tokenizer.decode(ids, skip_special=False)
     return {"prompt": text, "content": text}
 

@@ -329,7 +329,7 @@ class Preparer:
         if banned:
             before = options.get("suppress_ids", [])
             if not isinstance(before, list):
-                raise bad_field("suppress_ids", "suppress_ids has to be a list beside logit_bias with a ban.")
+                raise bad_field("suppress_ids", "has to be a list beside logit_bias with a ban.")
             options["suppress_ids"] = [*before, *banned]
         return options
 
@@ -345,7 +345,7 @@ class Preparer:
         if call.session and (len(prompts) > 1 or job.n > 1):
             raise bad_field("session", "A session continues one answer: send one prompt, and n = 1.")
         if call.route == "responses" and job.n > 1:
-            raise bad_field("n", f"n is {job.n}, but a response has one answer.")
+            raise bad_field("n", f"is {job.n}, but a response has one answer.")
         orders = [
             EngineOrder(self._request(call, job, f"{name}-{index}", ids, index), job.structure)
             for index, ids in enumerate(prompts)
@@ -354,7 +354,7 @@ class Preparer:
         if call.joined_by and any(order.request.marker for order in orders):
             raise bad_field(
                 call.joined_by,
-                f"{call.joined_by} asks for reasoning inside the content, but constrain_after separates it.",
+                "asks for reasoning inside the content, but constrain_after separates it.",
                 code="unsupported_value",
             )
         echoes = (
@@ -418,9 +418,7 @@ class Preparer:
     def render(self, call: Call, job: Job) -> str:
         """Return the conversation of a call rendered by the chat template."""
         if call.variables.get("documents") and "documents" not in (self._declared[0] or ""):
-            raise bad_field(
-                "documents", "documents are given, but the model's chat template has no place for them."
-            )
+            raise bad_field("documents", "are given, but the model's chat template has no place for them.")
         return render_conversation(
             self.tokenizer,
             call.messages,
@@ -439,7 +437,7 @@ class Preparer:
         before = job.instructions.before
         if before and (call.suffix or not isinstance(prompt, str)):
             kind = "without a suffix" if call.suffix else "of text, not of token ids"
-            raise bad_field("schema_in_prompt", f"schema_in_prompt needs a prompt {kind}.")
+            raise bad_field("schema_in_prompt", f"needs a prompt {kind}.")
         if call.suffix:
             return self._fitting(self._infilled(prompt, call.suffix), "prompt", call.longest)
         if isinstance(prompt, str):
@@ -449,16 +447,16 @@ class Preparer:
         wrong = next((token for token in prompt if not 0 <= token < self.tokenizer.vocab_size), None)
         if wrong is not None:
             last = self.tokenizer.vocab_size - 1
-            raise bad_field("prompt", f"prompt has the token id {wrong}, but ids are 0 to {last}.")
+            raise bad_field("prompt", f"has the token id {wrong}, but ids are 0 to {last}.")
         return self._fitting(prompt, "prompt", call.longest)
 
     def _infilled(self, prompt: Prompt, suffix: str) -> tuple[int, ...]:
         if not isinstance(prompt, str):
-            raise bad_field("suffix", "suffix needs a prompt of text, not of token ids.")
+            raise bad_field("suffix", "needs a prompt of text, not of token ids.")
         if self.infill is None:
             raise bad_field(
                 "suffix",
-                "suffix is given, but the model's tokenizer has no tokens for filling a hole, such as "
+                "is given, but the model's tokenizer has no tokens for filling a hole, such as "
                 "<|fim_prefix|>, <|fim_suffix|> and <|fim_middle|>. Leave it out.",
                 code="unsupported_value",
             )
@@ -469,12 +467,11 @@ class Preparer:
         self, ids: tuple[int, ...], field: str, longest: tuple[str, int] | None = None
     ) -> tuple[int, ...]:
         if not ids:
-            raise bad_field(field, f"{field} is empty: it has no tokens.")
+            raise bad_field(field, "is empty: it has no tokens.")
         if longest is not None and len(ids) > longest[1]:
             raise bad_field(
                 longest[0],
-                f"{longest[0]} is {longest[1]}, but {field} has {len(ids)} tokens: this server cuts no "
-                "prompt.",
+                f"is {longest[1]}, but {field} has {len(ids)} tokens: this server cuts no prompt.",
                 code="unsupported_value",
             )
         if len(ids) >= self.context:

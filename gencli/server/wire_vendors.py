@@ -60,7 +60,7 @@ def _bias(field: str, value: Any) -> _Values:
             for key, number in value.items()
         ]
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
-        raise bad_field(field, f"{field} has to be an object of token ids, or of texts, and numbers.")
+        raise bad_field(field, "has to be an object of token ids, or of texts, and numbers.")
     banned = [token for token, number in pairs if number is False and isinstance(token, int)]
     bias = [[token, number] for token, number in pairs if number is not False or isinstance(token, str)]
     return {**({"logit_bias": bias} if bias else {}), **({"suppress_ids": banned} if banned else {})}
@@ -88,7 +88,7 @@ def _ids(field: str, value: Any) -> list[int]:
     parts = map(str.strip, value.split(",")) if isinstance(value, str) else ()
     ids = [whole(part) for part in parts if part] if isinstance(value, str) else value
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
-        raise bad_field(field, f"{field} has to be a list of token ids; texts go into bad_words.")
+        raise bad_field(field, "has to be a list of token ids; texts go into bad_words.")
     return ids
 
 
@@ -111,7 +111,7 @@ def _breakers(field: str, value: Any) -> _Values:
         try:
             value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
         except (ValueError, RecursionError):
-            raise bad_field(field, f"{field} has to be a list of texts.") from None
+            raise bad_field(field, "has to be a list of texts.") from None
     return {"dry_breaker": value}
 
 
@@ -120,7 +120,7 @@ def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: An
 
     def read(field: str, value: Any) -> _Values:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise bad_field(field, f"{field} has to be a number.")
+            raise bad_field(field, "has to be a number.")
         return {} if value in neutral else {"stages": {stage: {name: value, **others}}}
 
     return read
@@ -129,13 +129,13 @@ def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: An
 def _of_prompt(field: str, value: Any) -> _Values:
     """Read a penalty on prompt tokens, where values above 1 make them more likely."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise bad_field(field, f"{field} has to be a number above 0.")
+        raise bad_field(field, "has to be a number above 0.")
     return _stage_field("repetition", "penalty", (0, 1), scope="prompt")(field, 1 / value if value else 0)
 
 
 def _drawn(field: str, value: Any) -> _Values:
     if not isinstance(value, bool):
-        raise bad_field(field, f"{field} has to be true or false.")
+        raise bad_field(field, "has to be true or false.")
     return {} if value else {"sampler": "greedy"}
 
 
@@ -158,7 +158,7 @@ def _response_format(field: str, value: Any) -> _Values:
     if not isinstance(schema, Mapping) or "schema" not in schema:
         raise bad_field(
             field,
-            f"{field} has to be text, json_object, or json_schema with a schema in it.",
+            "has to be text, json_object, or json_schema with a schema in it.",
             code="invalid_value",
         )
     return {"json_schema": schema["schema"]}
@@ -169,7 +169,7 @@ def _structured_outputs(field: str, value: Any) -> _Values:
     kinds = {"json": "json_schema", "json_object": "json", "regex": "regex", "choice": "choice",
              "grammar": "grammar", "structural_tag": "structural_tag"}  # fmt: skip
     if not isinstance(value, Mapping) or not value.keys() <= kinds.keys():
-        raise bad_field(field, f"{field} has to be an object with one of: {', '.join(kinds)}.")
+        raise bad_field(field, f"has to be an object with one of: {', '.join(kinds)}.")
     options = {kinds[key]: item for key, item in value.items() if item is not None}
     grammar = options.pop("grammar", "")
     return {**options, **_vllm_grammar(field, grammar)}
@@ -183,7 +183,7 @@ def _vllm_grammar(field: str, value: Any) -> _Values:
 
 def _seconds(field: str, value: Any) -> _Values:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise bad_field(field, f"{field} has to be a number of milliseconds.")
+        raise bad_field(field, "has to be a number of milliseconds.")
     return {"max_time": value / 1000} if value > 0 else {}
 
 
@@ -192,10 +192,10 @@ def _tool_choice(field: str, value: Any) -> _Values:
         inner = value.get("function", value)
         name = inner.get("name") if isinstance(inner, Mapping) else None
         if not isinstance(name, str) or value.get("type") != "function":
-            raise bad_field(field, f"{field} has to be auto, none, required, or a function with its name.")
+            raise bad_field(field, "has to be auto, none, required, or a function with its name.")
         return {"tool_choice": name}
     if value not in ("auto", "none", "required"):
-        raise bad_field(field, f"{field} is {value!r}, but has to be auto, none, required or a function.")
+        raise bad_field(field, f"is {value!r}, but has to be auto, none, required or a function.")
     return {"tool_choice": value}
 
 
