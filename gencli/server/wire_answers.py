@@ -64,6 +64,22 @@ class AnswerDelta:
         return not any(seen)
 
 
+def joined_deltas(deltas: Sequence[AnswerDelta]) -> AnswerDelta:
+    """Return the increments of an answer, at least one, as one."""
+    last = deltas[-1]
+    return AnswerDelta(
+        "".join(delta.content for delta in deltas),
+        "".join(delta.reasoning for delta in deltas),
+        tuple(part for delta in deltas for part in delta.calls),
+        tuple(token_id for delta in deltas for token_id in delta.ids),
+        tuple(entry for delta in deltas for entry in delta.logprobs),
+        tuple(view for delta in deltas for view in delta.views),
+        last.reason,
+        last.matched,
+        last.faults,
+    )
+
+
 @dataclass(slots=True)
 class Usage:
     """Token counts of a call: each prompt once, and all samples."""

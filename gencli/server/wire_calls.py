@@ -81,8 +81,8 @@ def read_options(
             continue
         for key, item in of_field.items():
             item, before = inline(key, item, name), values.get(key)
-            are_stages = key == "stages" and isinstance(before, dict) and isinstance(item, dict)
-            if are_stages and not before.keys() & item:
+            are_stages = key == "stages" and isinstance(item, dict)
+            if are_stages and isinstance(before, dict) and not before.keys() & item:
                 item = {**before, **item}  # values of other stages
             elif key in values and before != item:
                 raise bad_field(name, f"and {fields[key]} set the same option ({key}) to different values.")
@@ -242,10 +242,11 @@ class _CallReader(FieldReader):
 
     def read(self, route: Route) -> Call:
         is_chat = route != "completions"
+        messages = read_messages(self.needed("messages")) if is_chat else ()
         call = Call(
             route,
             prompts=() if is_chat else _prompts(self.needed("prompt")),
-            messages=(messages := read_messages(self.needed("messages")) if is_chat else ()),
+            messages=messages,
             presets=self._presets(),
             model=self.text("model"),
             session=self.text("session") or self.text("session_id"),
