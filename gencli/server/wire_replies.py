@@ -153,11 +153,10 @@ class WholeReply(_Choices):
 
     def body(self) -> dict[str, Any]:
         """Return the reply, once all samples have ended."""
+        answers = map(joined_deltas, self._deltas)
         return {
             **self._reply.head(is_chunk=False),
-            "choices": [
-                self._choice(index, joined_deltas(deltas)) for index, deltas in enumerate(self._deltas)
-            ],
+            "choices": [self._choice(index, answer) for index, answer in enumerate(answers)],
             "usage": usage_body(self._answers.usage),
             **(self._prompt_notes(0) if self._reply.call.is_chat else {}),
             **self._reply.dropped,

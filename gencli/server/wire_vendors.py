@@ -48,17 +48,12 @@ _FieldReader = Callable[[str, Any], _Values]
 
 
 def _bias(field: str, value: Any) -> _Values:
-    """Read an object of ids or texts and numbers, or a list of such pairs; `false` as a number bans a token.
-
-    Texts are left as they are, because their tokens are the model's.
-    """
-    # A negative id is refused as one.
+    # An object of ids or texts and numbers, or a list of such pairs; `false` as a number bans a token. Texts
+    # are left as they are, because their tokens are the model's. A negative id is refused as one.
     pairs = value
     if isinstance(value, Mapping):
-        pairs = [
-            [key if whole(key.removeprefix("-")) is None else int(key), number]
-            for key, number in value.items()
-        ]
+        ids = {key: whole(key.removeprefix("-")) for key in value}
+        pairs = [[key if ids[key] is None else int(key), number] for key, number in value.items()]
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
         raise bad_field(field, "has to be an object of token ids, or of texts, and numbers.")
     banned = [token for token, number in pairs if number is False and isinstance(token, int)]
@@ -67,7 +62,7 @@ def _bias(field: str, value: Any) -> _Values:
 
 
 def _is_pair(pair: Any) -> bool:
-    """Whether the value is a pair of an id or a text, and a number or `false`; no id has 19 digits."""
+    # Of an id or a text, and a number or `false`; no id has 19 digits.
     if not isinstance(pair, list) or len(pair) != 2 or isinstance(pair[0], bool):
         return False
     is_text = isinstance(pair[0], str) and pair[0] != "" and not (pair[0].isdecimal() and len(pair[0]) > 18)
@@ -76,7 +71,7 @@ def _is_pair(pair: Any) -> bool:
 
 
 def _banned(field: str, value: Any) -> _Values:
-    """Read a list of ids, a text of comma-separated ids, or KoboldCpp's list of texts."""
+    # As for _ids, or KoboldCpp's list of texts.
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return {"ban": value}
     ids = _ids(field, value)
@@ -84,7 +79,7 @@ def _banned(field: str, value: Any) -> _Values:
 
 
 def _ids(field: str, value: Any) -> list[int]:
-    """Read a list of ids, or a text of comma-separated ids."""
+    # A list, or a text of comma-separated ids.
     parts = map(str.strip, value.split(",")) if isinstance(value, str) else ()
     ids = [whole(part) for part in parts if part] if isinstance(value, str) else value
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
@@ -93,20 +88,20 @@ def _ids(field: str, value: Any) -> list[int]:
 
 
 def _window(field: str, value: Any) -> _Values:
-    """Read a penalty window: -1 means all tokens; so does 0, except in `repeat_last_n`."""
+    # -1 means all tokens; so does 0, except in `repeat_last_n`.
     is_all = value == -1 or (value == 0 and field != "repeat_last_n")
     return {} if is_all else {"penalty_window": value}
 
 
 def _dry_window(field: str, value: Any) -> _Values:
-    """Read DRY's window: -1 means all tokens; 0 is off in llama.cpp, and all tokens as dry_range."""
+    # -1 means all tokens; 0 is off in llama.cpp, and all tokens as dry_range.
     if value == 0 and field == "dry_penalty_last_n":
         return {"dry_multiplier": 0}
     return {} if value in (-1, 0) else {"dry_window": value}
 
 
 def _breakers(field: str, value: Any) -> _Values:
-    """Read a list of texts; user interfaces also send it as JSON, with or without brackets."""
+    # User interfaces also send the list of texts as JSON, with or without brackets.
     if isinstance(value, str):
         try:
             value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
@@ -116,8 +111,7 @@ def _breakers(field: str, value: Any) -> _Values:
 
 
 def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: Any) -> _FieldReader:
-    """Return a reader of a number that is a field of a stage, set with `others`; `neutral` has no effect."""
-
+    # The field is set with `others`; a `neutral` value has no effect.
     def read(field: str, value: Any) -> _Values:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise bad_field(field, "has to be a number.")
@@ -127,7 +121,7 @@ def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: An
 
 
 def _of_prompt(field: str, value: Any) -> _Values:
-    """Read a penalty on prompt tokens, where values above 1 make them more likely."""
+    # A penalty on prompt tokens, where values above 1 make them more likely.
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
         raise bad_field(field, "has to be a number above 0.")
     return _stage_field("repetition", "penalty", (0, 1), scope="prompt")(field, 1 / value if value else 0)
@@ -140,7 +134,7 @@ def _drawn(field: str, value: Any) -> _Values:
 
 
 def _unless(key: str, default: Any) -> _FieldReader:
-    """Return a reader of an option, left out at a value that stands for the default."""
+    # The option is left out at a value that stands for the default.
     return lambda field, value: {} if value == default else {key: value}
 
 
@@ -156,16 +150,11 @@ def _response_format(field: str, value: Any) -> _Values:
     # SGLang has the schema beside the type, too.
     schema = value.get("json_schema", value) if kind == "json_schema" else None
     if not isinstance(schema, Mapping) or "schema" not in schema:
-        raise bad_field(
-            field,
-            "has to be text, json_object, or json_schema with a schema in it.",
-            code="invalid_value",
-        )
+        raise bad_field(field, "has to be text, json_object, or json_schema with a schema in it.")
     return {"json_schema": schema["schema"]}
 
 
 def _structured_outputs(field: str, value: Any) -> _Values:
-    """Read vLLM's object with one kind of structure."""
     kinds = {"json": "json_schema", "json_object": "json", "regex": "regex", "choice": "choice",
              "grammar": "grammar", "structural_tag": "structural_tag"}  # fmt: skip
     if not isinstance(value, Mapping) or not value.keys() <= kinds.keys():
@@ -176,7 +165,7 @@ def _structured_outputs(field: str, value: Any) -> _Values:
 
 
 def _vllm_grammar(field: str, value: Any) -> _Values:
-    """Read a grammar of vLLM, which takes GBNF and Lark in one field."""
+    # vLLM takes GBNF and Lark in one field.
     is_lark = isinstance(value, str) and looks_like_lark(value)
     return {"lark" if is_lark else "grammar": value} if value != "" else {}
 
@@ -200,17 +189,14 @@ def _tool_choice(field: str, value: Any) -> _Values:
 
 
 def _tool(tool: Any) -> Any:
-    """Return a tool or its function without the fields that are null or that change no text."""
+    # A tool or its function, without the fields that are null or that change no text.
     if not isinstance(tool, Mapping):
         return tool
-    kept = {
+    return {
         key: _tool(item) if key == "function" else item
         for key, item in tool.items()
-        if item is not None and key != "cache_control"
+        if item is not None and key != "cache_control" and (key != "defer_loading" or item is not False)
     }
-    if kept.get("defer_loading") is False:
-        del kept["defer_loading"]
-    return kept
 
 
 # Fields whose value has another form here: each reader returns options by key.
@@ -342,12 +328,11 @@ def is_hint(name: str) -> bool:
 
 def asks_for_nothing(name: str, value: Any) -> bool:
     """Whether a field of another server has a value with which it has no effect."""
-    if name in _ABSENT and not value:
-        return True
-    return any(
+    is_neutral = any(
         value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
         for neutral in _NEUTRAL.get(name, ())
     )
+    return is_neutral or (name in _ABSENT and not value)
 
 
 def is_known(name: str) -> bool:
