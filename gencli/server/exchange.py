@@ -13,7 +13,6 @@ from itertools import chain
 from typing import Any, TypeVar
 
 from gencli import __version__
-from gencli.config.job import Job
 from gencli.config.settings import where
 from gencli.core.events import Event
 from gencli.core.request import Request
@@ -22,7 +21,7 @@ from gencli.models.files.model_card import declared_template
 from gencli.server.access import Disconnected, Receive, Scope, Send, check_traced, send_error
 from gencli.server.engine_thread import Mailbox
 from gencli.server.served_models import Models
-from gencli.server.serving import Prepared, Serving
+from gencli.server.serving import Serving
 from gencli.server.wire_answers import Answers, TokenNames
 from gencli.server.wire_calls import Call, Route, given_fields
 from gencli.server.wire_fields import ApiError, bad_field, unknown_field
@@ -34,7 +33,6 @@ from gencli.server.wire_replies import (
     StreamReply,
     WholeReply,
 )
-from processors.params import Params
 
 T = TypeVar("T")
 _Streamed = StreamReply | ResponseStream
@@ -100,36 +98,34 @@ class _Exchange:
         try:
             events = await self._first_events(mailbox, call)
             answers = Answers(prepared.shapes, prepared.n)
-            fields = self._reply_fields(call, prepared)
+            names = TokenNames(serving.tokenizer, call.ids_as_text)
+            identity = (name, int(time.time()), serving.name, serving.fingerprint)
+            ids = tuple(order.request.prompt_ids for order in prepared.orders) if call.has_ids else ()
+            fields = ReplyFields(call, *identity, names, prepared.echoes, ids)
+            is_response = self._route == "responses"
             if call.is_stream:
-                stream_class = ResponseStream if self._route == "responses" else StreamReply
-                self._begun_stream = stream_class(fields, answers)
-                await self._stream(self._begun_stream, answers, mailbox, events)
+                stream: _Streamed
+                stream = ResponseStream(fields, answers) if is_response else StreamReply(fields, answers)
+                self._begun_stream = stream
+                await self._stream(stream, answers, mailbox, events)
             else:
-                whole_class = ResponseWhole if self._route == "responses" else WholeReply
-                await self._whole(whole_class(fields, answers), answers, mailbox, events)
+                whole: _Collected
+                whole = ResponseWhole(fields, answers) if is_response else WholeReply(fields, answers)
+                await self._whole(whole, answers, mailbox, events)
         finally:
             serving.thread.close(prepared.orders)
 
     async def _first_events(self, mailbox: Mailbox, call: Call) -> list[Event]:
-        """Wait for the first events; until then an error can have its own status."""
+        # Until the first events an error can have its own status.
         seconds = self._models.conditions.queue_timeout
         try:
             async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
                 return await mailbox.take()
         except TimeoutError:
-            raise ApiError(
-                504, f"The request has waited {seconds:g} s for its turn.", code="queue_timeout"
-            ) from None
+            what = f"The request has waited {seconds:g} s for its turn."
+            raise ApiError(504, what, code="queue_timeout") from None
         except Exception as error:
             raise self._serving.error(error, call.options.fields) from None
-
-    def _reply_fields(self, call: Call, prepared: Prepared) -> ReplyFields:
-        serving = self._serving
-        names = TokenNames(serving.tokenizer, call.ids_as_text)
-        identity = (self._scope["request_id"], int(time.time()), serving.name, serving.fingerprint)
-        prompts = tuple(order.request.prompt_ids for order in prepared.orders) if call.has_ids else ()
-        return ReplyFields(call, *identity, names, prepared.echoes, prompts)
 
     async def _whole(
         self, whole: _Collected, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
@@ -162,11 +158,11 @@ class _Exchange:
         await self._data(data + _frames(stream, stream.end()) + stream.done, is_last=True)
 
     async def _encoded(self, make: Callable[[], T]) -> T:
-        """Return `make()`; with a trace, which may be slow to write, outside of the event loop."""
+        # A trace may be slow to write, so outside of the event loop.
         return await self._serving.beside(make, is_slow=True) if self._is_traced else make()
 
     async def _next_events(self, mailbox: Mailbox) -> list[Event]:
-        """Wait for events, sending a comment to the stream from time to time."""
+        # A comment is sent to the stream from time to time.
         while True:
             try:
                 async with asyncio.timeout(self._models.conditions.ping):
@@ -182,7 +178,7 @@ class _Exchange:
         await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
     async def _send(self, message: dict[str, Any]) -> None:
-        """Send; a client that reads nothing for too long counts as disconnected."""
+        # A client that reads nothing for too long counts as disconnected.
         try:
             async with asyncio.timeout(self._models.conditions.write_timeout):
                 await self._send_raw(message)
@@ -206,8 +202,12 @@ def _frames(stream: _Streamed, chunks: Iterable[dict[str, Any]]) -> bytes:
 
 
 async def _unless_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Run the work; if the client disconnects, cancel it and raise Disconnected."""
-    main, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
+    # If the client disconnects, the work is cancelled.
+    async def until_gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    main, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(until_gone())
     try:
         await asyncio.wait((main, disconnect), return_when=asyncio.FIRST_COMPLETED)
         has_ended = main.done()
@@ -221,11 +221,6 @@ async def _unless_gone(work: Coroutine[Any, Any, None], receive: Receive) -> Non
         main.result()
     finally:
         del main, disconnect  # a task and the traceback of its error would keep each other alive
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 _CHAT = (
@@ -272,11 +267,8 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
     if not isinstance(text, str):
         raise bad_field(kinds[0], "has to be a text.")
     if len(text) > (limit := serving.conditions.limits.tokenize):
-        raise bad_field(
-            kinds[0],
-            f"has {len(text)} characters, at most {limit} are allowed.",
-            code="too_large",
-        )
+        what = f"has {len(text)} characters, at most {limit} are allowed."
+        raise bad_field(kinds[0], what, code="too_large")
     is_plain = not flags.get("parse_special", True)
     try:
         ids = serving.preparer.encode(text, special=special, is_plain=is_plain)
@@ -287,12 +279,9 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
     if is_llama:
         pieces = [{"id": token, "piece": _text(serving, token)} for token in ids]
         return {"tokens": pieces if flags.get("with_pieces") else list(ids)}
-    return {
-        "count": len(ids),
-        "max_model_len": serving.spec.context,
-        "tokens": list(ids),
-        "token_strs": [_text(serving, token) for token in ids] if flags.get("return_token_strs") else None,
-    }
+    texts = [_text(serving, token) for token in ids] if flags.get("return_token_strs") else None
+    size = serving.spec.context
+    return {"count": len(ids), "max_model_len": size, "tokens": list(ids), "token_strs": texts}
 
 
 def _text(serving: Serving, token: int) -> str:
@@ -317,14 +306,12 @@ def detokenize(serving: Serving, body: Any) -> dict[str, Any]:
 def tokenizer_info(serving: Serving) -> dict[str, Any]:
     """Return special tokens and chat template, in the form that lm-evaluation-harness requests."""
     tokenizer = serving.tokenizer
-
-    def name(token_id: int | None) -> str | None:
-        return None if token_id is None else _text(serving, token_id)
-
+    ends = (tokenizer.bos_id, next(iter(tokenizer.eos_ids), None))
+    bos, eos = (None if token is None else _text(serving, token) for token in ends)
     return {
         "tokenizer_class": type(tokenizer).__name__,
-        "bos_token": name(tokenizer.bos_id),
-        "eos_token": name(next(iter(tokenizer.eos_ids), None)),
+        "bos_token": bos,
+        "eos_token": eos,
         "pad_token": None,
         "chat_template": _template(serving),
     }
@@ -353,30 +340,24 @@ def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
     job = serving.preparer.job(call)
     run = serving.engine.effective(Request("", (), job.assembly.chain, draw=job.draw))
     has_seed = "seed" in call.options.values or serving.settings["seed"] is not None
+    stages = []
+    for name, params in run.chain:
+        values = {  # the text of a grammar is shortened
+            key: value[:200] if isinstance(value, str) else value
+            for key, value in params.to_mapping().items()
+        }
+        # Origins are told without folder names of this machine.
+        entries = job.assembly.of_entry(name, params)
+        origins = {entry.field: where(entry.origin, entry.said.rpartition("/")[2]) for entry in entries}
+        stages.append({"name": name, "values": values, "origins": origins})
     return {
-        "stages": [
-            {
-                "name": name,
-                "values": {  # the text of a grammar is shortened
-                    key: value[:200] if isinstance(value, str) else value
-                    for key, value in params.to_mapping().items()
-                },
-                "origins": _origins(job, name, params),
-            }
-            for name, params in run.chain
-        ],
+        "stages": stages,
         "sampler": job.method,
         "seed": job.seed if has_seed else None,
         "max_tokens": job.limits.max_tokens,
         "structure": job.structure.kind if job.structure else None,
         "dropped_fields": list(call.options.dropped),
     }
-
-
-def _origins(job: Job, stage: str, params: Params) -> dict[str, str]:
-    """Return the origin of each value of a stage, by field, without folder names of this machine."""
-    entries = job.assembly.of_entry(stage, params)
-    return {entry.field: where(entry.origin, entry.said.rpartition("/")[2]) for entry in entries}
 
 
 def _template(serving: Serving) -> str | None:

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -98,8 +99,7 @@ class _Server(uvicorn.Server):
         self._door, self._load = door, load
         self._on_ready, self._on_early_signal = on_ready, on_early_signal
         self._models: Models | None = None
-        self._is_draining = False
-        self._draining: asyncio.Task[None] | None = None
+        self._draining: Future[None] | None = None
         self.error: BaseException | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -108,17 +108,15 @@ class _Server(uvicorn.Server):
         threading.Thread(target=self._load_app, name="loader", daemon=True).start()
 
     def _load_app(self) -> None:
-        """Load the models, on the loader's thread."""
         try:
             models = self._load()
             from gencli.server.asgi_app import make_app
 
             app = make_app(models)
         except BaseException as error:  # any kind of exception: the main thread raises it
-            raised = error
-            self._loop.call_soon_threadsafe(lambda: self._fail(raised))
+            self._loop.call_soon_threadsafe(self._fail, error)
         else:
-            self._loop.call_soon_threadsafe(lambda: self._open(models, app))
+            self._loop.call_soon_threadsafe(self._open, models, app)
 
     def _fail(self, error: BaseException) -> None:
         self.error, self.should_exit = error, True
@@ -143,15 +141,11 @@ class _Server(uvicorn.Server):
         """Drain at the first signal; end immediately at the second."""
         if self._models is None:
             self._on_early_signal(sig, frame)
-        elif self._is_draining:
+        elif self._draining is not None:
             self._loop.call_soon_threadsafe(self._models.cut)
             self.should_exit = self.force_exit = True
         else:
-            self._is_draining = True
-            self._loop.call_soon_threadsafe(self._begin_draining)
-
-    def _begin_draining(self) -> None:
-        self._draining = asyncio.ensure_future(self._drain())
+            self._draining = asyncio.run_coroutine_threadsafe(self._drain(), self._loop)
 
     async def _drain(self) -> None:
         assert self._models is not None
@@ -173,20 +167,16 @@ def max_connections() -> int:
     except ImportError:  # on Windows
         return 512
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < _MAX_CONNECTIONS + _OWN_FILES:
-        wanted = (
-            _MAX_CONNECTIONS + _OWN_FILES
-            if hard == resource.RLIM_INFINITY
-            else min(hard, _MAX_CONNECTIONS + _OWN_FILES)
-        )
+    wanted = _MAX_CONNECTIONS + _OWN_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        if hard != resource.RLIM_INFINITY:
+            wanted = min(hard, wanted)
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
-    return (
-        _MAX_CONNECTIONS
-        if soft == resource.RLIM_INFINITY
-        else max(16, min(_MAX_CONNECTIONS, soft - _OWN_FILES))
-    )
+    if soft == resource.RLIM_INFINITY:
+        return _MAX_CONNECTIONS
+    return max(16, min(_MAX_CONNECTIONS, soft - _OWN_FILES))
 
 
 class Connections:
@@ -266,7 +256,7 @@ class Connection(H11Protocol):
 
     @property
     def _is_answered(self) -> bool:
-        """Whether a request has been received completely and its reply is not sent completely."""
+        # A request has been received completely, and its reply is not sent completely.
         cycle = self.cycle
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 

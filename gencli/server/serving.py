@@ -79,7 +79,7 @@ def load_models(plan: ServePlan, reporter: Reporter, stack: ExitStack) -> Models
         stack.enter_context(closing(compiler))
         conditions, notice = plan.conditions, reporter.notice
         servings.append(Serving(model_settings, loaded, compiler, conditions, name=name, notice=notice))
-    return Models.of(*servings)
+    return Models(*servings)
 
 
 def planned_batch(settings: Sequence[Settings]) -> int:
