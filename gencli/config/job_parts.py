@@ -16,10 +16,6 @@ from gencli.core.request import (
     BUILT_IN_DRAFTERS,
     EARLY_EXIT,
     NO_DRAFTER,
-    Beams,
-    Contrastive,
-    Guidance,
-    LayerContrast,
 )
 from gencli.errors import UsageError
 from gencli.plugins.plugin_registry import PluginRegistry
@@ -236,20 +232,6 @@ def _filled(text: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
-def wanted_guidance(settings: Settings) -> Guidance:
-    """Return the guidance shared by all prompts, without the tokens of the negative prompt."""
-    if settings["contrast"] == NO_AMATEUR:
-        return Guidance(settings["guidance"])
-    scale, cutoff = 1 + settings["contrast_beta"], settings["contrast_alpha"]
-    return Guidance(scale, cutoff=cutoff, amateur=settings["contrast"])
-
-
-def wanted_dola(settings: Settings) -> LayerContrast | None:
-    """Return the DoLa parameters shared by all prompts; None without DoLa."""
-    layers = settings["dola"]
-    return None if layers is None else LayerContrast(layers, settings["contrast_alpha"])
-
-
 def refuse_guidance(settings: Settings) -> None:
     """Raise UsageError for conflicting options: a text has at most one companion or DoLa."""
     name, leave_out = settings.name, "Leave one of them out."
@@ -272,23 +254,6 @@ def refuse_guidance(settings: Settings) -> None:
     if strengths and settings["dola"] is None and settings.origin("contrast") == DEFAULT:
         what = f"{name(strengths[0])} is given, but there is no contrast."
         raise UsageError(what, hint="Add `contrast` = NAME.")
-
-
-def wanted_beams(settings: Settings) -> Beams | None:
-    """Return the beam search parameters of all prompts; None without a beam search."""
-    width = settings["beams"]
-    return Beams(width, settings["length_penalty"], settings["early_stopping"]) if width else None
-
-
-def wanted_contrastive(settings: Settings) -> Contrastive | None:
-    """Return the contrastive search parameters of all prompts; None without a contrastive search."""
-    alpha = settings["contrastive_alpha"]
-    return Contrastive(alpha, settings["contrastive_k"]) if alpha else None
-
-
-def choosing(settings: Settings) -> str:
-    """Return the key of the option that decides how tokens are chosen."""
-    return next((key for key in ("beams", "contrastive_alpha") if settings[key]), "sampler")
 
 
 def named_models(settings: Settings, registry: Registry | None) -> dict[str, str]:
