@@ -251,7 +251,7 @@ def meant_option(word: str, spelled: Mapping[str, str]) -> str:
     """
     name = word if re.fullmatch("-[a-z]", word) else word.strip("-").casefold().replace("-", "_")
     if sentence := _SENTENCE_OF.get(name):
-        return sentence.format_map(_Spelled(spelled))
+        return re.sub(r"\{(\w+)\}", lambda match: spelled.get(match[1], match[1]), sentence)
     if (key := _KEY_OF.get(name, "")) in spelled:
         return did_you_mean([spelled[key]])
     return did_you_mean([spelled[key] for key in close_names(word, spelled)])
@@ -262,13 +262,6 @@ def meant_command(word: str, commands: Iterable[str], aliases: _Names) -> list[s
     commands = list(commands)
     same = [name for name, others in aliases.items() if name in commands and word in others.split()]
     return same or close_names(word, commands)
-
-
-class _Spelled(dict[str, str]):
-    """Spellings by key; an option without a spelling is named by its key."""
-
-    def __missing__(self, key: str) -> str:
-        return key
 
 
 def _inverted(names: _Names) -> dict[str, str]:
