@@ -96,8 +96,8 @@ def assemble(
     if grammar is not None:
         if ("grammar", None) in fields:
             kind = next(kind for kind in KINDS if settings[kind])
-            said = next((entry.said for entry in values if entry.stage == "grammar"), settings.name("stage"))
-            what = f"{settings.name(kind)} and {said} both set a grammar."
+            of_stage = (entry.said for entry in values if entry.stage == "grammar")
+            what = f"{settings.name(kind)} and {next(of_stage, settings.name('stage'))} both set a grammar."
             raise UsageError(what, hint="Leave one of them out.")
         fields["grammar", None] = dict(grammar)
     stages = list[Stage]()
@@ -178,10 +178,8 @@ def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
     if before and before.rank == entry.rank:
         params = registry.spec(entry.stage).params
         is_list = entry.field == params.main() and params.is_list()
-        raise UsageError(
-            f"{before.said} and {entry.said} both set {entry.field} of the stage {entry.stage}.",
-            hint="Put them into one list." if is_list else "Leave one of them out.",
-        )
+        what = f"{before.said} and {entry.said} both set {entry.field} of the stage {entry.stage}."
+        raise UsageError(what, hint="Put them into one list." if is_list else "Leave one of them out.")
     if not before or before.rank < entry.rank:
         chosen[key] = entry
 
@@ -248,10 +246,8 @@ def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assig
         if entry[0] == name and field == "penalty" and assigned.value != default
     ]
     if keys and not active:
-        raise UsageError(
-            f"{settings.name(keys[0])} is given, but no penalty is on.",
-            hint="Add `repetition_penalty`, `frequency_penalty` or `presence_penalty`, or leave it out.",
-        )
+        hint = "Add `repetition_penalty`, `frequency_penalty` or `presence_penalty`, or leave it out."
+        raise UsageError(f"{settings.name(keys[0])} is given, but no penalty is on.", hint=hint)
     for key in keys:
         origin, source, rank = settings.origin(key), settings.said(key), settings.rank(key)
         for stage, when in active:
@@ -321,11 +317,9 @@ def refuse_watermark(settings: Settings, mark: WatermarkUse | None, *, greedy: s
         return
     for key in ("n", "best_of", "retries"):
         if settings[key] and settings[key] > (key == "n"):
-            raise UsageError(
-                f"{settings.with_value(key)} draws again, but with {watermark} the key decides the draw: "
-                "the texts would begin alike.",
-                hint="Leave one of them out, or write alpha or deduplicate: all into the key file.",
-            )
+            why = f"with {watermark} the key decides the draw: the texts would begin alike."
+            hint = "Leave one of them out, or write alpha or deduplicate: all into the key file."
+            raise UsageError(f"{settings.with_value(key)} draws again, but {why}", hint=hint)
 
 
 def watermark_notices(chain: Chain) -> Iterator[str]:

@@ -53,15 +53,11 @@ def _refuse_pairs(settings: Settings) -> None:
         what = f"{name('system')} needs `chat`: a raw prompt has no system message."
         raise UsageError(what, hint="Add `chat`.")
     if settings["vars"] and settings["template"] is None:
-        raise UsageError(
-            f"{name('vars')} is given, but there is no template with variables.",
-            hint="Add `template`, as in `template` = 'Say {{ word }}' `vars` = word=hi.",
-        )
+        hint = "Add `template`, as in `template` = 'Say {{ word }}' `vars` = word=hi."
+        raise UsageError(f"{name('vars')} is given, but there is no template with variables.", hint=hint)
     if settings["include_stop"] and not any(settings[key] for key in ("stop", "stop_id", "stop_regex")):
-        raise UsageError(
-            f"{name('include_stop')} is given, but there is nothing to stop at.",
-            hint="Add `stop`, `stop_id` or `stop_regex`.",
-        )
+        hint = "Add `stop`, `stop_id` or `stop_regex`."
+        raise UsageError(f"{name('include_stop')} is given, but there is nothing to stop at.", hint=hint)
     if "" in settings["stop"]:
         raise UsageError(f"{name('stop')} is an empty text, which would end every output at once.")
     if settings["seed"] is not None and settings["seed"] >= 2**64:
@@ -79,10 +75,8 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
         raise UsageError(f"{settings.with_value('sampler')} {what}", hint=_LEAVE_OUT)
     greedy, or_draw = greedy_cause(settings, assembly), "or draw with a temperature above 0."
     if greedy and settings["retries"]:
-        raise UsageError(
-            f"{name('retries')} draws again, but with {greedy} the text would be the same.",
-            hint=f"Leave {name('retries')} out, {or_draw}",
-        )
+        what = f"{name('retries')} draws again, but with {greedy} the text would be the same."
+        raise UsageError(what, hint=f"Leave {name('retries')} out, {or_draw}")
     if greedy and settings["n"] > 1:
         what = f"{settings.with_value('n')} with {greedy} would give {settings['n']} equal texts."
         raise UsageError(what, hint=f"Leave out `n`, {or_draw}")
@@ -234,10 +228,8 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
     if settings["n"] > width:
         raise UsageError(f"{name('n')} is {settings['n']}, {count} most.")
     if settings.is_given("max_batch") and width > settings["max_batch"]:
-        raise UsageError(
-            f"{name('max_batch')} is {settings['max_batch']}, {count} once.",
-            hint=f"Raise {name('max_batch')} to {width}, or take fewer beams.",
-        )
+        hint = f"Raise {name('max_batch')} to {width}, or take fewer beams."
+        raise UsageError(f"{name('max_batch')} is {settings['max_batch']}, {count} once.", hint=hint)
 
 
 def _refuse_draft(settings: Settings, why: str) -> None:
@@ -307,10 +299,8 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
         raise UsageError(f"{_listed(beside)}, and {wanted}, do not go together.", hint=_LEAVE_OUT)
     count, batch = settings["contrastive_k"], settings.with_value("max_batch")
     if settings.is_given("max_batch") and count > settings["max_batch"]:
-        raise UsageError(
-            f"{batch} is too few: {count} tokens run side by side with {wanted}.",
-            hint=f"Raise {name('max_batch')} to {count}, or take fewer with `contrastive_k`.",
-        )
+        hint = f"Raise {name('max_batch')} to {count}, or take fewer with `contrastive_k`."
+        raise UsageError(f"{batch} is too few: {count} tokens run side by side with {wanted}.", hint=hint)
 
 
 def _search(settings: Settings, key: str, details: tuple[str, ...]) -> str:
@@ -341,10 +331,8 @@ def _refuse_path(entry: Assigned, path: str, settings: Settings, structure: Outp
     condition = f"{entry.said}: the condition has the path {path!r}"
     if structure is None or structure.kind not in DOCUMENTS:
         why = "the output has no structure" if structure is None else f"`{structure.kind}` makes no document"
-        raise UsageError(
-            f"{condition} of a JSON document, but {why}.",
-            hint="Add `json_schema`, `pydantic` or `json`, or leave the stage out.",
-        )
+        hint = "Add `json_schema`, `pydantic` or `json`, or leave the stage out."
+        raise UsageError(f"{condition} of a JSON document, but {why}.", hint=hint)
     from gencli.structured.schema_check import unreached
 
     is_open = settings["extra_properties"] or structure.kind == "json"

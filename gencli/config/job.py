@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -84,7 +84,6 @@ class Job:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the most likely token is taken in each step."""
         return self.resolved[1] == "greedy"
 
     @property
@@ -245,6 +244,10 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
         yield f"{how}, so these stages change nothing: {', '.join(idle)}."
 
 
+# Fields of a request that are those of its job; the others have values of their own.
+_OF_JOB = {entry.name for entry in fields(Request)} & {entry.name for entry in fields(Job)} - {"seed"}
+
+
 def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
     """Yield a request for each prompt: index i gives the seed derive(seed, i) and the id str(i + 1)."""
     from processors.rng import derive
@@ -263,30 +266,12 @@ def make_request(
         guidance = replace(guidance, negative=encode_prompt(job, job.negative, tokenizer))
     if after and Marker.of(after, tokenizer).ends(prompt_ids):
         after = ""  # the prompt has ended the reasoning
-    return Request(
-        id=name,
-        prompt_ids=prompt_ids,
-        chain=job.assembly.chain,
-        seed=seed,
-        draw=job.draw,
-        n=job.n,
-        stops=job.stops,
-        limits=job.limits,
-        session=session,
-        jump=job.structure.jump if job.structure else "auto",
-        finish_open=job.structure is not None and job.structure.finish_open,
-        beams=job.beams,
-        best_of=job.best_of,
-        contrastive=job.contrastive,
-        drafting=job.drafting,
-        guidance=guidance,
-        dola=job.dola,
-        logprobs=job.logprobs,
-        prompt_logprobs=job.prompt_logprobs,
-        trace=job.trace,
-        keep_logits=job.keep_logits,
-        marker=after,
-    )
+    same = {field: getattr(job, field) for field in _OF_JOB}
+    request = Request(name, prompt_ids, job.assembly.chain, seed, session=session, marker=after, **same)
+    if job.structure is None:
+        return replace(request, guidance=guidance)
+    structure = job.structure
+    return replace(request, guidance=guidance, jump=structure.jump, finish_open=structure.finish_open)
 
 
 def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:

@@ -109,9 +109,8 @@ def _refuse_idle(settings: Settings, kind: str, answer: str) -> None:
         if not kind:
             needed = ("one of " if names[1:] else "") + ", ".join(names)
             raise UsageError(f"{name(key)} needs {needed}.", hint="Leave it out.")
-        raise UsageError(
-            f"{name(key)} has no effect for {name(kind)}.", hint=f"It is for {', '.join(names)}."
-        )
+        hint = f"It is for {', '.join(names)}."
+        raise UsageError(f"{name(key)} has no effect for {name(kind)}.", hint=hint)
 
 
 def _refuse_pairs(settings: Settings, kind: str) -> None:
@@ -216,10 +215,8 @@ def _without_effect(settings: Settings, structure: OutputSpec | None) -> Instruc
         notice = f"{name(_KEY)} has nothing to show: the output has no structure."
         return Instructions(notice=notice) if settings.origin(_KEY) == FLAG else NOTHING
     if settings.rank(_KEY) >= settings.rank(structure.kind):
-        raise UsageError(
-            f"{name(_KEY)} shows schemas, choices and tools, but not {name(structure.kind)}.",
-            hint="Leave one of them out; the prompt itself may describe the output.",
-        )
+        what = f"{name(_KEY)} shows schemas, choices and tools, but not {name(structure.kind)}."
+        raise UsageError(what, hint="Leave one of them out; the prompt itself may describe the output.")
     return NOTHING
 
 

@@ -264,9 +264,10 @@ def meant_command(word: str, commands: Iterable[str], aliases: _Names) -> list[s
     return same or close_names(word, commands)
 
 
-def _inverted(names: _Names) -> dict[str, str]:
+def inverted(names: _Names) -> dict[str, str]:
+    """Return the key of each name of a text of names by key."""
     return {other: key for key, others in names.items() for other in others.split()}
 
 
-_KEY_OF = _inverted(OPTION_NAMES)
-_SENTENCE_OF = _inverted(SENTENCES)
+_KEY_OF = inverted(OPTION_NAMES)
+_SENTENCE_OF = inverted(SENTENCES)

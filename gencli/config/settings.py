@@ -144,7 +144,6 @@ class Settings(Mapping[str, Any]):
         return len(self._entries)
 
     def origin(self, key: str) -> str:
-        """Return the origin of the value's layer."""
         return self._entries[key].origin
 
     def rank(self, key: str) -> int:
@@ -171,11 +170,9 @@ class Settings(Mapping[str, Any]):
         return with_value(self.name(key), self[key])
 
     def notices(self) -> Iterator[str]:
-        """Return the notices of all layers."""
         return (text for layer in self.layers for text in layer.notices)
 
     def is_given(self, key: str) -> bool:
-        """Return whether a layer sets the option."""
         return self.origin(key) != DEFAULT
 
 

@@ -223,7 +223,6 @@ class Feed(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Number of tokens in the lane after the feed."""
         return self.start + len(self.tokens)
 
     @property
@@ -291,7 +290,6 @@ class Prefixes:
             del self._sorted[bisect_left(self._sorted, (*entry, lane))]
 
     def clear(self) -> None:
-        """Remove all lanes."""
         self._texts.clear()
         self._sorted.clear()
 

@@ -149,7 +149,6 @@ class _BodyRest:
         self._is_over = not has_body or bool(header(headers, "expect"))  # with `expect` the client waits
 
     async def receive(self) -> Message:
-        """Return the next message."""
         message = await self._receive()
         self._is_over |= not message.get("more_body")
         return message

@@ -212,7 +212,6 @@ class Mailbox:
         return not self.num_open and not self._events and self._error is None
 
     def put(self, event: Event) -> None:
-        """Add an event."""
         if not self._events:
             self._filled.set()
         self._events.append(event)

@@ -51,7 +51,6 @@ class Generate:
         self._models, self._route = models, route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reply to a request."""
         await _Exchange(self._models, self._route, scope, send).run(receive)
 
 

@@ -40,10 +40,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, ValueError, TypeError) as error:  # the last two for unencodable names
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(
-            f"The server cannot listen on `host` = {host}, `port` = {port}: {reason}.",
-            hint="Take another port.",
-        ) from None
+        what = f"The server cannot listen on `host` = {host}, `port` = {port}: {reason}."
+        raise UsageError(what, hint="Take another port.") from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)  # connections inherit the size
     return listener
 
@@ -127,7 +125,6 @@ class _Server(uvicorn.Server):
         self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Check the connections, about once a second."""
         if counter % 10 == 0:
             self._connections.sweep()
         return await super().on_tick(counter)
@@ -223,7 +220,6 @@ class Connections:
             self._waiting[connection] = (since or self._clock()) if has_begun else None
 
     def remove(self, connection: Connection) -> None:
-        """Remove a connection that has ended."""
         for connections in (self._open, self._waiting, self._closing):
             connections.pop(connection, None)
 
@@ -261,13 +257,11 @@ class Connection(H11Protocol):
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection, or refuse it."""
         super().connection_made(transport)
         if not self._limits.add(self):
             self._refuse(ApiError(503, "The server has too many connections.", code="connections_full"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection."""
         self._limits.remove(self)
         super().connection_lost(exc)
 
@@ -283,12 +277,10 @@ class Connection(H11Protocol):
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
         super().on_response_complete()
         self._limits.note(self, is_waiting=not self._is_answered, has_begun=False)
 
     def send_400_response(self, msg: str) -> None:
-        """Reply to data that is not valid HTTP."""
         self._refuse(ApiError(400, "The request is not valid HTTP/1.1.", code="invalid_http"))
 
     def _refuse(self, error: ApiError) -> None:

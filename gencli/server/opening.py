@@ -24,7 +24,6 @@ class Door:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reply to a request."""
         await self.app(scope, receive, send)
 
 

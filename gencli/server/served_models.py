@@ -144,7 +144,6 @@ class Models:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The names, in command-line order."""
         return tuple(self._servings)
 
     def get(self, name: str | None) -> Serving:
@@ -162,7 +161,6 @@ class Models:
             serving.start()
 
     def stop(self) -> None:
-        """End all threads."""
         self._admission.is_draining = True
         for serving in self:
             serving.stop()
@@ -250,7 +248,6 @@ class AdmissionControl:
 
     @property
     def is_full(self) -> bool:
-        """Whether no call is accepted now."""
         return self.num_samples >= self.limit
 
     @contextmanager
@@ -323,12 +320,10 @@ class Histogram:
         self.counts, self.total = [0] * (len(_SECONDS) + 1), 0.0
 
     def add(self, value: float) -> None:
-        """Count a value."""
         self.counts[bisect_left(_SECONDS, value)] += 1
         self.total += value
 
     def lines(self, name: str, labels: str) -> Iterable[str]:
-        """Yield the lines of the text format."""
         seen = 0
         for bound, count in zip((*map(str, _SECONDS), "+Inf"), self.counts, strict=True):
             seen += count

@@ -159,7 +159,6 @@ class Serving:
         self.thread.on_event = self.metrics.add
 
     def stop(self) -> None:
-        """End the thread and the pools."""
         self.thread.stop()
         self.thread.join(10)
         for pool in (self._quick, self._slow):
@@ -259,7 +258,6 @@ class Preparer:
 
     @cached_property
     def tool_format(self) -> ToolFormat:
-        """The format of tool calls of the model's chat template."""
         return detect_format(*self._declared)[0]
 
     @cached_property

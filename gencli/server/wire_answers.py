@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gencli.core.events import Alternative, Error, Event, Finish, PromptScores, Token, TokenLogprobs
+from gencli.core.events import Alternative, Error, Event, Finish, PromptScores, Token, TokenLogprobs, joined
 from gencli.server.wire_fields import ApiError
 from gencli.structured.output_spec import ThinkingSplitter
 from gencli.structured.tool_calls import CallPart, CallStream, FoundCalls, ToolFormat
@@ -90,7 +90,6 @@ class Usage:
     reasoning: int = 0
 
     def add(self, end: Finish) -> None:
-        """Count a sample."""
         name = end.request
         self.prompts[name] = end.prompt_tokens
         self.cached[name] = min(end.cached_tokens, self.cached.get(name, end.cached_tokens))
@@ -98,7 +97,6 @@ class Usage:
 
     @property
     def prompt(self) -> int:
-        """Number of prompt tokens."""
         return sum(self.prompts.values())
 
     @property
@@ -164,14 +162,9 @@ class _SampleAnswer:
         else:
             fed = self._calls.feed(event.text)
             text, calls = fed.text + self._calls.finish().text, fed.calls
-        return AnswerDelta(
-            text,
-            thinking.removesuffix(self.shape.marker),
-            calls,
-            tuple(token for held in last for token in held.ids),
-            tuple(entry for held in last for entry in held.logprobs),
-            tuple(view for held in last for view in held.views),
-        )
+        tokens = joined([Token(event.request, event.sample, "", ()), *last])
+        thinking = thinking.removesuffix(self.shape.marker)
+        return AnswerDelta(text, thinking, calls, tokens.ids, tokens.logprobs, tokens.views)
 
     def _last(self, count: int) -> list[Token]:
         before, last = sum(len(held.ids) for held in self._held) - count, []
@@ -202,7 +195,6 @@ class Answers:
         return len(self._samples)
 
     def prompt_of(self, index: int) -> int:
-        """Return the index of the prompt of an answer."""
         return index // self._n
 
     def delta(self, event: Event) -> tuple[int, AnswerDelta] | None:
@@ -296,7 +288,6 @@ class TextOffsets:
         self._count = _spaces(text) - _spaces(whole) if ids else 0
 
     def after(self, ids: Sequence[int]) -> list[int]:
-        """Return the offsets of the next tokens."""
         offsets = []
         for token in ids:
             offsets.append(max(0, self._count))
@@ -324,11 +315,9 @@ class LogprobStyle:
     has_bans: bool = False
 
     def number(self, alternative: Alternative) -> float:
-        """Return the log-probability of a token."""
         return finite(alternative.processed if self.is_processed else alternative.logprob)
 
     def best(self, entry: TokenLogprobs) -> Sequence[Alternative]:
-        """Return the most likely tokens of a position."""
         return entry.processed_top if self.is_processed else entry.top
 
 

@@ -216,7 +216,6 @@ class Call:
 
     @property
     def is_chat(self) -> bool:
-        """Whether the prompt is a conversation."""
         return self.route != "completions"
 
     @property

@@ -51,12 +51,10 @@ class ApiError(GencliError):
 
     @property
     def type(self) -> str:
-        """The type of the error, determined by its status."""
         return _TYPES.get(self.status, "invalid_request_error")
 
     @property
     def body(self) -> dict[str, Any]:
-        """The body of the reply."""
         return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
 
 
@@ -83,20 +81,17 @@ class FieldReader:
         self.fields = fields
 
     def needed(self, name: str) -> Any:
-        """Return a required field."""
         if name not in self.fields:
             raise ApiError(400, f"The body needs {name}.", param=name, code="missing_field")
         return self.fields.pop(name)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Return a boolean field."""
         value = self.fields.pop(name, default)
         if not isinstance(value, bool):
             raise bad_field(name, "has to be true or false.")
         return value
 
     def text(self, name: str) -> str:
-        """Return a short text field."""
         value = self.fields.pop(name, "")
         if not isinstance(value, str) or len(value) > 512:
             raise bad_field(name, "has to be a short text.")

@@ -54,7 +54,6 @@ class ReplyFields:
     prompts: tuple[tuple[int, ...], ...] = ()
 
     def head(self, *, is_chunk: bool) -> dict[str, Any]:
-        """Return the common first fields of a reply or chunk."""
         of_chat = "chat.completion.chunk" if is_chunk else "chat.completion"
         return {
             "id": self.key,
@@ -66,12 +65,10 @@ class ReplyFields:
 
     @property
     def key(self) -> str:
-        """The id of the reply."""
         return f"{'chatcmpl' if self.call.is_chat else 'cmpl'}-{self.id}"
 
     @property
     def style(self) -> LogprobStyle:
-        """The format of log-probabilities."""
         return LogprobStyle(self.names, self.call.is_processed, self.call.has_bans)
 
     @property
@@ -81,7 +78,6 @@ class ReplyFields:
         return {"dropped_fields": list(dropped)} if dropped else {}
 
     def call_id(self, index: int, number: int) -> str:
-        """Return the id of call `number` of an answer."""
         return f"call_{self.id}_{index}_{number}"
 
     def call_head(self, index: int, part: CallPart) -> dict[str, Any]:
@@ -198,11 +194,9 @@ class StreamReply(_Choices):
         self._held: list[tuple[int, AnswerDelta]] = []  # deltas held until the prompt's scores arrive
 
     def frame(self, chunk: Mapping[str, Any]) -> bytes:
-        """Return a chunk as bytes."""
         return sse(chunk)
 
     def error(self, error: ApiError) -> bytes:
-        """Return an error in the stream as bytes."""
         return sse(error.body)
 
     def begin(self) -> Iterator[dict[str, Any]]:
@@ -295,16 +289,13 @@ class ResponseStream:
         self._faults: tuple[str, ...] = ()
 
     def frame(self, chunk: Mapping[str, Any]) -> bytes:
-        """Return an event as bytes."""
         return sse(chunk, kind=chunk["type"])
 
     def error(self, error: ApiError) -> bytes:
-        """Return an error in the stream as bytes."""
         about = {"code": error.code, "message": error.message, "param": error.param}
         return self.frame(self._event("error", **about))
 
     def begin(self) -> Iterator[dict[str, Any]]:
-        """Yield the events before any text."""
         for kind in ("created", "in_progress"):
             yield self._event(f"response.{kind}", response=self._response("in_progress"))
 
@@ -340,7 +331,6 @@ class ResponseStream:
             yield from self._close()
 
     def end(self) -> Iterator[dict[str, Any]]:
-        """Yield the last event."""
         yield self._event(f"response.{self._status}", response=self._response(self._status))
 
     def _begin_message(self) -> Iterator[dict[str, Any]]:

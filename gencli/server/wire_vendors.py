@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gencli.config.option_names import inverted
 from gencli.server.wire_fields import bad_field
 from gencli.structured.grammar_readers import looks_like_lark
 from processors.params import whole
@@ -41,7 +42,7 @@ _NAMES = {
     "chain": "samplers",
     "draft_tokens": "num_speculative_tokens",
 }
-RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other in names.split()}
+RENAMED = inverted(_NAMES)
 
 _Values = dict[str, Any]
 _FieldReader = Callable[[str, Any], _Values]
@@ -291,34 +292,30 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 
 # Rejected fields, with the field that has nearly the same effect.
-INSTEAD: Mapping[str, str] = {
-    "session_params": "session",
-    "n_probs": "logprobs",
-    "top_logprobs_num": "top_logprobs",
-    "return_logprob": "logprobs",
-    "logprob_start_len": "prompt_logprobs",
-    "logprob_token_ids": "prompt_logprobs",
-    "post_sampling_probs": "logprobs_mode",
-    "return_tokens": "return_token_ids",
-    "response_prefix": "continue_final_message",
-    "dynatemp_low": "dynatemp_min",
-    "dynatemp_high": "dynatemp_max",
-    "min_temp": "dynatemp_min",
-    "max_temp": "dynatemp_max",
-    "dynamic_temperature": "dynatemp_range",
-    "epsilon_cutoff": "epsilon",
-    "eta_cutoff": "eta",
-    "repetition_decay": "stages",
-    "token_repetition_decay": "stages",
-    "max_tokens_second": "max_time",
-    "auto_max_new_tokens": "max_tokens, with -1",
-    "num_beams": "beams",
-    "penalty_alpha": "contrastive_alpha",
-    "functions": "tools",
-    "function_call": "tool_choice",
-    "lora_path": "model",
-    "response_fields": "return_token_ids",
-}
+INSTEAD: Mapping[str, str] = inverted(
+    {
+        "session": "session_params",
+        "logprobs": "n_probs return_logprob",
+        "top_logprobs": "top_logprobs_num",
+        "prompt_logprobs": "logprob_start_len logprob_token_ids",
+        "logprobs_mode": "post_sampling_probs",
+        "return_token_ids": "return_tokens response_fields",
+        "continue_final_message": "response_prefix",
+        "dynatemp_min": "dynatemp_low min_temp",
+        "dynatemp_max": "dynatemp_high max_temp",
+        "dynatemp_range": "dynamic_temperature",
+        "epsilon": "epsilon_cutoff",
+        "eta": "eta_cutoff",
+        "stages": "repetition_decay token_repetition_decay",
+        "max_time": "max_tokens_second",
+        "max_tokens, with -1": "auto_max_new_tokens",
+        "beams": "num_beams",
+        "contrastive_alpha": "penalty_alpha",
+        "tools": "functions",
+        "tool_choice": "function_call",
+        "model": "lora_path",
+    }
+)
 
 
 def is_hint(name: str) -> bool:
