@@ -111,42 +111,43 @@ def assemble(
         conditional = dict.fromkeys(e.said for e in values if e.stage in error.stages and e.when)
         raise UsageError(f"{' and '.join(conditional)}: {error}" if conditional else str(error)) from None
     draw: Draw = "greedy" if settings["beams"] else settings["sampler"]
-    if mark is None:
-        return _settled(Assembly(chain, values), draw, registry)
-    marked = Assembly(mark.put_into(chain, registry), (*values, *mark.values))
-    return _settled(marked, draw, registry)
+    if mark is not None:  # kgw after the ADJUST stages, other watermarks last of all
+        stage, values = (mark.stage, mark.params), (*values, *mark.values)
+        is_kgw = mark.stage == "kgw"
+        chain = chain.inserted(stage, registry) if is_kgw else Chain((*chain.stages, stage))
+    return _settled(Assembly(chain, values), draw, registry)
 
 
-def _settled(
-    assembly: Assembly, draw: Draw, registry: Registry, of_chat: tuple[str, ...] = (), chat_notice: str = ""
-) -> Assembly:
-    """Return the assembly without stages that contradict a stage of a stronger layer.
-
-    `of_chat`: stages of the chat's draw that are left out already; `chat_notice` ends the notice of them all.
-    Raises UsageError for stages of one layer that contradict each other.
-    """
-    with _naming(assembly.values):
-        try:
-            check_together(assembly.chain.resolved(draw, registry)[0], registry)
-            if not of_chat:
-                return assembly
-            notice = f"Of the preset chat {', '.join(of_chat)} {'is' if len(of_chat) == 1 else 'are'}"
-            return replace(assembly, notices=(*assembly.notices, f"{notice} {chat_notice}"))
-        except Contradiction as error:
-            entries = [assembly.of_stage(name) for name in error.stages]
-            if not all(entries):  # a bare name has no layer
-                raise
-            strongest = (max(of_stage, key=lambda entry: entry.rank) for of_stage in entries)
-            weak, strong = sorted(strongest, key=lambda entry: entry.rank)
-            if weak.rank == strong.rank:
-                raise
-            why = f"left out beside {strong.said}: {error.why}."
-    chain = Chain(tuple(stage for stage in assembly.chain if stage[0] != weak.stage))
-    if weak.origin == CHAT_DEFAULT:
-        without = replace(assembly, chain=chain)
-        return _settled(without, draw, registry, (*of_chat, weak.stage), chat_notice or why)
-    notices = (*assembly.notices, f"{weak.origin} {weak.said} is {why}")
-    return _settled(replace(assembly, chain=chain, notices=notices), draw, registry, of_chat, chat_notice)
+def _settled(assembly: Assembly, draw: Draw, registry: Registry) -> Assembly:
+    # Without stages that contradict a stage of a stronger layer; those of the chat's draw share one notice.
+    # UsageError for stages of one layer that contradict each other.
+    of_chat, why_of_chat = list[str](), ""
+    while True:
+        with _naming(assembly.values):
+            try:
+                check_together(assembly.chain.resolved(draw, registry)[0], registry)
+                break
+            except Contradiction as error:
+                entries = [assembly.of_stage(name) for name in error.stages]
+                if not all(entries):  # a bare name has no layer
+                    raise
+                strongest = (max(of_stage, key=lambda entry: entry.rank) for of_stage in entries)
+                weak, strong = sorted(strongest, key=lambda entry: entry.rank)
+                if weak.rank == strong.rank:
+                    raise
+                why = f"left out beside {strong.said}: {error.why}."
+        chain = Chain(tuple(stage for stage in assembly.chain if stage[0] != weak.stage))
+        if weak.origin == CHAT_DEFAULT:
+            of_chat.append(weak.stage)
+            why_of_chat = why_of_chat or why
+            assembly = replace(assembly, chain=chain)
+        else:
+            notices = (*assembly.notices, f"{weak.origin} {weak.said} is {why}")
+            assembly = replace(assembly, chain=chain, notices=notices)
+    if not of_chat:
+        return assembly
+    notice = f"Of the preset chat {', '.join(of_chat)} {'is' if len(of_chat) == 1 else 'are'} {why_of_chat}"
+    return replace(assembly, notices=(*assembly.notices, notice))
 
 
 @contextmanager
@@ -264,12 +265,6 @@ class WatermarkUse:
     stage: str
     params: Params
     values: tuple[Assigned, ...]
-
-    def put_into(self, chain: Chain, registry: Registry) -> Chain:
-        """Return the chain with the mark: kgw after the ADJUST stages, other watermarks last of all."""
-        if self.stage != "kgw":
-            return Chain((*chain.stages, (self.stage, self.params)))
-        return chain.inserted((self.stage, self.params), registry)
 
 
 def wanted_mark(settings: Settings) -> WatermarkUse | None:

@@ -8,6 +8,7 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
@@ -18,8 +19,7 @@ from gencli.core.events import Event
 from gencli.core.request import Request
 from gencli.errors import ModelError
 from gencli.models.files.model_card import declared_template
-from gencli.server.access import Disconnected, Receive, Scope, Send, check_traced, send_error
-from gencli.server.engine_thread import Mailbox
+from gencli.server.access import Disconnected, Message, Receive, Scope, Send, check_traced, send_error
 from gencli.server.served_models import Models
 from gencli.server.serving import Serving
 from gencli.server.wire_answers import Answers, TokenNames
@@ -68,9 +68,8 @@ class _Exchange:
         self._begun_stream: _Streamed | None = None
 
     async def run(self, receive: Receive) -> None:
-        models = self._models
         try:
-            async with models.body(self._scope, receive) as body:
+            async with self._models.body(self._scope, receive) as body:
                 await _unless_gone(self._answer(body), receive)
         except Disconnected:
             return
@@ -81,8 +80,8 @@ class _Exchange:
         self._serving, call = await self._models.read(
             body, lambda serving, value: serving.call(value, self._route)
         )
-        with self._serving.admission.enter() as ticket:
-            ticket.grow(call.num_samples)
+        with self._serving.admission.enter() as grow:
+            grow(call.num_samples)
             await self._generate(call)
 
     async def _generate(self, call: Call) -> None:
@@ -93,9 +92,9 @@ class _Exchange:
         )
         check_traced(prepared.orders, self._models.conditions.limits, serving.spec.context)
         self._is_traced = any(order.request.trace is not None for order in prepared.orders)
-        mailbox = serving.thread.open(prepared.orders)
+        self._mailbox = serving.thread.open(prepared.orders)
         try:
-            events = await self._first_events(mailbox, call)
+            events = await self._first_events(call)
             answers = Answers(prepared.shapes, prepared.n)
             names = TokenNames(serving.tokenizer, call.ids_as_text)
             identity = (name, int(time.time()), serving.name, serving.fingerprint)
@@ -106,43 +105,39 @@ class _Exchange:
                 stream: _Streamed
                 stream = ResponseStream(fields, answers) if is_response else StreamReply(fields, answers)
                 self._begun_stream = stream
-                await self._stream(stream, answers, mailbox, events)
+                await self._stream(stream, answers, events)
             else:
                 whole: _Collected
                 whole = ResponseWhole(fields, answers) if is_response else WholeReply(fields, answers)
-                await self._whole(whole, answers, mailbox, events)
+                await self._whole(whole, answers, events)
         finally:
             serving.thread.close(prepared.orders)
 
-    async def _first_events(self, mailbox: Mailbox, call: Call) -> list[Event]:
+    async def _first_events(self, call: Call) -> list[Event]:
         # Until the first events an error can have its own status.
         seconds = self._models.conditions.queue_timeout
         try:
             async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
-                return await mailbox.take()
+                return await self._mailbox.take()
         except TimeoutError:
             what = f"The request has waited {seconds:g} s for its turn."
             raise ApiError(504, what, code="queue_timeout") from None
         except Exception as error:
             raise self._serving.error(error, call.options.fields) from None
 
-    async def _whole(
-        self, whole: _Collected, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
-    ) -> None:
+    async def _whole(self, whole: _Collected, answers: Answers, events: Iterable[Event]) -> None:
         while True:
             for event in events:
                 whole.add(event)
             if not answers.num_open:
                 break
-            events = await mailbox.take()
+            events = await self._mailbox.take()
         body = await self._encoded(lambda: json.dumps(whole.body(), ensure_ascii=False).encode())
         length = str(len(body)).encode()
         await self._begin(200, [(b"content-type", b"application/json"), (b"content-length", length)])
         await self._send({"type": "http.response.body", "body": body})
 
-    async def _stream(
-        self, stream: _Streamed, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
-    ) -> None:
+    async def _stream(self, stream: _Streamed, answers: Answers, events: Iterable[Event]) -> None:
         data = _frames(stream, stream.begin())
         while True:
             added = chain.from_iterable(map(stream.add, events))
@@ -153,19 +148,19 @@ class _Exchange:
                 break
             if data:
                 await self._data(data)
-            data, events = b"", await self._next_events(mailbox)
+            data, events = b"", await self._next_events()
         await self._data(data + _frames(stream, stream.end()) + stream.done, is_last=True)
 
     async def _encoded(self, make: Callable[[], T]) -> T:
         # A trace may be slow to write, so outside of the event loop.
         return await self._serving.beside(make, is_slow=True) if self._is_traced else make()
 
-    async def _next_events(self, mailbox: Mailbox) -> list[Event]:
+    async def _next_events(self) -> list[Event]:
         # A comment is sent to the stream from time to time.
         while True:
             try:
                 async with asyncio.timeout(self._models.conditions.ping):
-                    return await mailbox.take()
+                    return await self._mailbox.take()
             except TimeoutError:
                 await self._data(PING)
 
@@ -176,7 +171,7 @@ class _Exchange:
     async def _data(self, body: bytes, *, is_last: bool = False) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    async def _send(self, message: Message) -> None:
         # A client that reads nothing for too long counts as disconnected.
         try:
             async with asyncio.timeout(self._models.conditions.write_timeout):
@@ -185,15 +180,12 @@ class _Exchange:
             raise Disconnected from None
 
     async def _fail(self, error: ApiError) -> None:
-        """Send an error: as a whole reply, or as an event of a stream that has begun."""
-        try:
+        # As a whole reply, or as an event of a stream that has begun.
+        with suppress(Disconnected):
             if self._has_begun and self._begun_stream is not None:
                 await self._data(self._begun_stream.error(error) + self._begun_stream.done, is_last=True)
             else:
-                async with asyncio.timeout(self._models.conditions.write_timeout):
-                    await send_error(self._send_raw, error)
-        except (Disconnected, TimeoutError, OSError):
-            return
+                await send_error(self._send, error)
 
 
 def _frames(stream: _Streamed, chunks: Iterable[dict[str, Any]]) -> bytes:

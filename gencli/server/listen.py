@@ -60,21 +60,7 @@ def listen(
     the server and is raised here. `on_early_signal` handles a signal during loading: it has to end the
     process, because the thread may be inside a library call that cannot be interrupted.
     """
-    door = Door(loading_app(rules))
-    connections = Connections(max_connections())
-    config = uvicorn.Config(
-        door,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        http=cast(Any, partial(Connection, connections=connections)),
-        ws="none",
-        loop="asyncio",
-        timeout_keep_alive=_IDLE_SECONDS,
-        timeout_graceful_shutdown=_CLOSE_SECONDS,
-    )
-    server = _Server(config, door, load, on_ready, on_early_signal, connections)
+    server = _Server(load, rules, on_ready, on_early_signal)
     server.run(sockets=[listener])
     if server.error is not None:
         raise server.error
@@ -85,17 +71,26 @@ class _Server(uvicorn.Server):
 
     def __init__(
         self,
-        config: uvicorn.Config,
-        door: Door,
         load: Callable[[], Models],
+        rules: AccessRules,
         on_ready: Callable[[], None],
         on_early_signal: _Handler,
-        connections: Connections,
     ) -> None:
+        self._door, self._connections = Door(loading_app(rules)), Connections(max_connections())
+        config = uvicorn.Config(
+            self._door,
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            http=cast(Any, partial(Connection, connections=self._connections)),
+            ws="none",
+            loop="asyncio",
+            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_graceful_shutdown=_CLOSE_SECONDS,
+        )
         super().__init__(config)
-        self._connections = connections
-        self._door, self._load = door, load
-        self._on_ready, self._on_early_signal = on_ready, on_early_signal
+        self._load, self._on_ready, self._on_early_signal = load, on_ready, on_early_signal
         self._models: Models | None = None
         self._draining: Future[None] | None = None
         self.error: BaseException | None = None

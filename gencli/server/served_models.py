@@ -186,7 +186,7 @@ class Models:
             return "draining"
         return "dead" if any(serving.thread.error is not None for serving in self) else "ready"
 
-    def enter(self) -> AbstractContextManager[Ticket]:
+    def enter(self) -> AbstractContextManager[Callable[[int], None]]:
         """Count a call before its body is read. Raises ApiError 503, or 429 if every model is full."""
         if not self._admission.is_draining and all(serving.admission.is_full for serving in self):
             raise self._first.admission.full()
@@ -223,21 +223,6 @@ class Models:
             raise serving.error(error) from None
 
 
-class Ticket:
-    """The place of one call; `size`: its number of samples."""
-
-    def __init__(self, admission: AdmissionControl) -> None:
-        self._admission, self.size = admission, 1
-
-    def grow(self, size: int) -> None:
-        """Count the call as `size` samples. Raises ApiError 429 if other calls leave too little room."""
-        others = self._admission.num_samples - self.size
-        if others and others + size > self._admission.limit:
-            raise self._admission.full()
-        self._admission.num_samples += size - self.size
-        self.size = size
-
-
 class AdmissionControl:
     """Counts the samples of all unanswered calls: at most `limit`, or one call of any size."""
 
@@ -251,19 +236,31 @@ class AdmissionControl:
         return self.num_samples >= self.limit
 
     @contextmanager
-    def enter(self) -> Iterator[Ticket]:
-        """Yield the ticket of a call; it is returned at the end of the block. Raises ApiError 429 or 503."""
+    def enter(self) -> Iterator[Callable[[int], None]]:
+        """Count a call as one sample until the end of the block. Raises ApiError 429 or 503.
+
+        Yield a function that counts it as more samples; it raises ApiError 429 if other calls leave too
+        little room.
+        """
+        size = 1
+
+        def grow(wanted: int) -> None:
+            nonlocal size
+            others = self.num_samples - size
+            if others and others + wanted > self.limit:
+                raise self.full()
+            self.num_samples, size = others + wanted, wanted
+
         if self.is_draining:
             raise ApiError(503, "The server is shutting down.", code="shutdown")
         if self.is_full:
             raise self.full()
-        ticket = Ticket(self)
         self.num_samples += 1
         self.num_calls += 1
         try:
-            yield ticket
+            yield grow
         finally:
-            self.num_samples -= ticket.size
+            self.num_samples -= size
             self.num_calls -= 1
 
     def full(self) -> ApiError:
