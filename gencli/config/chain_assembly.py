@@ -1,6 +1,4 @@
-"""The chain of a run, assembled from its settings, with the origin of each value; the watermark of a run
-is its last stages.
-"""
+"""The chain of a run, with the origin of each value; the watermark of a run is its last stages."""
 
 from __future__ import annotations
 
@@ -268,10 +266,7 @@ class WatermarkUse:
 
 
 def wanted_mark(settings: Settings) -> WatermarkUse | None:
-    """Return the watermark of the settings; None without one.
-
-    Raises UsageError, or ConfigError for the key file.
-    """
+    """Return the watermark of the settings, if any. Raises UsageError, or ConfigError for the key file."""
     kind, file, name = settings["watermark"], settings["watermark_key"], settings.name
     named = [stage for stage in settings["chain"] if stage in MARKS]
     if named:

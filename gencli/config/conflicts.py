@@ -1,7 +1,4 @@
-"""Rules for conflicting options, searches and conditions that can never hold included.
-
-No option is ignored silently: an error names both options.
-"""
+"""Rules for conflicting or idle options, searches, conditions: an error names both, none is ignored."""
 
 from __future__ import annotations
 
@@ -40,7 +37,8 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
     _refuse_output(settings)
 
 
-_LEAVE_OUT = "Leave one of them out."
+def _conflict(text: str) -> UsageError:
+    return UsageError(text, hint="Leave one of them out.")
 
 
 def _refuse_pairs(settings: Settings) -> None:
@@ -48,7 +46,7 @@ def _refuse_pairs(settings: Settings) -> None:
     pairs = "chat raw, system raw, quiet stats, offline download, show_chain show_prompt"
     for a, b in (pair.split() for pair in pairs.split(",")):
         if settings[a] and settings[b]:
-            raise UsageError(f"{name(a)} and {name(b)} contradict each other.", hint=_LEAVE_OUT)
+            raise _conflict(f"{name(a)} and {name(b)} contradict each other.")
     if settings["system"] is not None and not settings["chat"]:
         what = f"{name('system')} needs `chat`: a raw prompt has no system message."
         raise UsageError(what, hint="Add `chat`.")
@@ -72,7 +70,7 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
     asked = any(entry.rank >= settings.rank("sampler") for entry in temperatures)
     if settings["sampler"] == "greedy" and not assembly.chain.is_greedy and asked:
         what = f"takes the most likely token, so {temperatures[0].said} would have no effect."
-        raise UsageError(f"{settings.with_value('sampler')} {what}", hint=_LEAVE_OUT)
+        raise _conflict(f"{settings.with_value('sampler')} {what}")
     greedy, or_draw = greedy_cause(settings, assembly), "or draw with a temperature above 0."
     if greedy and settings["retries"]:
         what = f"{name('retries')} draws again, but with {greedy} the text would be the same."
@@ -146,7 +144,7 @@ def _refuse_output(settings: Settings) -> None:
 def _refuse_finish_open(settings: Settings, name: str) -> None:
     if settings["finish_open"]:
         what = "do not go together: the model does not choose the tokens that complete a document."
-        raise UsageError(f"{name} and {settings.name('finish_open')} {what}", hint=_LEAVE_OUT)
+        raise _conflict(f"{name} and {settings.name('finish_open')} {what}")
 
 
 def _refuse_beside_color(settings: Settings, color: str) -> None:
@@ -154,7 +152,7 @@ def _refuse_beside_color(settings: Settings, color: str) -> None:
     for key in ("parsed", "select"):
         if settings[key] not in (None, False):
             what = f"{color} colours the tokens of the text, but {settings.name(key)} writes another text."
-            raise UsageError(what, hint=_LEAVE_OUT)
+            raise _conflict(what)
     for key in ("beams", "best_of", "contrastive_alpha"):
         if settings[key] and settings["color"] in ("entropy", "decided"):
             what = f"{color} and {settings.name(key)} do not go together: a search is not explained."
@@ -177,7 +175,7 @@ def refuse_unwritten_ids(settings: Settings) -> None:
     ids = f"{settings.name('token_ids')} adds ids to records"
     for key in ("parsed", "select"):
         if settings[key] not in (None, False):
-            raise UsageError(f"{ids}, but {settings.name(key)} writes a document.", hint=_LEAVE_OUT)
+            raise _conflict(f"{ids}, but {settings.name(key)} writes a document.")
     if settings["format"] == "text":
         raise UsageError(f"{ids}, but the result is text.", hint="Use `format` = json, jsonl or yaml.")
 
@@ -214,16 +212,14 @@ def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
     name, width, search = settings.name, settings["beams"], _search(settings, "beams", _DETAILS)
     if drawing := [*_drawing(settings, assembly)]:
         what = f"searches for the most likely text and draws none: {_listed(drawing)} would have no effect."
-        raise UsageError(f"{search} {what}", hint=_LEAVE_OUT)
+        raise _conflict(f"{search} {what}")
     if settings["trace"] is not None:
-        what = f"{name('trace')} and {search} do not go together: a search draws no token."
-        raise UsageError(what, hint=_LEAVE_OUT)
+        raise _conflict(f"{name('trace')} and {search} do not go together: a search draws no token.")
     _refuse_draft(settings, f"continues one text, but with {search} there are {width} at once")
     if companions := [name(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
-        what = f"{_listed(companions)} and {search} do not go together: beams are not guided."
-        raise UsageError(what, hint=_LEAVE_OUT)
+        raise _conflict(f"{_listed(companions)} and {search} do not go together: beams are not guided.")
     if settings["best_of"]:
-        raise UsageError(f"{name('best_of')} draws texts, but {search} searches for them.", hint=_LEAVE_OUT)
+        raise _conflict(f"{name('best_of')} draws texts, but {search} searches for them.")
     count = f"but with {search} there are {width} texts at"
     if settings["n"] > width:
         raise UsageError(f"{name('n')} is {settings['n']}, {count} most.")
@@ -271,8 +267,7 @@ def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
         hint = "Leave one of them out, or draw with a temperature above 0."
         raise UsageError(f"{wanted} with {greedy} would choose among equal texts.", hint=hint)
     if settings["retries"]:
-        what = f"{name('retries')} samples again, but {wanted} draws all samples at once."
-        raise UsageError(what, hint=_LEAVE_OUT)
+        raise _conflict(f"{name('retries')} samples again, but {wanted} draws all samples at once.")
     if settings["n"] > settings["best_of"]:
         raise UsageError(f"{name('n')} is {settings['n']}, more texts than {wanted} draws.")
 
@@ -282,21 +277,20 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
     for key, details in (("beams", _DETAILS), ("best_of", ())):
         if settings[key]:
             other = _search(settings, key, details)
-            raise UsageError(f"{other}, and {wanted}, choose texts in different ways.", hint=_LEAVE_OUT)
+            raise _conflict(f"{other}, and {wanted}, choose texts in different ways.")
     for key in ("n", "retries"):
         if settings[key] > (key == "n"):
             what = f"asks for more than one text, but with {wanted} nothing is drawn: they would be the same."
-            raise UsageError(f"{settings.with_value(key)} {what}", hint=_LEAVE_OUT)
+            raise _conflict(f"{settings.with_value(key)} {what}")
     is_asked = settings.is_given("sampler") and settings.rank("sampler") >= settings.rank("contrastive_alpha")
     if is_asked and settings["sampler"] != "greedy":
-        what = f"With {wanted} nothing is drawn: {name('sampler')} would have no effect."
-        raise UsageError(what, hint=_LEAVE_OUT)
+        raise _conflict(f"With {wanted} nothing is drawn: {name('sampler')} would have no effect.")
     _refuse_draft(
         settings, f"proposes the next tokens, but with {wanted} the model compares several for each"
     )
     keys = [key for key in (*GUIDES, *CONTRASTS, "dola", "trace") if settings.is_given(key)]
     if beside := [name(key) for key in keys if settings[key] is not None]:
-        raise UsageError(f"{_listed(beside)}, and {wanted}, do not go together.", hint=_LEAVE_OUT)
+        raise _conflict(f"{_listed(beside)}, and {wanted}, do not go together.")
     count, batch = settings["contrastive_k"], settings.with_value("max_batch")
     if settings.is_given("max_batch") and count > settings["max_batch"]:
         hint = f"Raise {name('max_batch')} to {count}, or take fewer with `contrastive_k`."

@@ -66,8 +66,8 @@ def gather(
     names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
     registry = make_registry(plugins) if registry is None else registry
     defaults = (str(defaults_file()),) if os.path.lexists(defaults_file()) else ()
-    user = _presets(defaults, registry, origin=USER)
-    layers = (*user, *_presets(names, registry), environment, flags)
+    user = load_presets(defaults, registry, origin=USER)
+    layers = (*user, *load_presets(names, registry), environment, flags)
     settings = _with_base(layers, registry)
     if applies_template and has_idle_template(settings):
         settings = resolve(Layer(CHAT_DEFAULT, {"chat": True}), *settings.layers, registry=settings.registry)
@@ -77,12 +77,12 @@ def gather(
 def gather_presets(*names: str, registry: Registry | None = None) -> Settings:
     """Return the settings of presets, without the environment."""
     registry = registry or make_registry()
-    return _with_base(tuple(_presets(names, registry)), registry)
+    return _with_base(tuple(load_presets(names, registry)), registry)
 
 
-def gather_layer(layer: Layer, *presets: str, registry: Registry) -> Settings:
-    """Return the settings of a layer above presets and the model's own values, without the environment."""
-    return _with_base((*_presets(presets, registry), layer), registry)
+def gather_layer(layer: Layer, *, registry: Registry) -> Settings:
+    """Return the settings of a layer above the model's own values, without the environment."""
+    return _with_base((layer,), registry)
 
 
 def plugin_texts(texts: Iterable[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
@@ -90,13 +90,9 @@ def plugin_texts(texts: Iterable[str] | None, environ: Mapping[str, str]) -> tup
     return tuple(texts or environment_layer(environ).values.get("plugin", ()))
 
 
-def _presets(names: tuple[str, ...], registry: Registry, origin: str = PRESET) -> list[Layer]:
-    return load_presets(names, registry, origin=origin) if names else []
-
-
 def profile_layers(name: str | None, registry: Registry) -> list[Layer]:
     """Return the layers of a compat profile; [] without a name."""
-    return _presets((str(profile_file(name)),), registry, origin=COMPAT) if name else []
+    return load_presets((str(profile_file(name)),), registry, origin=COMPAT) if name else []
 
 
 def _with_base(layers: tuple[Layer, ...], registry: Registry) -> Settings:

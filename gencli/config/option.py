@@ -1,6 +1,4 @@
-"""The declaration of an option, for the command line, help, variables, presets and docs. Imports nothing
-heavy.
-"""
+"""Declaration of an option, for command line, help, variables, presets and docs; imports nothing heavy."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""Names of options: flags in place of keys in messages; and what other tools call options and commands, for
-suggestions in errors.
-"""
+"""Flags in place of keys in messages; other tools' names of options and commands, for suggestions."""
 
 from __future__ import annotations
 

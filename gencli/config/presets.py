@@ -1,6 +1,4 @@
-"""YAML presets: keys, reading with all faults of a file, stacking (extended presets first), and the JSON
-Schema for editors.
-"""
+"""YAML presets: their keys, all faults of a file, stacking (extended presets first), the JSON Schema."""
 
 from __future__ import annotations
 

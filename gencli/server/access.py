@@ -50,10 +50,7 @@ _AT_MOST_ONCE = (
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """`key`: "" requires none. `hosts`: allowed names besides localhost and addresses.
-
-    `origins`: of other pages.
-    """
+    """`key`: "" requires none. `hosts`: names besides localhost and addresses. `origins`: of other pages."""
 
     key: str = ""
     hosts: tuple[str, ...] = ()
@@ -207,10 +204,7 @@ class Bodies:
 
     @contextmanager
     def room(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that counts the bytes of one body until the end of its call.
-
-        It raises ApiError 429.
-        """
+        """Yield a function that counts the bytes of one body until its call ends, or raises ApiError 429."""
         counted = 0
 
         def hold(size: int) -> None:
@@ -226,9 +220,7 @@ class Bodies:
             self.held -= counted
 
 
-async def read_body(
-    scope: Scope, receive: Receive, max_size: int, hold: Callable[[int], None] = lambda size: None
-) -> bytes:
+async def read_body(scope: Scope, receive: Receive, max_size: int, hold: Callable[[int], None]) -> bytes:
     """Return the body; `hold` is called with its size while it grows.
 
     Raises ApiError: 415 for another type, 413 for a body that is too large or has no declared length, 408 for

@@ -320,10 +320,7 @@ def props(serving: Serving) -> dict[str, Any]:
 
 
 def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
-    """Return the effective chain and limits of a request body, each value of a stage with its origin.
-
-    Nothing is generated.
-    """
+    """Return the effective chain and limits of a body, each value with its origin; nothing is generated."""
     body = given_fields(body)
     if "messages" not in body:
         body.setdefault("prompt", "x")

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gencli.errors import UsageError
 from gencli.server.access import AccessRules, App
-from gencli.server.opening import Door, loading_app
+from gencli.server.opening import loading_app
 from gencli.server.served_models import Models
 from gencli.server.wire_fields import ApiError
 
@@ -76,9 +76,10 @@ class _Server(uvicorn.Server):
         on_ready: Callable[[], None],
         on_early_signal: _Handler,
     ) -> None:
-        self._door, self._connections = Door(loading_app(rules)), Connections(max_connections())
+        self._app, self._connections = loading_app(rules), Connections(max_connections())
         config = uvicorn.Config(
-            self._door,
+            lambda *message: self._app(*message),  # the app changes when the models are loaded
+            interface="asgi3",
             log_config=None,
             access_log=False,
             server_header=False,
@@ -116,7 +117,7 @@ class _Server(uvicorn.Server):
 
     def _open(self, models: Models, app: App) -> None:
         models.start()
-        self._door.app, self._models = app, models
+        self._app, self._models = app, models
         self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
@@ -179,16 +180,8 @@ class Connections:
     connection is aborted if its client reads none of the last bytes for `close_seconds`.
     """
 
-    def __init__(
-        self,
-        limit: int,
-        *,
-        head_seconds: float = 20.0,
-        close_seconds: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._limit, self._clock = limit, clock
-        self._head_seconds, self._close_seconds = head_seconds, close_seconds
+    def __init__(self, limit: int, *, head_seconds: float = 20.0, close_seconds: float = 30.0) -> None:
+        self._limit, self._head_seconds, self._close_seconds = limit, head_seconds, close_seconds
         self._open: dict[Connection, None] = {}
         self._closing: dict[Connection, tuple[int, float]] = {}  # bytes left to send, since when unchanged
         self._waiting: dict[Connection, float | None] = {}  # waiting for the client; when a head began
@@ -203,7 +196,7 @@ class Connections:
                 return False
             self.drop(next(iter(self._waiting)))
         self._open[connection] = None
-        self._waiting[connection] = self._clock()
+        self._waiting[connection] = time.monotonic()
         return True
 
     def note(self, connection: Connection, *, is_waiting: bool, has_begun: bool) -> None:
@@ -212,7 +205,7 @@ class Connections:
             self._waiting.pop(connection, None)
         elif connection in self._open:
             since = self._waiting.get(connection)
-            self._waiting[connection] = (since or self._clock()) if has_begun else None
+            self._waiting[connection] = (since or time.monotonic()) if has_begun else None
 
     def remove(self, connection: Connection) -> None:
         for connections in (self._open, self._waiting, self._closing):
@@ -225,7 +218,7 @@ class Connections:
 
     def sweep(self) -> None:
         """Abort the connections that exceed a time limit."""
-        now = self._clock()
+        now = time.monotonic()
         for connection, begun in [*self._waiting.items()]:
             if begun is not None and now - begun > self._head_seconds:
                 self.drop(connection)

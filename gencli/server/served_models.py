@@ -142,16 +142,12 @@ class Models:
     def __iter__(self) -> Iterator[Serving]:
         return iter(self._servings.values())
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._servings)
-
     def get(self, name: str | None) -> Serving:
         """Return the model of a name, the first model for None. Raises ApiError 404."""
         if not name:
             return self._first
         if name not in self._servings:
-            what, hint = f"There is no model {name[:200]!r}.", f"Known: {', '.join(self.names)}."
+            what, hint = f"There is no model {name[:200]!r}.", f"Known: {', '.join(self._servings)}."
             raise ApiError(404, what, param="model", code="model_not_found", hint=hint)
         return self._servings[name]
 

@@ -130,12 +130,12 @@ class Serving:
         settings: Settings,
         loaded: Loaded,
         compiler: Compiler,
-        conditions: Conditions | None = None,
+        conditions: Conditions,
         *,
         name: str = "",
         notice: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.conditions = conditions or Conditions()
+        self.conditions = conditions
         self.spec, self.tokenizer = loaded.runner.spec, loaded.tokenizer
         self.settings = settings
         self._model = str(settings["model"])

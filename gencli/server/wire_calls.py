@@ -23,7 +23,7 @@ from gencli.server.wire_fields import (
     unknown_field,
     without_unknown,
 )
-from gencli.server.wire_vendors import INSTEAD, RENAMED, SPECIAL, asks_for_nothing, is_hint, is_known
+from gencli.server.wire_vendors import INSTEAD, NEUTRAL, RENAMED, SPECIAL, asks_for_nothing, is_hint
 from gencli.structured.schema_inputs import is_schema_name, named_file, parse_concise
 from processors.params import whole
 from processors.registry import Registry, builtin_registry
@@ -111,7 +111,7 @@ def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
     if name in CALL_FIELDS:
         return unknown_field(name, "It is a field of other routes.")
     hint = f"The nearest field is {INSTEAD[name]}." if name in INSTEAD else ""
-    if is_known(name):
+    if name in NEUTRAL:
         shown = text if len(text := repr(value)) <= 40 else text[:37] + "..."
         what = f"{name} is {shown}, which this server cannot do. Leave it out."
         return ApiError(400, what, param=name, code="unsupported_value", hint=hint)

@@ -50,12 +50,9 @@ class ApiError(GencliError):
         self.headers = {**_HEADERS.get(status, {}), **(headers or {})}
 
     @property
-    def type(self) -> str:
-        return _TYPES.get(self.status, "invalid_request_error")
-
-    @property
     def body(self) -> dict[str, Any]:
-        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
 def _shortened(text: str) -> str:

@@ -266,7 +266,7 @@ _ABSENT = frozenset(
 )
 
 # Values with which a field of another server has no effect. With another value the field is rejected.
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys("top_nsigma_p dynatemp_low dynatemp_high min_temp max_temp num_beams".split(), (1,)),
     **dict.fromkeys(
         "epsilon_cutoff eta_cutoff repetition_decay token_repetition_decay "
@@ -327,11 +327,6 @@ def asks_for_nothing(name: str, value: Any) -> bool:
     """Whether a field of another server has a value with which it has no effect."""
     is_neutral = any(
         value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
-        for neutral in _NEUTRAL.get(name, ())
+        for neutral in NEUTRAL.get(name, ())
     )
     return is_neutral or (name in _ABSENT and not value)
-
-
-def is_known(name: str) -> bool:
-    """Whether a field has values with which it has no effect, besides empty ones."""
-    return name in _NEUTRAL
