@@ -12,11 +12,7 @@ from typing import Any
 
 from gencli.config.run_options import CONTRASTS, GUIDES, IN_PROMPT, NO_AMATEUR, option
 from gencli.config.settings import DEFAULT, FLAG, Settings
-from gencli.core.request import (
-    BUILT_IN_DRAFTERS,
-    EARLY_EXIT,
-    NO_DRAFTER,
-)
+from gencli.core.request import BUILT_IN_DRAFTERS, EARLY_EXIT, NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.plugins.plugin_registry import PluginRegistry
 from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec, refuse_open

@@ -364,11 +364,11 @@ def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> s
         if settings[key] is None:
             lines += [f"# {key} is not set"] if is_complete else []
         elif is_complete or settings.is_given(key):
-            line = f"{key}: {scalar(placed(key, settings[key], Path()))}"
-            lines.append(_noted(line, settings.where(key), is_complete))
+            note = f"  # {settings.where(key)}" if is_complete else ""
+            lines.append(f"{key}: {scalar(placed(key, settings[key], Path()))}{note}")
     if settings["chain"] and settings.rank("chain") not in inherited:
-        order = f"chain: {scalar(settings['chain'])}"
-        lines.append(_noted(order, settings.where("chain"), is_complete))
+        note = f"  # {settings.where('chain')}" if is_complete else ""
+        lines.append(f"chain: {scalar(settings['chain'])}{note}")
     stages = list(_stages(job, inherited, is_complete))
     return "\n".join([*lines, *(["stages:"] if stages else []), *stages]) + "\n"
 
@@ -401,17 +401,15 @@ def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
         if (name == "grammar" and job.structure is not None) or name in MARKS:
             continue
         assigned = job.assembly.of_entry(name, params)
-        values = [
-            (entry.field, entry.value, entry.where) for entry in assigned if entry.rank not in inherited
-        ]
+        values = [(item.field, item.value, item.where) for item in assigned if item.rank not in inherited]
         if not assigned:  # named alone; an adapted stage is then on
             for field in params.own_fields():
                 if (value := getattr(params, field.name)) != field.default:
                     values.append((field.name, value, f"flag `stage` = {name}"))
         if values:
-            lines = [
-                _noted(f"{field}: {scalar(value)}", source, is_complete) for field, value, source in values
-            ]
+            lines = []
+            for key, value, source in values:
+                lines.append(f"{key}: {scalar(value)}" + (f"  # {source}" if is_complete else ""))
             if params.when is not None:
                 when = [f"{key}: {scalar(value)}" for key, value in params.when.to_mapping().items()]
                 lines.append(f"when: {{{', '.join(when)}}}")
@@ -421,10 +419,6 @@ def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
         for lines in several:
             heads = ["  - ", *["    "] * len(lines)] if several[1:] else ["    "] * len(lines)
             yield from (head + line for head, line in zip(heads, lines, strict=False))
-
-
-def _noted(line: str, origin: str, is_complete: bool) -> str:
-    return f"{line}  # {origin}" if is_complete else line
 
 
 def scalar(value: Any) -> str:

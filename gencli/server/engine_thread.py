@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from gencli.config.option_names import with_flags
 from gencli.config.run_options import OPTIONS
@@ -238,20 +238,15 @@ def merge(events: Iterable[Event]) -> list[Event]:
 
     Events of one sample keep their order.
     """
-    tokens: dict[tuple[str, int], list[Token]] = {}
-    readings: dict[str, Reading] = {}
-    merged: list[Event | tuple[str, int]] = []
-    for event in events:
-        key = event.request, event.sample
+    readings = dict[str, Reading]()
+    groups = dict[object, list[Event]]()  # the tokens of each sample, and each other event alone
+    for number, event in enumerate(events):
         if isinstance(event, Reading):
             readings[event.request] = event
-        elif isinstance(event, Token):
-            if key not in tokens:
-                merged.append(key)
-            tokens.setdefault(key, []).append(event)
         else:
-            merged.append(event)
-    others = (joined(tokens[entry]) if isinstance(entry, tuple) else entry for entry in merged)
+            key = (event.request, event.sample) if isinstance(event, Token) else number
+            groups.setdefault(key, []).append(event)
+    others = (joined(cast(list[Token], group)) if group[1:] else group[0] for group in groups.values())
     return [*readings.values(), *others]
 
 

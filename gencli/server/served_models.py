@@ -74,22 +74,12 @@ def make_plan(options: Mapping[str, Any], environ: Mapping[str, str]) -> ServePl
     variables = untraced(run_variables(environ))  # traces are options of requests
     settings = [gather(options_of_model, variables, is_neutral=True) for options_of_model in of_models]
     names = served_names([of_model["model"] for of_model in settings], values["served_name"])
-    return ServePlan(
-        values["host"],
-        values["port"],
-        dict(zip(names, settings, strict=True)),
-        _conditions(values, settings[0], environ),
-        is_auto,
-        values["open"],
-    )
-
-
-def _conditions(values: Mapping[str, Any], settings: Settings, environ: Mapping[str, str]) -> Conditions:
-    traced, has_mark = values["max_trace"], settings["watermark"] != "none"
+    first = settings[0]
+    traced, has_mark = values["max_trace"], first["watermark"] != "none"
     if traced is None:  # with a watermark a trace would show what the mark prefers
         traced = 0 if has_mark else CallLimits().trace
-    key, seconds = _read_key(values["api_key_file"], environ), settings["grammar_timeout"]
-    return Conditions(
+    key, seconds = _read_key(values["api_key_file"], environ), first["grammar_timeout"]
+    conditions = Conditions(
         AccessRules(key, tuple(values["allow_host"]), tuple(values["allow_origin"])),
         CallLimits(grammar_seconds=seconds, trace=traced, processed=bool(traced) or not has_mark),
         max_queue=values["max_queue"],
@@ -97,6 +87,8 @@ def _conditions(values: Mapping[str, Any], settings: Settings, environ: Mapping[
         shutdown_timeout=values["shutdown_timeout"],
         is_lenient=values["lenient"],
     )
+    models = dict(zip(names, settings, strict=True))
+    return ServePlan(values["host"], values["port"], models, conditions, is_auto, values["open"])
 
 
 def _read_key(path: str | None, environ: Mapping[str, str]) -> str:

@@ -269,9 +269,8 @@ _ABSENT = frozenset(
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys("top_nsigma_p dynatemp_low dynatemp_high min_temp max_temp num_beams".split(), (1,)),
     **dict.fromkeys(
-        "epsilon_cutoff eta_cutoff repetition_decay token_repetition_decay "
-        "n_probs min_keep n_indent top_logprobs_num max_tokens_second "
-        "prompt_lookup_num_tokens".split(),
+        "epsilon_cutoff eta_cutoff repetition_decay token_repetition_decay n_probs min_keep n_indent "
+        "top_logprobs_num max_tokens_second prompt_lookup_num_tokens".split(),
         (0,),
     ),
     "logprob_start_len": (-1,),
