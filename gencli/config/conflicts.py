@@ -236,10 +236,8 @@ def _refuse_draft(settings: Settings, why: str) -> None:
 
 
 def _drawing(settings: Settings, assembly: Assembly) -> Iterator[str]:
-    """Yield the names of sampling options and stages whose layer is at least as strong as that of `beams`.
-
-    The search overrides those of weaker layers, as a greedy draw does.
-    """
+    # Sampling options and stages whose layer is at least as strong as that of `beams`. The search overrides
+    # those of weaker layers, as a greedy draw does.
     registry, rank = settings.registry or builtin_registry(), settings.rank("beams")
     for name in dict.fromkeys(name for name, _ in assembly.chain.active()):
         if registry.phase(name) >= Phase.SCALE:

@@ -53,8 +53,8 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
     # Tools beside a schema: the output is calls, or a document of the schema.
     answer = kinds.pop(0) if kinds in (["json", "tools"], ["json_schema", "tools"]) else ""
     if kinds[1:]:
-        what = f"{settings.name(kinds[0])} and {settings.name(kinds[1])} both define the output."
-        raise UsageError(what, hint="Leave one of them out.")
+        both = f"{settings.name(kinds[0])} and {settings.name(kinds[1])}"
+        raise UsageError(f"{both} both define the output.", hint="Leave one of them out.")
     kind = kinds[0] if kinds else ""
     _refuse_idle(settings, kind, answer)
     if not kind:

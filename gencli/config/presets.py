@@ -373,7 +373,7 @@ def json_schema(registry: Registry | None = None) -> dict[str, Any]:
     texts = {"anyOf": [text, {"type": "array", "items": text}]}
     stages = {name: {"$ref": f"#/$defs/{name}"} for name in names}
     places = [*names, *GROUPS, *(phase.name.lower() for phase in Phase)]
-    item = {"type": "object", "properties": stages, "additionalProperties": False}
+    item = _object(stages)
     shapes: dict[str, dict[str, Any]] = {
         "extends": texts,
         "chain": {
@@ -389,6 +389,10 @@ def json_schema(registry: Registry | None = None) -> dict[str, Any]:
             "additionalProperties": {"anyOf": [{"const": "greedy"}, item]},
         },
     }
+    word, number = {"type": "string"}, {"type": "integer", "minimum": 0}
+    tags = {"anyOf": [{"const": "thinking"}, {"type": "array", "items": word, "minItems": 2, "maxItems": 2}]}
+    parts = {"from": number, "to": number, "inside": tags, "outside": tags, "after": word, "path": word}
+    when = {"description": WHEN_DOC, **_object(parts, minProperties=1)}
     structure = {key: {"description": STRUCTURE[key], **shape} for key, shape in shapes.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -396,7 +400,7 @@ def json_schema(registry: Registry | None = None) -> dict[str, Any]:
         "type": "object",
         "properties": {**structure, **{key: _option(entry) for key, entry in KEYS.items()}},
         "additionalProperties": False,
-        "$defs": {**{spec.name: _stage(spec) for spec in specs}, "when": _when()},
+        "$defs": {**{spec.name: _stage(spec) for spec in specs}, "when": when},
     }
 
 
@@ -415,18 +419,14 @@ def _stage(spec: StageSpec) -> dict[str, Any]:
     main = {key: value for key, value in fields[spec.params.main()].items() if key != "description"}
     has_condition = spec.name not in NO_CONDITION
     parts = {**fields, WHEN: {"$ref": "#/$defs/when"}} if has_condition else fields
-    whole = {"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1}
+    whole = _object(parts, minProperties=1)
     several = {"type": "array", "minItems": 1, "items": whole}
     shapes = [main, whole, several] if has_condition else [main, whole]
     return {"description": (spec.params.__doc__ or "").strip(), "anyOf": shapes}
 
 
-def _when() -> dict[str, Any]:
-    text, number = {"type": "string"}, {"type": "integer", "minimum": 0}
-    tags = {"anyOf": [{"const": "thinking"}, {"type": "array", "items": text, "minItems": 2, "maxItems": 2}]}
-    parts = {"from": number, "to": number, "inside": tags, "outside": tags, "after": text, "path": text}
-    shape = {"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1}
-    return {"description": WHEN_DOC, **shape}
+def _object(properties: Mapping[str, Any], **limits: int) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False, **limits}
 
 
 def _described(doc: str, shape: dict[str, Any], default: Any) -> dict[str, Any]:

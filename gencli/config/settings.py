@@ -258,10 +258,7 @@ def _typed(entry: Option, text: str) -> Any:
 
 GENERATION_CONFIG = "generation_config"
 _DRAW = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
+    **{key: key for key in ("temperature", "top_k", "top_p", "min_p")},
     "epsilon_cutoff": "epsilon",
     "eta_cutoff": "eta",
     "typical_p": "typical",

@@ -108,10 +108,10 @@ class Guard:
                     await body.drop()
                 self._on_status(message["status"])
                 headers = [(b"x-request-id", scope["request_id"].encode())]
-                headers.append((b"x-content-type-options", b"nosniff"))
+                headers += [(b"x-content-type-options", b"nosniff")]
                 if allowed:
-                    headers.append((b"access-control-allow-origin", allowed.encode("latin-1")))
-                    headers.append((b"vary", b"origin"))
+                    origin_header = (b"access-control-allow-origin", allowed.encode("latin-1"))
+                    headers += [origin_header, (b"vary", b"origin")]
                 message["headers"] = [*message.get("headers", ()), *headers]
             await send(message)
 

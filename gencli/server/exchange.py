@@ -95,7 +95,7 @@ class _Exchange:
         self._mailbox = serving.thread.open(prepared.orders)
         try:
             events = await self._first_events(call)
-            answers = Answers(prepared.shapes, prepared.n)
+            answers = Answers(prepared.shapes, prepared.orders[0].request.n)
             names = TokenNames(serving.tokenizer, call.ids_as_text)
             identity = (name, int(time.time()), serving.name, serving.fingerprint)
             ids = tuple(order.request.prompt_ids for order in prepared.orders) if call.has_ids else ()

@@ -219,14 +219,11 @@ _MAX_PRESETS = 64  # combinations of presets that are cached
 class Prepared:
     """The orders of a call, and how their texts become answers, by the ids of their requests.
 
-    `seed`: seed of the call, before it is derived for each prompt. `echoes`: the prompts as text and ids, if
-    texts begin with them.
+    `echoes`: the prompts as text and ids, if texts begin with them.
     """
 
     orders: tuple[EngineOrder, ...]
     shapes: Mapping[str, Shape]
-    n: int
-    seed: int
     echoes: tuple[tuple[str, tuple[int, ...]], ...] = ()
 
 
@@ -350,7 +347,7 @@ class Preparer:
             request.id: replace(shape, marker=request.marker, has_reasoning=call.has_reasoning)
             for request in requests
         }
-        return Prepared(tuple(orders), shapes, requests[0].n, job.seed, tuple(echoes) if call.echo else ())
+        return Prepared(tuple(orders), shapes, tuple(echoes) if call.echo else ())
 
     def _request(self, call: Call, job: Job, name: str, ids: tuple[int, ...], index: int) -> Request:
         seed = derive(job.seed, index)

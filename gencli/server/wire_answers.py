@@ -111,10 +111,8 @@ class _SampleAnswer:
     def __init__(self, shape: Shape) -> None:
         self.shape = shape
         self._thinking = ThinkingSplitter(shape.marker) if shape.marker else None
-        self._calls: CallStream | None = None
-        if shape.tools:
-            only = shape.has_only_calls
-            self._calls = CallStream(shape.tools, has_only_calls=only, has_one=shape.has_one_call)
+        tools, only, has_one = shape.tools, shape.has_only_calls, shape.has_one_call
+        self._calls = CallStream(tools, has_only_calls=only, has_one=has_one) if tools else None
         self._held: list[Token] = []  # tokens of which nothing is sent before the end; earlier attempts first
         self.num_thought = 0
 
@@ -178,10 +176,7 @@ class _SampleAnswer:
 
 
 class Answers:
-    """The answers of a call: sample j of prompt i has the index i * n + j.
-
-    `shapes`: by the ids of the requests, in prompt order.
-    """
+    """A call's answers: sample j of prompt i has index i * n + j. `shapes`: by request, in prompt order."""
 
     def __init__(self, shapes: Mapping[str, Shape], n: int) -> None:
         self._prompts: Mapping[str, int] = {name: index for index, name in enumerate(shapes)}

@@ -255,28 +255,20 @@ def read_variables(body: FieldReader) -> dict[str, Any]:
 
 
 def _spread_reasoning(fields: dict[str, Any]) -> None:
-    """Replace the object `reasoning` by the fields of a chat that say the same.
-
-    `summary` is a hint: reasoning is shown as it is. Source: OpenAI's responses, OpenRouter, SGLang.
-    """
+    # The object `reasoning` becomes fields of a chat that say the same; `summary` is a hint: reasoning is
+    # shown as it is. Source: OpenAI's responses, OpenRouter, SGLang.
     value = fields.pop("reasoning", {})
     if not isinstance(value, Mapping):
         raise bad_field("reasoning", "has to be an object.")
-    names = {
-        "effort": "reasoning_effort",
-        "enabled": "thinking",
-        "max_tokens": "thinking_token_budget",
-        "exclude": "include_reasoning",
-    }
-    hints = ("summary", "generate_summary", "context", "mode")
+    names = {"effort": "reasoning_effort", "enabled": "thinking", "max_tokens": "thinking_token_budget"}
+    names["exclude"] = "include_reasoning"
     for name, item in value.items():
-        if item is None or name in hints:
+        if item is None or name in ("summary", "generate_summary", "context", "mode"):
             continue
         if name not in names:
             raise unknown_field(f"reasoning.{name}")
-        if name == "exclude" and isinstance(item, bool):
-            item = not item
-        fields.setdefault(names[name], item)
+        is_contrary = name == "exclude" and isinstance(item, bool)
+        fields.setdefault(names[name], not item if is_contrary else item)
 
 
 def _is_thinking(value: Any) -> bool:
