@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from gencli.config.job import Job, make_job
 from gencli.config.layers import gather, with_chat_draw
 from gencli.config.option import Option
-from gencli.config.run_options import OPTIONS, SEARCH, option
+from gencli.config.run_options import OPTIONS, option
 from gencli.config.settings import FLAG, Settings, resolve, untraced
 from gencli.errors import ConfigError, GenerationError, UsageError
 from gencli.files import read_file, replaced
@@ -142,7 +142,7 @@ _FOREIGN = {
     *("template", "vars", "show_prompt", "token_ids", "trace", "trace_top", "keep_logits"),
     # A turn is shown while it is generated, so nothing may replace its text later.
     *("partial", "retries", "parsed", "select"),
-    *(entry.key for entry in SEARCH),
+    *(entry.key for entry in OPTIONS if entry.section == "Search"),
 }
 CHAT_OPTIONS: tuple[Option, ...] = tuple(entry for entry in OPTIONS if entry.key not in _FOREIGN)
 # The seed has its own command. Only the command line may name models, code and files; a transcript cannot.

@@ -1,6 +1,4 @@
-"""The chain of a run, assembled from its settings, with the origin of each value; the watermark of a run
-is its last stages.
-"""
+"""The chain of a run, with the origin of each value; the watermark of a run is its last stages."""
 
 from __future__ import annotations
 
@@ -90,60 +88,69 @@ def assemble(
     fields: dict[_Entry, dict[str, Any]] = {}
     for text in named:
         name, values_of_stage = parse_fields(text, registry)
-        fields[name, _placed(_split(values_of_stage)[0], after)] = {}
+        fields[name, _placed(_condition(values_of_stage), after)] = {}
     for entry in values:
         fields.setdefault((entry.stage, entry.when), {})[entry.field] = entry.value
     if grammar is not None:
-        _refuse_two_grammars(settings, values, named=("grammar", None) in fields)
+        if ("grammar", None) in fields:
+            kind = next(kind for kind in KINDS if settings[kind])
+            of_stage = (entry.said for entry in values if entry.stage == "grammar")
+            what = f"{settings.name(kind)} and {next(of_stage, settings.name('stage'))} both set a grammar."
+            raise UsageError(what, hint="Leave one of them out.")
         fields["grammar", None] = dict(grammar)
     stages = list[Stage]()
     for (name, when), by_field in fields.items():
         by_field = by_field if when is None else {**by_field, WHEN: when}
         stages.append((name, registry.spec(name).params.from_mapping(by_field, stage=name)))
     chain = _arranged(Chain.ordered(stages, registry), settings, values, registry)
-    _check_conditions(chain, values, registry)
+    try:
+        check_conditions(chain, registry)
+    except ChainError as error:
+        conditional = dict.fromkeys(e.said for e in values if e.stage in error.stages and e.when)
+        raise UsageError(f"{' and '.join(conditional)}: {error}" if conditional else str(error)) from None
     draw: Draw = "greedy" if settings["beams"] else settings["sampler"]
-    if mark is None:
-        return _settled(Assembly(chain, values), draw, registry)
-    marked = Assembly(mark.put_into(chain, registry), (*values, *mark.values))
-    return _settled(marked, draw, registry)
+    if mark is not None:  # kgw after the ADJUST stages, other watermarks last of all
+        stage, values = (mark.stage, mark.params), (*values, *mark.values)
+        is_kgw = mark.stage == "kgw"
+        chain = chain.inserted(stage, registry) if is_kgw else Chain((*chain.stages, stage))
+    return _settled(Assembly(chain, values), draw, registry)
 
 
-def _settled(
-    assembly: Assembly, draw: Draw, registry: Registry, of_chat: tuple[str, ...] = (), chat_notice: str = ""
-) -> Assembly:
-    """Return the assembly without stages that contradict a stage of a stronger layer.
-
-    `of_chat`: stages of the chat's draw that are left out already; `chat_notice` ends the notice of them all.
-    Raises UsageError for stages of one layer that contradict each other.
-    """
-    with _naming(assembly.values):
-        try:
-            check_together(assembly.chain.resolved(draw, registry)[0], registry)
-            if not of_chat:
-                return assembly
-            notice = f"Of the preset chat {', '.join(of_chat)} {'is' if len(of_chat) == 1 else 'are'}"
-            return replace(assembly, notices=(*assembly.notices, f"{notice} {chat_notice}"))
-        except Contradiction as error:
-            entries = [assembly.of_stage(name) for name in error.stages]
-            if not all(entries):  # a bare name has no layer
-                raise
-            strongest = (max(of_stage, key=lambda entry: entry.rank) for of_stage in entries)
-            weak, strong = sorted(strongest, key=lambda entry: entry.rank)
-            if weak.rank == strong.rank:
-                raise
-            why = f"left out beside {strong.said}: {error.why}."
-    chain = Chain(tuple(stage for stage in assembly.chain if stage[0] != weak.stage))
-    if weak.origin == CHAT_DEFAULT:
-        without = replace(assembly, chain=chain)
-        return _settled(without, draw, registry, (*of_chat, weak.stage), chat_notice or why)
-    notices = (*assembly.notices, f"{weak.origin} {weak.said} is {why}")
-    return _settled(replace(assembly, chain=chain, notices=notices), draw, registry, of_chat, chat_notice)
+def _settled(assembly: Assembly, draw: Draw, registry: Registry) -> Assembly:
+    # Without stages that contradict a stage of a stronger layer; those of the chat's draw share one notice.
+    # UsageError for stages of one layer that contradict each other.
+    of_chat, why_of_chat = list[str](), ""
+    while True:
+        with _naming(assembly.values):
+            try:
+                check_together(assembly.chain.resolved(draw, registry)[0], registry)
+                break
+            except Contradiction as error:
+                entries = [assembly.of_stage(name) for name in error.stages]
+                if not all(entries):  # a bare name has no layer
+                    raise
+                strongest = (max(of_stage, key=lambda entry: entry.rank) for of_stage in entries)
+                weak, strong = sorted(strongest, key=lambda entry: entry.rank)
+                if weak.rank == strong.rank:
+                    raise
+                why = f"left out beside {strong.said}: {error.why}."
+        chain = Chain(tuple(stage for stage in assembly.chain if stage[0] != weak.stage))
+        if weak.origin == CHAT_DEFAULT:
+            of_chat.append(weak.stage)
+            why_of_chat = why_of_chat or why
+            assembly = replace(assembly, chain=chain)
+        else:
+            notices = (*assembly.notices, f"{weak.origin} {weak.said} is {why}")
+            assembly = replace(assembly, chain=chain, notices=notices)
+    if not of_chat:
+        return assembly
+    notice = f"Of the preset chat {', '.join(of_chat)} {'is' if len(of_chat) == 1 else 'are'} {why_of_chat}"
+    return replace(assembly, notices=(*assembly.notices, notice))
 
 
 @contextmanager
 def _naming(values: tuple[Assigned, ...], *options: str) -> Iterator[None]:
-    """Turn a ChainError into a UsageError that names these options and the sources of the stages."""
+    # A ChainError becomes a UsageError that names these options and the sources of the stages.
     try:
         yield
     except ChainError as error:
@@ -152,7 +159,7 @@ def _naming(values: tuple[Assigned, ...], *options: str) -> Iterator[None]:
 
 
 def _placed(when: When | None, after: str) -> When | None:
-    """Return the condition if thinking ends, and documents begin, at the marker `after`."""
+    # Thinking ends, and documents begin, at the marker `after`.
     if when is None or not after:
         return when
     marked = ("", after)
@@ -164,53 +171,24 @@ def _placed(when: When | None, after: str) -> When | None:
     )
 
 
-def _check_conditions(chain: Chain, values: tuple[Assigned, ...], registry: Registry) -> None:
-    """Raise UsageError for conditions that the stages do not support."""
-    if not chain.is_conditional:
-        return
-    try:
-        check_conditions(chain, registry)
-    except ChainError as error:
-        conditional = dict.fromkeys(e.said for e in values if e.stage in error.stages and e.when)
-        raise UsageError(f"{' and '.join(conditional)}: {error}" if conditional else str(error)) from None
-
-
-def _refuse_two_grammars(settings: Settings, values: tuple[Assigned, ...], *, named: bool) -> None:
-    """Raise UsageError if both an option and the stage set a grammar."""
-    if not named:
-        return
-    kind = next(kind for kind in KINDS if settings[kind])
-    stage = next((entry.said for entry in values if entry.stage == "grammar"), settings.name("stage"))
-    raise UsageError(f"{settings.name(kind)} and {stage} both set a grammar.", hint="Leave one of them out.")
-
-
 def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
-    """Assign the entry to its field unless a stronger layer has set it."""
     key = (entry.stage, entry.when), entry.field
     before = chosen.get(key)
     if before and before.rank == entry.rank:
         params = registry.spec(entry.stage).params
         is_list = entry.field == params.main() and params.is_list()
-        raise UsageError(
-            f"{before.said} and {entry.said} both set {entry.field} of the stage {entry.stage}.",
-            hint="Put them into one list." if is_list else "Leave one of them out.",
-        )
+        what = f"{before.said} and {entry.said} both set {entry.field} of the stage {entry.stage}."
+        raise UsageError(what, hint="Put them into one list." if is_list else "Leave one of them out.")
     if not before or before.rank < entry.rank:
         chosen[key] = entry
 
 
 def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], registry: Registry) -> Chain:
-    """Return the chain in the requested order. Raises UsageError for an invalid order.
-
-    The order of a compat profile need not name all stages, and its temperature may be moved.
-    """
+    # The order of a compat profile need not name all stages, and its temperature may be moved.
     is_profile = settings.origin("chain") == COMPAT
     if settings["chain"] and settings["temperature_last"] and not is_profile:
-        raise UsageError(
-            f"{settings.name('chain')} and {settings.name('temperature_last')} both set the "
-            "place of the temperature.",
-            hint="Leave one of them out.",
-        )
+        both = f"{settings.name('chain')} and {settings.name('temperature_last')}"
+        raise UsageError(f"{both} both set the place of the temperature.", hint="Leave one of them out.")
     if settings["chain"]:
         with _naming(values, settings.name("chain")):
             chain = reorder(chain, settings["chain"], registry, is_open=is_profile)
@@ -219,7 +197,6 @@ def _arranged(chain: Chain, settings: Settings, values: tuple[Assigned, ...], re
 
 
 def _check(stage: str, fields: Mapping[str, Any], source: str, registry: Registry) -> None:
-    """Raise a UsageError that begins with the source for a value that the stage rejects."""
     try:
         registry.spec(stage).params.from_mapping(fields, stage=stage)
     except ParamError as error:
@@ -244,42 +221,36 @@ def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
         if name == "tail":
             raise UsageError(f"{source}: the stage tail is set from the model's tokenizer.")
         _check(name, values, source, registry)
-        when, fields = _split(values)
-        if when is not None and not fields and registry.is_builtin(name):
+        when = _condition(values)
+        if when is not None and values.keys() == {WHEN} and registry.is_builtin(name):
             raise UsageError(f"{source} is given a condition, but no value.", hint="Give both.")
-        for field, value in fields.items():
-            yield Assigned(name, field, value, layer.origin, source, when=when)
+        for field, value in values.items():
+            if field != WHEN:
+                yield Assigned(name, field, value, layer.origin, source, when=when)
 
 
-def _split(values: Mapping[str, Any]) -> tuple[When | None, dict[str, Any]]:
-    """Return the condition among the fields of a stage, and the other fields. ParamError for a wrong one."""
+def _condition(values: Mapping[str, Any]) -> When | None:
     when = values.get(WHEN)
-    fields = {field: value for field, value in values.items() if field != WHEN}
-    return None if when is None else When.of(when), fields
+    return None if when is None else When.of(when)
 
 
 def _from_penalty_options(settings: Settings, chosen: _Chosen) -> Iterator[Assigned]:
-    """Yield the options for the scope and the window of all penalties, once for each active penalty."""
+    # Scope and window of all penalties, once for each entry of a penalty that is on.
     keys = [entry.key for entry in PENALTY_OPTIONS if settings.is_given(entry.key)]
-    active = [entry for name in PENALTY_STAGES for entry in _entries_that_are_on(name, chosen)]
+    defaults = {name: builtin_registry().spec(name).params.default("penalty") for name in PENALTY_STAGES}
+    active = [
+        entry
+        for name, default in defaults.items()
+        for (entry, field), assigned in chosen.items()
+        if entry[0] == name and field == "penalty" and assigned.value != default
+    ]
     if keys and not active:
-        raise UsageError(
-            f"{settings.name(keys[0])} is given, but no penalty is on.",
-            hint="Add `repetition_penalty`, `frequency_penalty` or `presence_penalty`, or leave it out.",
-        )
+        hint = "Add `repetition_penalty`, `frequency_penalty` or `presence_penalty`, or leave it out."
+        raise UsageError(f"{settings.name(keys[0])} is given, but no penalty is on.", hint=hint)
     for key in keys:
         origin, source, rank = settings.origin(key), settings.said(key), settings.rank(key)
         for stage, when in active:
             yield Assigned(stage, option(key).field, settings[key], origin, source, rank, when)
-
-
-def _entries_that_are_on(penalty: str, chosen: _Chosen) -> list[_Entry]:
-    default = builtin_registry().spec(penalty).params.default("penalty")
-    return [
-        entry
-        for (entry, field), assigned in chosen.items()
-        if entry[0] == penalty and field == "penalty" and assigned.value != default
-    ]
 
 
 MARKS = frozenset(stage for stage, _ in STAGES.values())  # stages that only the watermark options set
@@ -293,40 +264,25 @@ class WatermarkUse:
     params: Params
     values: tuple[Assigned, ...]
 
-    def put_into(self, chain: Chain, registry: Registry) -> Chain:
-        """Return the chain with the mark: kgw after the ADJUST stages, other watermarks last of all."""
-        if self.stage != "kgw":
-            return Chain((*chain.stages, (self.stage, self.params)))
-        return chain.inserted((self.stage, self.params), registry)
-
 
 def wanted_mark(settings: Settings) -> WatermarkUse | None:
-    """Return the watermark of the settings; None without one.
-
-    Raises UsageError, or ConfigError for the key file.
-    """
+    """Return the watermark of the settings, if any. Raises UsageError, or ConfigError for the key file."""
     kind, file, name = settings["watermark"], settings["watermark_key"], settings.name
     named = [stage for stage in settings["chain"] if stage in MARKS]
     if named:
-        raise UsageError(
-            f"{name('chain')} has {named[0]}, but the place of a watermark is fixed.", hint="Leave it out."
-        )
+        what = f"{name('chain')} has {named[0]}, but the place of a watermark is fixed."
+        raise UsageError(what, hint="Leave it out.")
     if kind == "none":
-        is_newer = settings.rank("watermark_key") >= settings.rank("watermark")
-        if file is not None and is_newer:
-            raise UsageError(
-                f"{name('watermark_key')} is given, but there is no watermark.",
-                hint="Add `watermark` = kgw, synthid or gumbel.",
-            )
+        if file is not None and settings.rank("watermark_key") >= settings.rank("watermark"):
+            what = f"{name('watermark_key')} is given, but there is no watermark."
+            raise UsageError(what, hint="Add `watermark` = kgw, synthid or gumbel.")
         return None
     if file is None:
         raise UsageError(f"{settings.with_value('watermark')} needs a key.", hint="Add `watermark_key`.")
     params = read_key_file(kind, file)
     if isinstance(params, KgwParams) and params.bias == 0:
-        raise UsageError(
-            f"The key file of {settings.with_value('watermark')} has the bias 0, which marks nothing.",
-            hint="Write another bias into it, or leave it out.",
-        )
+        what = f"The key file of {settings.with_value('watermark')} has the bias 0, which marks nothing."
+        raise UsageError(what, hint="Write another bias into it, or leave it out.")
     stage, origin = STAGES[kind][0], settings.origin("watermark")
     source, rank = settings.said("watermark"), settings.rank("watermark")
     values = (Assigned(stage, key, value, origin, source, rank) for key, value in params.to_mapping().items())
@@ -343,19 +299,17 @@ def refuse_watermark(settings: Settings, mark: WatermarkUse | None, *, greedy: s
     watermark, hint = settings.with_value("watermark"), "`watermark` = kgw marks such texts too."
     for key in ("beams", "contrastive_alpha"):
         if settings[key]:
-            why = f"{settings.name(key)} draws none"
-            raise UsageError(f"{watermark} marks drawn tokens, but {why}.", hint=hint)
+            what = f"{watermark} marks drawn tokens, but {settings.name(key)} draws none."
+            raise UsageError(what, hint=hint)
     if greedy:
         raise UsageError(f"{watermark} marks drawn tokens, but with {greedy} none is drawn.", hint=hint)
     if not _is_seedless(mark.params):
         return
     for key in ("n", "best_of", "retries"):
         if settings[key] and settings[key] > (key == "n"):
-            raise UsageError(
-                f"{settings.with_value(key)} draws again, but with {watermark} the key decides the draw: "
-                "the texts would begin alike.",
-                hint="Leave one of them out, or write alpha or deduplicate: all into the key file.",
-            )
+            why = f"with {watermark} the key decides the draw: the texts would begin alike."
+            hint = "Leave one of them out, or write alpha or deduplicate: all into the key file."
+            raise UsageError(f"{settings.with_value(key)} draws again, but {why}", hint=hint)
 
 
 def watermark_notices(chain: Chain) -> Iterator[str]:
@@ -366,5 +320,5 @@ def watermark_notices(chain: Chain) -> Iterator[str]:
 
 
 def _is_seedless(params: Params) -> bool:
-    """Whether the first tokens of a text depend on the key and not on the seed."""
+    # The first tokens of a text depend on the key and not on the seed.
     return isinstance(params, GumbelMarkParams) and params.alpha is None and params.deduplicate != "all"

@@ -1,7 +1,4 @@
-"""Rules for conflicting options, searches and conditions that can never hold included.
-
-No option is ignored silently: an error names both options.
-"""
+"""Rules for conflicting or idle options, searches, conditions: an error names both, none is ignored."""
 
 from __future__ import annotations
 
@@ -26,7 +23,12 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
     if not settings["beams"]:
         _refuse_greedy(settings, assembly)
     _refuse_idle(settings, assembly)
-    _refuse_lengths(settings, assembly)
+    if settings["max_tokens"] == 0:
+        _refuse_beside_nothing(settings)
+    for entry in assembly.of_stage("min_tokens"):
+        if entry.value > settings["max_tokens"]:
+            limit = f"{settings.name('max_tokens')} allows {settings['max_tokens']}"
+            raise UsageError(f"{entry.said} asks for {entry.value} tokens, but {limit}.")
     ban = assembly.chain.get("ban")
     if settings["ban_rewind"] and (ban is None or ban.is_off()):
         raise UsageError(f"{settings.name('ban_rewind')} is given, but no text is banned.", hint="Add `ban`.")
@@ -35,28 +37,25 @@ def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
     _refuse_output(settings)
 
 
-_LEAVE_OUT = "Leave one of them out."
+def _conflict(text: str) -> UsageError:
+    return UsageError(text, hint="Leave one of them out.")
 
 
 def _refuse_pairs(settings: Settings) -> None:
-    name, pairs = settings.name, "chat raw, system raw, quiet stats, offline download, show_chain show_prompt"
+    name = settings.name
+    pairs = "chat raw, system raw, quiet stats, offline download, show_chain show_prompt"
     for a, b in (pair.split() for pair in pairs.split(",")):
         if settings[a] and settings[b]:
-            raise UsageError(f"{name(a)} and {name(b)} contradict each other.", hint=_LEAVE_OUT)
+            raise _conflict(f"{name(a)} and {name(b)} contradict each other.")
     if settings["system"] is not None and not settings["chat"]:
-        raise UsageError(
-            f"{name('system')} needs `chat`: a raw prompt has no system message.", hint="Add `chat`."
-        )
+        what = f"{name('system')} needs `chat`: a raw prompt has no system message."
+        raise UsageError(what, hint="Add `chat`.")
     if settings["vars"] and settings["template"] is None:
-        raise UsageError(
-            f"{name('vars')} is given, but there is no template with variables.",
-            hint="Add `template`, as in `template` = 'Say {{ word }}' `vars` = word=hi.",
-        )
+        hint = "Add `template`, as in `template` = 'Say {{ word }}' `vars` = word=hi."
+        raise UsageError(f"{name('vars')} is given, but there is no template with variables.", hint=hint)
     if settings["include_stop"] and not any(settings[key] for key in ("stop", "stop_id", "stop_regex")):
-        raise UsageError(
-            f"{name('include_stop')} is given, but there is nothing to stop at.",
-            hint="Add `stop`, `stop_id` or `stop_regex`.",
-        )
+        hint = "Add `stop`, `stop_id` or `stop_regex`."
+        raise UsageError(f"{name('include_stop')} is given, but there is nothing to stop at.", hint=hint)
     if "" in settings["stop"]:
         raise UsageError(f"{name('stop')} is an empty text, which would end every output at once.")
     if settings["seed"] is not None and settings["seed"] >= 2**64:
@@ -67,60 +66,37 @@ def _refuse_pairs(settings: Settings) -> None:
 
 
 def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
-    temperature = next((entry.said for entry in assembly.of_stage("temperature")), "`temperature`")
-    asked = [entry for entry in assembly.of_stage("temperature") if entry.rank >= settings.rank("sampler")]
+    name, temperatures = settings.name, assembly.of_stage("temperature")
+    asked = any(entry.rank >= settings.rank("sampler") for entry in temperatures)
     if settings["sampler"] == "greedy" and not assembly.chain.is_greedy and asked:
-        raise UsageError(
-            f"{settings.with_value('sampler')} takes the most likely token, so {temperature} would have no "
-            "effect.",
-            hint=_LEAVE_OUT,
-        )
-    greedy = greedy_cause(settings, assembly)
+        what = f"takes the most likely token, so {temperatures[0].said} would have no effect."
+        raise _conflict(f"{settings.with_value('sampler')} {what}")
+    greedy, or_draw = greedy_cause(settings, assembly), "or draw with a temperature above 0."
     if greedy and settings["retries"]:
-        raise UsageError(
-            f"{settings.name('retries')} draws again, but with {greedy} the text would be the same.",
-            hint=f"Leave {settings.name('retries')} out, or draw with a temperature above 0.",
-        )
+        what = f"{name('retries')} draws again, but with {greedy} the text would be the same."
+        raise UsageError(what, hint=f"Leave {name('retries')} out, {or_draw}")
     if greedy and settings["n"] > 1:
-        raise UsageError(
-            f"{settings.with_value('n')} with {greedy} would give {settings['n']} equal texts.",
-            hint="Leave out `n`, or draw with a temperature above 0.",
-        )
+        what = f"{settings.with_value('n')} with {greedy} would give {settings['n']} equal texts."
+        raise UsageError(what, hint=f"Leave out `n`, {or_draw}")
 
 
 def _refuse_idle(settings: Settings, assembly: Assembly) -> None:
-    """Raise UsageError for a command-line option of a stage that its main value switches off."""
+    # A command-line option of a stage that its main value switches off.
     for entry in STAGES:
         params = assembly.chain.get(entry.stage) if entry.stage else None
         if params is None or not params.is_off() or entry.field == params.main():
             continue
         if settings[entry.key] and settings.origin(entry.key) == FLAG:
             mains = (main.key for main in STAGES if (main.stage, main.field) == (entry.stage, params.main()))
-            raise UsageError(
-                f"{settings.name(entry.key)} is given, but the stage {entry.stage} is off.",
-                hint=f"Add `{next(mains, 'stage')}`, or leave it out.",
-            )
-
-
-def _refuse_lengths(settings: Settings, assembly: Assembly) -> None:
-    if settings["max_tokens"] == 0:
-        _refuse_beside_nothing(settings)
-    for entry in assembly.of_stage("min_tokens"):
-        if entry.value > settings["max_tokens"]:
-            raise UsageError(
-                f"{entry.said} asks for {entry.value} tokens, but {settings.name('max_tokens')} allows "
-                f"{settings['max_tokens']}."
-            )
+            what = f"{settings.name(entry.key)} is given, but the stage {entry.stage} is off."
+            raise UsageError(what, hint=f"Add `{next(mains, 'stage')}`, or leave it out.")
 
 
 def _refuse_beside_nothing(settings: Settings) -> None:
-    """Raise UsageError for options that need an output if `max_tokens` is 0."""
     limit = settings.with_value("max_tokens")
     if settings["prompt_logprobs"] is None:
-        raise UsageError(
-            f"{limit} generates nothing, and the run has nothing else to do.",
-            hint="Give 1 or more, or add `prompt_logprobs`.",
-        )
+        what = f"{limit} generates nothing, and the run has nothing else to do."
+        raise UsageError(what, hint="Give 1 or more, or add `prompt_logprobs`.")
     keys = ("logprobs", "color", "beams", "best_of", "contrastive_alpha", *KINDS)
     idle = [key for key in keys if settings.is_given(key) and settings[key] not in (None, False, (), "off")]
     idle += ["n"] if settings["n"] > 1 else []
@@ -129,42 +105,37 @@ def _refuse_beside_nothing(settings: Settings) -> None:
 
 
 def _refuse_drafts(settings: Settings) -> None:
-    """Raise UsageError for options of drafts without a drafter."""
+    name = settings.name
     details = [key for key in _DRAFTS[1:] if settings.is_given(key)]
     if settings["draft"] == NO_DRAFTER and details and settings.origin("draft") == DEFAULT:
-        raise UsageError(
-            f"{settings.name(details[0])} is given, but there is no drafter.", hint="Add `draft` = NAME."
-        )
+        raise UsageError(f"{name(details[0])} is given, but there is no drafter.", hint="Add `draft` = NAME.")
     if not settings["draft"]:
         hint = "Leave it out, or give the name of a drafter."
-        raise UsageError(f"{settings.name('draft')} is empty.", hint=hint)
+        raise UsageError(f"{name('draft')} is empty.", hint=hint)
     is_asked = settings.is_given("verify_threshold")
     is_newer = settings.rank("verify_threshold") >= settings.rank("verify")
     if is_asked and is_newer and settings["verify"] != "lossy-threshold":
-        raise UsageError(
-            f"{settings.name('verify_threshold')} is for lossy-threshold, but {settings.name('verify')} is "
-            f"{settings['verify']}.",
-            hint="Add `verify` = lossy-threshold.",
-        )
+        verify = f"{name('verify')} is {settings['verify']}"
+        what = f"{name('verify_threshold')} is for lossy-threshold, but {verify}."
+        raise UsageError(what, hint="Add `verify` = lossy-threshold.")
 
 
 def _refuse_output(settings: Settings) -> None:
-    if settings["logprobs"] is not None:
-        _refuse_finish_open(settings, settings.name("logprobs"))
-    if settings["trace"] is not None:
-        _refuse_finish_open(settings, settings.name("trace"))
+    name = settings.name
+    for key in ("logprobs", "trace"):
+        if settings[key] is not None:
+            _refuse_finish_open(settings, name(key))
     for key in ("trace_top", "keep_logits") if settings["trace"] is None else ():
         if settings.origin(key) == FLAG:
-            raise UsageError(f"{settings.name(key)} is given, but no trace.", hint="Add `trace`.")
-    _refuse_color(settings)
+            raise UsageError(f"{name(key)} is given, but no trace.", hint="Add `trace`.")
+    if settings["color"] != "off":
+        _refuse_beside_color(settings, settings.with_value("color"))
     if settings["stream"] and settings["format"] != "text":
         has_records = settings["format"] in ("jsonl", "yaml")
         hint = f"{settings['format']} writes each prompt's record as it finishes." if has_records else ""
-        raise UsageError(
-            f"{settings.name('stream')} shows text while it is generated, which "
-            f"{settings.with_value('format')} cannot.",
-            hint=hint or "Leave out `stream`, or use `format` = jsonl.",
-        )
+        what = f"shows text while it is generated, which {settings.with_value('format')} cannot."
+        hint = hint or "Leave out `stream`, or use `format` = jsonl."
+        raise UsageError(f"{name('stream')} {what}", hint=hint)
     output = settings["output"]
     if output is not None and Path(output).resolve() in [Path(path).resolve() for path in settings["file"]]:
         raise UsageError(f"`output` and `file` are both {output!r}; the prompt would be lost.")
@@ -172,41 +143,29 @@ def _refuse_output(settings: Settings) -> None:
 
 def _refuse_finish_open(settings: Settings, name: str) -> None:
     if settings["finish_open"]:
-        raise UsageError(
-            f"{name} and {settings.name('finish_open')} do not go together: the model does not choose the "
-            "tokens that complete a document.",
-            hint=_LEAVE_OUT,
-        )
+        what = "do not go together: the model does not choose the tokens that complete a document."
+        raise _conflict(f"{name} and {settings.name('finish_open')} {what}")
 
 
-def _refuse_color(settings: Settings) -> None:
-    if settings["color"] == "off":
-        return
-    color = settings.with_value("color")
+def _refuse_beside_color(settings: Settings, color: str) -> None:
     _refuse_finish_open(settings, color)
     for key in ("parsed", "select"):
         if settings[key] not in (None, False):
-            raise UsageError(
-                f"{color} colours the tokens of the text, but {settings.name(key)} writes another text.",
-                hint=_LEAVE_OUT,
-            )
+            what = f"{color} colours the tokens of the text, but {settings.name(key)} writes another text."
+            raise _conflict(what)
     for key in ("beams", "best_of", "contrastive_alpha"):
         if settings[key] and settings["color"] in ("entropy", "decided"):
-            raise UsageError(
-                f"{color} and {settings.name(key)} do not go together: a search is not explained.",
-                hint="Use `color` = probability or rank.",
-            )
+            what = f"{color} and {settings.name(key)} do not go together: a search is not explained."
+            raise UsageError(what, hint="Use `color` = probability or rank.")
 
 
 def refuse_quiet_scores(settings: Settings) -> None:
     """Raise UsageError for log-probabilities on a terminal if no output shows them."""
     for key in ("logprobs", "prompt_logprobs"):
         if settings[key] is not None and settings["quiet"] and settings["format"] == "text":
-            raise UsageError(
-                f"{settings.name('quiet')} writes no {settings.name(key)}: with text as output they go to "
-                "stderr.",
-                hint="Use `format` = json, or leave `quiet` out.",
-            )
+            name, hint = settings.name, "Use `format` = json, or leave `quiet` out."
+            what = f"{name('quiet')} writes no {name(key)}: with text as output they go to stderr."
+            raise UsageError(what, hint=hint)
 
 
 def refuse_unwritten_ids(settings: Settings) -> None:
@@ -216,7 +175,7 @@ def refuse_unwritten_ids(settings: Settings) -> None:
     ids = f"{settings.name('token_ids')} adds ids to records"
     for key in ("parsed", "select"):
         if settings[key] not in (None, False):
-            raise UsageError(f"{ids}, but {settings.name(key)} writes a document.", hint=_LEAVE_OUT)
+            raise _conflict(f"{ids}, but {settings.name(key)} writes a document.")
     if settings["format"] == "text":
         raise UsageError(f"{ids}, but the result is text.", hint="Use `format` = json, jsonl or yaml.")
 
@@ -227,22 +186,19 @@ _DRAFTS = ("draft", "draft_tokens", "draft_min_p", "verify", "verify_threshold")
 
 def refuse_search(settings: Settings, assembly: Assembly) -> None:
     """Raise UsageError that names the conflicting options."""
+    name = settings.name
     if settings["beams"]:
         _refuse_beside_beams(settings, assembly)
-    for key in _DETAILS if not settings["beams"] and not settings.is_given("beams") else ():
-        if settings.is_given(key):
-            raise UsageError(
-                f"{settings.name(key)} is given, but there is no beam search.", hint="Add `beams`."
-            )
+    elif not settings.is_given("beams"):
+        for key in filter(settings.is_given, _DETAILS):
+            raise UsageError(f"{name(key)} is given, but there is no beam search.", hint="Add `beams`.")
     if settings["best_of"]:
         _refuse_beside_best_of(settings, assembly)
     if settings["contrastive_alpha"]:
         _refuse_beside_contrastive(settings)
     elif settings.is_given("contrastive_k") and not settings.is_given("contrastive_alpha"):
-        raise UsageError(
-            f"{settings.name('contrastive_k')} is given, but there is no contrastive search.",
-            hint="Add `contrastive_alpha`, as in `contrastive_alpha` = 0.6.",
-        )
+        hint = "Add `contrastive_alpha`, as in `contrastive_alpha` = 0.6."
+        raise UsageError(f"{name('contrastive_k')} is given, but there is no contrastive search.", hint=hint)
 
 
 def search_notices(settings: Settings) -> Iterator[str]:
@@ -255,44 +211,33 @@ def search_notices(settings: Settings) -> Iterator[str]:
 def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
     name, width, search = settings.name, settings["beams"], _search(settings, "beams", _DETAILS)
     if drawing := [*_drawing(settings, assembly)]:
-        raise UsageError(
-            f"{search} searches for the most likely text and draws none: {_listed(drawing)} would have no "
-            "effect.",
-            hint=_LEAVE_OUT,
-        )
+        what = f"searches for the most likely text and draws none: {_listed(drawing)} would have no effect."
+        raise _conflict(f"{search} {what}")
     if settings["trace"] is not None:
-        raise UsageError(
-            f"{name('trace')} and {search} do not go together: a search draws no token.", hint=_LEAVE_OUT
-        )
-    if settings["draft"] != NO_DRAFTER:
-        drafting = _listed([name(key) for key in _DRAFTS if settings.is_given(key)])
-        raise UsageError(
-            f"A draft ({drafting}) continues one text, but with {search} there are {width} at once.",
-            hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
-        )
+        raise _conflict(f"{name('trace')} and {search} do not go together: a search draws no token.")
+    _refuse_draft(settings, f"continues one text, but with {search} there are {width} at once")
     if companions := [name(key) for key in (*GUIDES, *CONTRASTS) if settings.is_given(key)]:
-        raise UsageError(
-            f"{_listed(companions)} and {search} do not go together: beams are not guided.", hint=_LEAVE_OUT
-        )
+        raise _conflict(f"{_listed(companions)} and {search} do not go together: beams are not guided.")
     if settings["best_of"]:
-        raise UsageError(f"{name('best_of')} draws texts, but {search} searches for them.", hint=_LEAVE_OUT)
+        raise _conflict(f"{name('best_of')} draws texts, but {search} searches for them.")
+    count = f"but with {search} there are {width} texts at"
     if settings["n"] > width:
-        raise UsageError(
-            f"{name('n')} is {settings['n']}, but with {search} there are {width} texts at most."
-        )
+        raise UsageError(f"{name('n')} is {settings['n']}, {count} most.")
     if settings.is_given("max_batch") and width > settings["max_batch"]:
-        raise UsageError(
-            f"{name('max_batch')} is {settings['max_batch']}, but with {search} there are {width} texts at "
-            "once.",
-            hint=f"Raise {name('max_batch')} to {width}, or take fewer beams.",
-        )
+        hint = f"Raise {name('max_batch')} to {width}, or take fewer beams."
+        raise UsageError(f"{name('max_batch')} is {settings['max_batch']}, {count} once.", hint=hint)
+
+
+def _refuse_draft(settings: Settings, why: str) -> None:
+    if settings["draft"] != NO_DRAFTER:
+        drafting = _listed([settings.name(key) for key in _DRAFTS if settings.is_given(key)])
+        hint = f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off."
+        raise UsageError(f"A draft ({drafting}) {why}.", hint=hint)
 
 
 def _drawing(settings: Settings, assembly: Assembly) -> Iterator[str]:
-    """Yield the names of sampling options and stages whose layer is at least as strong as that of `beams`.
-
-    The search overrides those of weaker layers, as a greedy draw does.
-    """
+    # Sampling options and stages whose layer is at least as strong as that of `beams`. The search overrides
+    # those of weaker layers, as a greedy draw does.
     registry, rank = settings.registry or builtin_registry(), settings.rank("beams")
     for name in dict.fromkeys(name for name, _ in assembly.chain.active()):
         if registry.phase(name) >= Phase.SCALE:
@@ -309,7 +254,6 @@ def _drawing(settings: Settings, assembly: Assembly) -> Iterator[str]:
 
 
 def _is_drawing(name: str, registry: Registry) -> bool:
-    """Return whether a stage or phase has no effect without sampling."""
     if name in registry.names():
         return registry.phase(name) >= Phase.SCALE
     return name.upper() in Phase.__members__ and Phase[name.upper()] >= Phase.SCALE
@@ -318,14 +262,10 @@ def _is_drawing(name: str, registry: Registry) -> bool:
 def _refuse_beside_best_of(settings: Settings, assembly: Assembly) -> None:
     name, wanted = settings.name, settings.with_value("best_of")
     if greedy := greedy_cause(settings, assembly):
-        raise UsageError(
-            f"{wanted} with {greedy} would choose among equal texts.",
-            hint="Leave one of them out, or draw with a temperature above 0.",
-        )
+        hint = "Leave one of them out, or draw with a temperature above 0."
+        raise UsageError(f"{wanted} with {greedy} would choose among equal texts.", hint=hint)
     if settings["retries"]:
-        raise UsageError(
-            f"{name('retries')} samples again, but {wanted} draws all samples at once.", hint=_LEAVE_OUT
-        )
+        raise _conflict(f"{name('retries')} samples again, but {wanted} draws all samples at once.")
     if settings["n"] > settings["best_of"]:
         raise UsageError(f"{name('n')} is {settings['n']}, more texts than {wanted} draws.")
 
@@ -335,39 +275,28 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
     for key, details in (("beams", _DETAILS), ("best_of", ())):
         if settings[key]:
             other = _search(settings, key, details)
-            raise UsageError(f"{other}, and {wanted}, choose texts in different ways.", hint=_LEAVE_OUT)
+            raise _conflict(f"{other}, and {wanted}, choose texts in different ways.")
     for key in ("n", "retries"):
         if settings[key] > (key == "n"):
-            raise UsageError(
-                f"{settings.with_value(key)} asks for more than one text, but with {wanted} nothing is "
-                "drawn: they would be the same.",
-                hint=_LEAVE_OUT,
-            )
+            what = f"asks for more than one text, but with {wanted} nothing is drawn: they would be the same."
+            raise _conflict(f"{settings.with_value(key)} {what}")
     is_asked = settings.is_given("sampler") and settings.rank("sampler") >= settings.rank("contrastive_alpha")
     if is_asked and settings["sampler"] != "greedy":
-        raise UsageError(
-            f"With {wanted} nothing is drawn: {name('sampler')} would have no effect.", hint=_LEAVE_OUT
-        )
-    if settings["draft"] != NO_DRAFTER:
-        drafting = _listed([name(key) for key in _DRAFTS if settings.is_given(key)])
-        raise UsageError(
-            f"A draft ({drafting}) proposes the next tokens, but with {wanted} the model compares several "
-            "for each.",
-            hint=f"Leave one of them out; `draft` = {NO_DRAFTER} turns drafts off.",
-        )
+        raise _conflict(f"With {wanted} nothing is drawn: {name('sampler')} would have no effect.")
+    _refuse_draft(
+        settings, f"proposes the next tokens, but with {wanted} the model compares several for each"
+    )
     keys = [key for key in (*GUIDES, *CONTRASTS, "dola", "trace") if settings.is_given(key)]
     if beside := [name(key) for key in keys if settings[key] is not None]:
-        raise UsageError(f"{_listed(beside)}, and {wanted}, do not go together.", hint=_LEAVE_OUT)
-    count = settings["contrastive_k"]
+        raise _conflict(f"{_listed(beside)}, and {wanted}, do not go together.")
+    count, batch = settings["contrastive_k"], settings.with_value("max_batch")
     if settings.is_given("max_batch") and count > settings["max_batch"]:
-        raise UsageError(
-            f"{settings.with_value('max_batch')} is too few: {count} tokens run side by side with {wanted}.",
-            hint=f"Raise {name('max_batch')} to {count}, or take fewer with `contrastive_k`.",
-        )
+        hint = f"Raise {name('max_batch')} to {count}, or take fewer with `contrastive_k`."
+        raise UsageError(f"{batch} is too few: {count} tokens run side by side with {wanted}.", hint=hint)
 
 
 def _search(settings: Settings, key: str, details: tuple[str, ...]) -> str:
-    """Return a search option with its value, followed by the given ones of its detail options."""
+    # The option with its value, followed by those of its detail options that are set.
     names = [settings.name(detail) for detail in details if settings.is_given(detail)]
     return _listed([settings.with_value(key), *names])
 
@@ -378,33 +307,29 @@ def _listed(names: list[str]) -> str:
 
 def refuse_idle_conditions(settings: Settings, assembly: Assembly, structure: OutputSpec | None) -> None:
     """Raise UsageError for a condition that can hold nowhere in an output of the run."""
+    limit = settings["max_tokens"]
     for entry in assembly.values:
         if entry.when is None:
             continue
-        if entry.when.begin >= max(settings["max_tokens"], 1):
-            raise UsageError(
-                f"{entry.said}: the condition begins at {entry.when.begin} output tokens, but "
-                f"{settings.name('max_tokens')} allows {settings['max_tokens']}."
-            )
+        if entry.when.begin >= max(limit, 1):
+            allowed = f"{settings.name('max_tokens')} allows {limit}"
+            what = f"the condition begins at {entry.when.begin} output tokens, but {allowed}."
+            raise UsageError(f"{entry.said}: {what}")
         if entry.when.path is not None:
             _refuse_path(entry, entry.when.path, settings, structure)
 
 
 def _refuse_path(entry: Assigned, path: str, settings: Settings, structure: OutputSpec | None) -> None:
-    """Raise UsageError for a path without a JSON document, or one that its schema cannot reach."""
+    condition = f"{entry.said}: the condition has the path {path!r}"
     if structure is None or structure.kind not in DOCUMENTS:
-        what = "the output has no structure" if structure is None else f"`{structure.kind}` makes no document"
-        raise UsageError(
-            f"{entry.said}: the condition has the path {path!r} of a JSON document, but {what}.",
-            hint="Add `json_schema`, `pydantic` or `json`, or leave the stage out.",
-        )
+        why = "the output has no structure" if structure is None else f"`{structure.kind}` makes no document"
+        hint = "Add `json_schema`, `pydantic` or `json`, or leave the stage out."
+        raise UsageError(f"{condition} of a JSON document, but {why}.", hint=hint)
     from gencli.structured.schema_check import unreached
 
     is_open = settings["extra_properties"] or structure.kind == "json"
     if (end := unreached(structure.plan.schema, path, is_open=is_open)) is not None:
         pointer, names = end
         below = f"it has {', '.join(names)}." if names else "nothing is below."
-        raise UsageError(
-            f"{entry.said}: the condition has the path {path!r}, which {settings.name(structure.kind)} can "
-            f"never reach. At {pointer} {below}"
-        )
+        kind = settings.name(structure.kind)
+        raise UsageError(f"{condition}, which {kind} can never reach. At {pointer} {below}")

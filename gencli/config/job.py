@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +21,10 @@ from gencli.config.chain_assembly import (
     watermark_notices,
 )
 from gencli.config.conflicts import refuse_conflicts, refuse_idle_conditions
-from gencli.config.job_parts import (
-    build_output_spec,
-    choosing,
-    wanted_beams,
-    wanted_contrastive,
-    wanted_dola,
-    wanted_guidance,
-    wanted_instructions,
-)
+from gencli.config.job_parts import build_output_spec, wanted_instructions
 from gencli.config.option_names import meant_option
 from gencli.config.presets import KEYS, read_values
-from gencli.config.run_options import OPTIONS
+from gencli.config.run_options import NO_AMATEUR, OPTIONS
 from gencli.config.settings import CHAT_DEFAULT, Assigned, Layer, Settings, checked, resolve
 from gencli.core.request import (
     NO_DRAFTER,
@@ -92,7 +84,6 @@ class Job:
 
     @property
     def is_greedy(self) -> bool:
-        """Whether the most likely token is taken in each step."""
         return self.resolved[1] == "greedy"
 
     @property
@@ -160,11 +151,20 @@ def make_job(settings: Settings) -> Job:
     refuse_idle_conditions(settings, assembly, structure)
     for pattern in settings["stop_regex"]:
         check_pattern(pattern)
-    seed, tokens = settings["seed"], settings["draft_tokens"]
+    seed, tokens, width = settings["seed"], settings["draft_tokens"], settings["beams"]
+    cutoff, layers = settings["contrast_alpha"], settings["dola"]
+    guidance, beams, contrastive = Guidance(settings["guidance"]), None, None
+    if settings["contrast"] != NO_AMATEUR:
+        guidance = Guidance(1 + settings["contrast_beta"], cutoff=cutoff, amateur=settings["contrast"])
+    if width:
+        beams = Beams(width, settings["length_penalty"], settings["early_stopping"])
+    if settings["contrastive_alpha"]:
+        contrastive = Contrastive(settings["contrastive_alpha"], settings["contrastive_k"])
+    choosing = next((key for key in ("beams", "contrastive_alpha") if settings[key]), "sampler")
     return Job(
         assembly=assembly,
-        draw="greedy" if settings["beams"] else settings["sampler"],
-        draw_origin=settings.where(choosing(settings)),
+        draw="greedy" if width else settings["sampler"],
+        draw_origin=settings.where(choosing),
         seed=int.from_bytes(os.urandom(4), "little") if seed is None else seed,
         n=settings["n"],
         stops=Stops(
@@ -179,17 +179,17 @@ def make_job(settings: Settings) -> Job:
         system=settings["system"],
         structure=structure,
         instructions=wanted_instructions(settings, structure),
-        beams=wanted_beams(settings),
+        beams=beams,
         best_of=settings["best_of"] or None,
-        contrastive=wanted_contrastive(settings),
+        contrastive=contrastive,
         drafting=Drafting(
             settings["draft"],
             None if tokens == "auto" else tokens,
             settings["draft_min_p"],
             Verification(settings["verify"], settings["verify_threshold"] or MATCH.threshold),
         ),
-        guidance=wanted_guidance(settings),
-        dola=wanted_dola(settings),
+        guidance=guidance,
+        dola=None if layers is None else LayerContrast(layers, cutoff),
         negative=settings["negative"],
         logprobs=settings["logprobs"],
         prompt_logprobs=settings["prompt_logprobs"],
@@ -201,14 +201,8 @@ def make_job(settings: Settings) -> Job:
 
 
 def _grammar_fields(constraint: Constraint, after: str) -> dict[str, Any]:
-    """Return the fields of the stage `grammar`."""
-    return {
-        "text": constraint.text,
-        "kind": constraint.kind,
-        "backend": constraint.backend,
-        "whitespace": constraint.whitespace,
-        "after": after,
-    }
+    names = ("text", "kind", "backend", "whitespace")
+    return {**{name: getattr(constraint, name) for name in names}, "after": after}
 
 
 def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iterator[str]:
@@ -225,7 +219,15 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
             yield from plan_notices(job.structure.plan)
         if job.structure.notice:
             yield job.structure.notice
-        yield from _idle_stops(job)
+        stops = {
+            "stop": job.stops.strings,
+            "stop_id": job.stops.ids,
+            "stop_regex": job.stops.patterns,
+            "include_stop": job.stops.include,
+        }
+        names = [f"`{key}`" for key, value in stops.items() if value and job.structure.is_document]
+        if names:
+            yield f"A document ends by itself; inside it these options have no effect: {', '.join(names)}."
     if not has_rows:
         active = list(dict.fromkeys(name for name, _ in job.assembly.chain.active()))
         yield from plugin_notices(active, job.registry, drafters=[job.drafting.drafter])
@@ -242,19 +244,8 @@ def notices(job: Job, prompts: Sequence[str], *, has_rows: bool = False) -> Iter
         yield f"{how}, so these stages change nothing: {', '.join(idle)}."
 
 
-def _idle_stops(job: Job) -> Iterator[str]:
-    """Yield a notice about stops, because they have no effect inside a document."""
-    if job.structure is None or not job.structure.is_document:
-        return
-    stops = job.stops
-    options = {
-        "stop": stops.strings,
-        "stop_id": stops.ids,
-        "stop_regex": stops.patterns,
-        "include_stop": stops.include,
-    }
-    if names := [f"`{key}`" for key, value in options.items() if value]:
-        yield f"A document ends by itself; inside it these options have no effect: {', '.join(names)}."
+# Fields of a request that are those of its job; the others have values of their own.
+_OF_JOB = {entry.name for entry in fields(Request)} & {entry.name for entry in fields(Job)} - {"seed"}
 
 
 def make_requests(job: Job, prompts: Sequence[str], tokenizer: Tokenizer) -> Iterator[Request]:
@@ -275,30 +266,12 @@ def make_request(
         guidance = replace(guidance, negative=encode_prompt(job, job.negative, tokenizer))
     if after and Marker.of(after, tokenizer).ends(prompt_ids):
         after = ""  # the prompt has ended the reasoning
-    return Request(
-        id=name,
-        prompt_ids=prompt_ids,
-        chain=job.assembly.chain,
-        seed=seed,
-        draw=job.draw,
-        n=job.n,
-        stops=job.stops,
-        limits=job.limits,
-        session=session,
-        jump=job.structure.jump if job.structure else "auto",
-        finish_open=job.structure is not None and job.structure.finish_open,
-        beams=job.beams,
-        best_of=job.best_of,
-        contrastive=job.contrastive,
-        drafting=job.drafting,
-        guidance=guidance,
-        dola=job.dola,
-        logprobs=job.logprobs,
-        prompt_logprobs=job.prompt_logprobs,
-        trace=job.trace,
-        keep_logits=job.keep_logits,
-        marker=after,
-    )
+    same = {field: getattr(job, field) for field in _OF_JOB}
+    request = Request(name, prompt_ids, job.assembly.chain, seed, session=session, marker=after, **same)
+    if job.structure is None:
+        return replace(request, guidance=guidance)
+    structure = job.structure
+    return replace(request, guidance=guidance, jump=structure.jump, finish_open=structure.finish_open)
 
 
 def encode_prompt(job: Job, prompt: str, tokenizer: Tokenizer) -> tuple[int, ...]:
@@ -336,14 +309,12 @@ def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) ->
     preset = read_values(values, registry)
     for fault in preset.faults:
         raise UsageError(fault.text)
-    stages = tuple(replace(entry, origin=origin, said=_source(entry)) for entry in preset.stages)
-    return Layer(origin, preset.values, {key: key for key in preset.values}, stages)
-
-
-def _source(entry: Assigned) -> str:
-    """Return the source of a stage's value for messages, with the path of its condition."""
-    is_field = entry.when is not None and entry.when.path is not None
-    return f"stages.{entry.stage} ({entry.when.path})" if is_field and entry.when else f"stages.{entry.stage}"
+    stages = list[Assigned]()
+    for entry in preset.stages:
+        path = entry.when.path if entry.when else None
+        source = f"stages.{entry.stage}" if path is None else f"stages.{entry.stage} ({path})"
+        stages.append(replace(entry, origin=origin, said=source))
+    return Layer(origin, preset.values, {key: key for key in preset.values}, tuple(stages))
 
 
 class Jobs:
@@ -376,7 +347,16 @@ class Jobs:
             return self.base
         seedless = {key: value for key, value in options.items() if key != "seed"}
         key = json.dumps([seedless, is_chat], sort_keys=True)
-        job = self._jobs.get(key, lambda: self._new_job(seedless, is_chat))
+
+        def make() -> Job:
+            if is_chat and (self._settings["raw"] or seedless.get("raw")):
+                raise UsageError("A row with messages needs the chat template, but raw is set.")
+            layer = self._read({**seedless, **({"chat": True} if is_chat else {})}, self._registry)
+            job = make_job(resolve(*self._settings.layers, layer, registry=self._registry))
+            self._note(job)
+            return job
+
+        job = self._jobs.get(key, make)
         if "seed" not in options:
             return replace(job, seed=self.base.seed)
         return replace(job, seed=int(self._read({"seed": options["seed"]}, self._registry).values["seed"]))
@@ -388,14 +368,6 @@ class Jobs:
             if job.guidance.is_on:
                 self.are_guided |= not job.guidance.amateur
                 self.are_contrasted |= bool(job.guidance.amateur)
-
-    def _new_job(self, options: Mapping[str, Any], is_chat: bool) -> Job:
-        if is_chat and (self._settings["raw"] or options.get("raw")):
-            raise UsageError("A row with messages needs the chat template, but raw is set.")
-        layer = self._read({**options, **({"chat": True} if is_chat else {})}, self._registry)
-        job = make_job(resolve(*self._settings.layers, layer, registry=self._registry))
-        self._note(job)
-        return job
 
 
 ORIGIN = "SamplingParams"  # origin of values given in Python
@@ -419,10 +391,7 @@ class SamplingParams(Mapping[str, Any]):
         for key in self._values:
             if key not in PARAM_KEYS:
                 raise UsageError(_unknown(key))
-        self._check_builtin()
-
-    def _check_builtin(self) -> None:
-        """Check all values but stages of plug-ins, which only the registry of an LLM knows."""
+        # Stages of plug-ins are not checked, because only the registry of an LLM knows them.
         values, registry = dict(self._values), builtin_registry()
         chain, stages = values.pop("chain", None), values.pop("stages", {})
         builtin = {name: value for name, value in stages.items() if name in registry}
@@ -460,26 +429,24 @@ def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = OR
         for name, params in parsed:
             fields = params.to_mapping() or {params.main(): getattr(params, params.main())}
             entries.setdefault(name, []).append(fields)
-        values = {**values, "chain": [_stage(name, several) for name, several in entries.items()]}
+        items = [{name: several if several[1:] else several[0]} for name, several in entries.items()]
+        values = {**values, "chain": [item if any(item.values()) else next(iter(item)) for item in items]}
     layer = request_layer({key: value for key, value in values.items() if key != _TRACE}, registry, origin)
-    return layer if traced is None else _with_trace(layer, traced)
-
-
-def _with_trace(layer: Layer, count: Any) -> Layer:
-    """Return the layer with a trace whose lists have `count` ids. Raises UsageError for an invalid count."""
+    if traced is None:
+        return layer
     try:
-        values = dict.fromkeys((_TRACE, "trace_top"), checked("trace_top", count))
+        count = checked("trace_top", traced)
     except ParamError as error:
         raise UsageError(f"{_TRACE} {str(error).removeprefix('trace_top ')}") from None
-    places = dict.fromkeys(values, _TRACE)
-    return replace(layer, values={**layer.values, **values}, places={**layer.places, **places})
+    values = {**layer.values, _TRACE: count, "trace_top": count}
+    return replace(layer, values=values, places={**layer.places, _TRACE: _TRACE, "trace_top": _TRACE})
 
 
 def _unknown(key: str) -> str:
-    entry = next((entry for entry in OPTIONS if entry.key == key), None)
-    if entry is not None:
-        if entry.section == "Model":
-            return f"{key} is an argument of LLM, not of SamplingParams."
+    section = next((entry.section for entry in OPTIONS if entry.key == key), None)
+    if section == "Model":
+        return f"{key} is an argument of LLM, not of SamplingParams."
+    if section is not None:
         return f"SamplingParams has no {key!r}: it is not about one request."
     if key in builtin_registry().names():
         return f"SamplingParams has no {key!r}. It is a stage: write it in stages or chain."
@@ -488,7 +455,6 @@ def _unknown(key: str) -> str:
 
 
 def _plain(key: str, value: Any) -> Any:
-    """Return the value as plain JSON."""
     if key == "json_schema" and not isinstance(value, str | Mapping | bool):
         from gencli.structured.schema_inputs import model_of
 
@@ -500,10 +466,3 @@ def _plain(key: str, value: Any) -> Any:
     if isinstance(value, tuple | set | frozenset):
         return list(value)
     return value
-
-
-def _stage(name: str, entries: list[dict[str, Any]]) -> Any:
-    """Return a stage as an item of a preset's `chain`."""
-    if entries[1:]:
-        return {name: entries}
-    return {name: entries[0]} if entries[0] else name

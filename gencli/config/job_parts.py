@@ -6,21 +6,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from gencli.config.run_options import CONTRASTS, GUIDES, IN_PROMPT, NO_AMATEUR, option
 from gencli.config.settings import DEFAULT, FLAG, Settings
-from gencli.core.request import (
-    BUILT_IN_DRAFTERS,
-    EARLY_EXIT,
-    NO_DRAFTER,
-    Beams,
-    Contrastive,
-    Guidance,
-    LayerContrast,
-)
+from gencli.core.request import BUILT_IN_DRAFTERS, EARLY_EXIT, NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.plugins.plugin_registry import PluginRegistry
 from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec, refuse_open
@@ -61,10 +53,8 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
     # Tools beside a schema: the output is calls, or a document of the schema.
     answer = kinds.pop(0) if kinds in (["json", "tools"], ["json_schema", "tools"]) else ""
     if kinds[1:]:
-        raise UsageError(
-            f"{settings.name(kinds[0])} and {settings.name(kinds[1])} both define the output.",
-            hint="Leave one of them out.",
-        )
+        both = f"{settings.name(kinds[0])} and {settings.name(kinds[1])}"
+        raise UsageError(f"{both} both define the output.", hint="Leave one of them out.")
     kind = kinds[0] if kinds else ""
     _refuse_idle(settings, kind, answer)
     if not kind:
@@ -87,9 +77,13 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
         refuse_open(spec.plan, name=settings.name("schema_strict"))
         exact = tuple(variant for variant in spec.plan.variants if variant.audit.is_exact)
         spec = replace(spec, plan=replace(spec.plan, variants=exact))
+    if option(kind).many:
+        source = " | ".join(settings[kind])
+    else:
+        source = "" if option(kind).type is bool else " ".join(str(settings[kind]).split())
     return replace(
         spec,
-        source=_shortened(_one_line(kind, settings[kind])),
+        source=_shortened(source),
         origin=settings.where(kind),
         after=settings["constrain_after"] or "",
         retries=settings["retries"],
@@ -102,18 +96,17 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
 
 
 def _refuse_idle(settings: Settings, kind: str, answer: str) -> None:
-    """Raise UsageError for options without effect on this kind of structure, or on the answer beside it."""
+    # Options without effect on this kind of structure, and on the answer beside it.
+    name = settings.name
     for key, kinds in _NEEDS.items():
         if not settings.is_given(key) or settings[key] == option(key).default or {kind, answer} & set(kinds):
             continue
         names = [f"`{needed}`" for needed in kinds]
         if not kind:
             needed = ("one of " if names[1:] else "") + ", ".join(names)
-            raise UsageError(f"{settings.name(key)} needs {needed}.", hint="Leave it out.")
-        raise UsageError(
-            f"{settings.name(key)} has no effect for {settings.name(kind)}.",
-            hint=f"It is for {', '.join(names)}.",
-        )
+            raise UsageError(f"{name(key)} needs {needed}.", hint="Leave it out.")
+        hint = f"It is for {', '.join(names)}."
+        raise UsageError(f"{name(key)} has no effect for {name(kind)}.", hint=hint)
 
 
 def _refuse_pairs(settings: Settings, kind: str) -> None:
@@ -121,31 +114,21 @@ def _refuse_pairs(settings: Settings, kind: str) -> None:
     if settings["constrain_after"] == "":
         raise UsageError(f"{name('constrain_after')} is empty.", hint="Give a text, such as </think>.")
     if settings["stream"]:
-        raise UsageError(
-            f"{name('stream')} shows text while it is generated, but with {name(kind)} it is written "
-            "after the final check.",
-            hint=f"Leave {name('stream')} out.",
-        )
+        why = f"but with {name(kind)} it is written after the final check."
+        what = f"{name('stream')} shows text while it is generated, {why}"
+        raise UsageError(what, hint=f"Leave {name('stream')} out.")
     if settings["parsed"] and settings["select"] is not None:
-        raise UsageError(
-            f"{name('parsed')} writes the whole document, {name('select')} a part.", hint="Leave one out."
-        )
+        what = f"{name('parsed')} writes the whole document, {name('select')} a part."
+        raise UsageError(what, hint="Leave one out.")
     for key in ("parsed", "select"):
         if settings[key] not in (None, False) and settings["format"] != "text":
-            raise UsageError(
-                f"{name(key)} is a form of text, but {name('format')} is {settings['format']}.",
-                hint=f"A record has the document under parsed; leave {name(key)} out.",
-            )
+            what = f"{name(key)} is a form of text, but {name('format')} is {settings['format']}."
+            hint = f"A record has the document under parsed; leave {name(key)} out."
+            raise UsageError(what, hint=hint)
     if settings["select"] is not None:
         from gencli.structured.schema_errors import check_pointer
 
         check_pointer(settings["select"])
-
-
-def _one_line(kind: str, value: Any) -> str:
-    if option(kind).many:
-        return " | ".join(value)
-    return "" if option(kind).type is bool else " ".join(str(value).split())
 
 
 def _shortened(text: str) -> str:
@@ -187,25 +170,21 @@ def wanted_instructions(settings: Settings, structure: OutputSpec | None) -> Ins
 
 
 def _values(structure: OutputSpec) -> dict[str, str]:
-    """Return the text of each placeholder that the structure has."""
-    values = {}
+    values = {}  # the texts of the placeholders that the structure has
     if structure.kind in DOCUMENTS or structure.has_answer:
         values["schema"] = _json(structure.schema)
     if structure.kind == "choice":
         values["choices"] = "\n".join(structure.choices)
     if structure.kind == "tools":
-        functions = [tool.get("function", tool) for tool in structure.tools]
+        tools = (tool.get("function", tool) for tool in structure.tools)
         keys = ("name", "description", "parameters")  # what the model has to know of a tool
-        shown = [
-            {key: function[key] for key in keys if function.get(key) is not None} for function in functions
-        ]
+        shown = ({key: tool[key] for key in keys if tool.get(key) is not None} for tool in tools)
         values["tools"] = "\n".join(map(_json, shown))
         values["call"] = structure.call_form
     return values
 
 
 def _check(wanted: str, values: Mapping[str, str], settings: Settings) -> list[str]:
-    """Return the placeholders of a text."""
     name, used = settings.name(_KEY), _PLACEHOLDER.findall(wanted)
     needed = [f"{{{key}}}" for key in _DEFAULTS if key in values]
     hint = f"Write {' or '.join(needed)} at its place in the text, or use auto, on or off."
@@ -215,108 +194,59 @@ def _check(wanted: str, values: Mapping[str, str], settings: Settings) -> list[s
         if used.count(key) > 1:
             raise UsageError(f"{name} has {{{key}}} twice.", hint="Write it once.")
     if not set(used) & _DEFAULTS.keys():
-        raise UsageError(
-            f"{name} is {_shortened(wanted)!r}, a text without {' or '.join(needed)}.", hint=hint
-        )
+        what = f"{name} is {_shortened(wanted)!r}, a text without {' or '.join(needed)}."
+        raise UsageError(what, hint=hint)
     return used
 
 
 def _without_effect(settings: Settings, structure: OutputSpec | None) -> Instructions:
-    """Return no instructions. Raises UsageError if they were asked for beside a structure without them.
-
-    A default, such as that of a server, may go with any structure.
-    """
-    wanted = settings[_KEY]
+    # An error if instructions were asked for beside a structure without them; a default, such as that of a
+    # server, may go with any structure.
+    wanted, name = settings[_KEY], settings.name
     if wanted not in IN_PROMPT and not _PLACEHOLDER.search(wanted):
         _check(wanted, _DEFAULTS, settings)
     if not settings.is_given(_KEY) or wanted == "auto":
         return NOTHING
     if structure is None:
-        is_typed = settings.origin(_KEY) == FLAG
-        notice = f"{settings.name(_KEY)} has nothing to show: the output has no structure."
-        return Instructions(notice=notice) if is_typed else NOTHING
+        notice = f"{name(_KEY)} has nothing to show: the output has no structure."
+        return Instructions(notice=notice) if settings.origin(_KEY) == FLAG else NOTHING
     if settings.rank(_KEY) >= settings.rank(structure.kind):
-        other = settings.name(structure.kind)
-        raise UsageError(
-            f"{settings.name(_KEY)} shows schemas, choices and tools, but not {other}.",
-            hint="Leave one of them out; the prompt itself may describe the output.",
-        )
+        what = f"{name(_KEY)} shows schemas, choices and tools, but not {name(structure.kind)}."
+        raise UsageError(what, hint="Leave one of them out; the prompt itself may describe the output.")
     return NOTHING
 
 
 def _json(value: Any) -> str:
-    """Return a value as JSON with the spaces that chat templates write."""
-    return json.dumps(value, ensure_ascii=False, default=str)  # a Decimal that no float holds is quoted
+    # With the spaces that chat templates write; a Decimal that no float holds is quoted.
+    return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def _filled(text: str, values: Mapping[str, str]) -> str:
     return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), text)
 
 
-def wanted_guidance(settings: Settings) -> Guidance:
-    """Return the guidance shared by all prompts, without the tokens of the negative prompt."""
-    if settings["contrast"] == NO_AMATEUR:
-        return Guidance(settings["guidance"])
-    scale, cutoff = 1 + settings["contrast_beta"], settings["contrast_alpha"]
-    return Guidance(scale, cutoff=cutoff, amateur=settings["contrast"])
-
-
-def wanted_dola(settings: Settings) -> LayerContrast | None:
-    """Return the DoLa parameters shared by all prompts; None without DoLa."""
-    layers = settings["dola"]
-    return None if layers is None else LayerContrast(layers, settings["contrast_alpha"])
-
-
 def refuse_guidance(settings: Settings) -> None:
     """Raise UsageError for conflicting options: a text has at most one companion or DoLa."""
-    is_contrast = settings["contrast"] != NO_AMATEUR
+    name, leave_out = settings.name, "Leave one of them out."
     if not settings["contrast"]:
-        raise UsageError(
-            f"{settings.name('contrast')} is empty.", hint="Leave it out, or give the name of a model."
+        hint = "Leave it out, or give the name of a model."
+        raise UsageError(f"{name('contrast')} is empty.", hint=hint)
+    is_guided = settings["guidance"] != 1 or settings["negative"] is not None
+    if settings["contrast"] != NO_AMATEUR and is_guided:
+        guides, contrasts = (
+            ", ".join(name(key) for key in keys if settings.is_given(key)) for keys in (GUIDES, CONTRASTS)
         )
-    if is_contrast and (settings["guidance"] != 1 or settings["negative"] is not None):
-        raise UsageError(
-            f"{_given(settings, GUIDES)} and {_given(settings, CONTRASTS)} cannot be used together.",
-            hint="Leave one of them out.",
-        )
+        raise UsageError(f"{guides} and {contrasts} cannot be used together.", hint=leave_out)
     beside = [key for key in (*GUIDES, CONTRASTS[0], CONTRASTS[2]) if settings.is_given(key)]
     if settings["dola"] is not None and beside:
-        raise UsageError(
-            f"{settings.name('dola')} and {settings.name(beside[0])} cannot be used together.",
-            hint="Leave one of them out.",
-        )
+        raise UsageError(f"{name('dola')} and {name(beside[0])} cannot be used together.", hint=leave_out)
     if settings["negative"] is not None and settings.origin("guidance") == DEFAULT:
-        raise UsageError(
-            f"{settings.name('negative')} is given, but there is no guidance.", hint="Add `guidance` = 1.5."
-        )
+        what = f"{name('negative')} is given, but there is no guidance."
+        raise UsageError(what, hint="Add `guidance` = 1.5.")
     strengths = [key for key in CONTRASTS[1:] if settings.is_given(key)]
     if strengths and settings["dola"] is None and settings.origin("contrast") == DEFAULT:
-        raise UsageError(
-            f"{settings.name(strengths[0])} is given, but there is no contrast.",
-            hint="Add `contrast` = NAME.",
-        )
-
-
-def _given(settings: Settings, keys: Iterable[str]) -> str:
-    """Return the names of the options that are given, separated by commas."""
-    return ", ".join(settings.name(key) for key in keys if settings.is_given(key))
-
-
-def wanted_beams(settings: Settings) -> Beams | None:
-    """Return the beam search parameters of all prompts; None without a beam search."""
-    width = settings["beams"]
-    return Beams(width, settings["length_penalty"], settings["early_stopping"]) if width else None
-
-
-def wanted_contrastive(settings: Settings) -> Contrastive | None:
-    """Return the contrastive search parameters of all prompts; None without a contrastive search."""
-    alpha = settings["contrastive_alpha"]
-    return Contrastive(alpha, settings["contrastive_k"]) if alpha else None
-
-
-def choosing(settings: Settings) -> str:
-    """Return the key of the option that decides how tokens are chosen."""
-    return next((key for key in ("beams", "contrastive_alpha") if settings[key]), "sampler")
+        what = f"{name(strengths[0])} is given, but there is no contrast."
+        raise UsageError(what, hint="Add `contrast` = NAME.")
 
 
 def named_models(settings: Settings, registry: Registry | None) -> dict[str, str]:
@@ -340,6 +270,5 @@ def wanted_template(settings: Settings) -> PromptTemplate | None:
     """Return the template of the settings with its variables; None without a template. Raises UsageError."""
     if settings["template"] is None:
         return None
-    is_typed = settings.origin("template") == FLAG
-    name = settings.name("template")
+    name, is_typed = settings.name("template"), settings.origin("template") == FLAG
     return read_template(settings["template"], settings["vars"], name=name, pipes=is_typed)

@@ -50,57 +50,53 @@ from processors.registry import Registry, builtin_registry
 
 
 def gather(
-    given: Mapping[str, Any],
+    options: Mapping[str, Any],
     environ: Mapping[str, str],
     registry: Registry | None = None,
     *,
     applies_template: bool = False,
     is_neutral: bool = False,
 ) -> Settings:
-    """Return the settings of a command line; `given` holds its options by key.
+    """Return the settings of a command line; `options`: its options by key.
 
     `registry`: registry with the plug-ins, if the caller has one already. `applies_template`: the model's
     chat template applies unless an option says otherwise. `is_neutral`: a conversation is drawn as any text.
     """
-    environment, flags = environment_layer(environ), Layer.of(FLAG, given)
+    environment, flags = environment_layer(environ), Layer.of(FLAG, options)
     names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
     registry = make_registry(plugins) if registry is None else registry
     defaults = (str(defaults_file()),) if os.path.lexists(defaults_file()) else ()
-    user = _presets(defaults, registry, origin=USER)
-    layers = (*user, *_presets(names, registry), environment, flags)
+    user = load_presets(defaults, registry, origin=USER)
+    layers = (*user, *load_presets(names, registry), environment, flags)
     settings = _with_base(layers, registry)
     if applies_template and has_idle_template(settings):
-        settings = with_template(settings)
+        settings = resolve(Layer(CHAT_DEFAULT, {"chat": True}), *settings.layers, registry=settings.registry)
     return with_chat_draw(settings, registry) if settings["chat"] and not is_neutral else settings
 
 
 def gather_presets(*names: str, registry: Registry | None = None) -> Settings:
     """Return the settings of presets, without the environment."""
     registry = registry or make_registry()
-    return _with_base(tuple(_presets(names, registry)), registry)
+    return _with_base(tuple(load_presets(names, registry)), registry)
 
 
-def gather_layer(layer: Layer, *presets: str, registry: Registry) -> Settings:
-    """Return the settings of a layer above presets and the model's own values, without the environment."""
-    return _with_base((*_presets(presets, registry), layer), registry)
+def gather_layer(layer: Layer, *, registry: Registry) -> Settings:
+    """Return the settings of a layer above the model's own values, without the environment."""
+    return _with_base((layer,), registry)
 
 
-def plugin_texts(given: Iterable[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
+def plugin_texts(texts: Iterable[str] | None, environ: Mapping[str, str]) -> tuple[str, ...]:
     """Return the plug-ins for a command other than a run: those given, or else of GENCLI_PLUGIN."""
-    return tuple(given or environment_layer(environ).values.get("plugin", ()))
-
-
-def _presets(names: tuple[str, ...], registry: Registry, origin: str = PRESET) -> list[Layer]:
-    return load_presets(names, registry, origin=origin) if names else []
+    return tuple(texts or environment_layer(environ).values.get("plugin", ()))
 
 
 def profile_layers(name: str | None, registry: Registry) -> list[Layer]:
     """Return the layers of a compat profile; [] without a name."""
-    return _presets((str(profile_file(name)),), registry, origin=COMPAT) if name else []
+    return load_presets((str(profile_file(name)),), registry, origin=COMPAT) if name else []
 
 
 def _with_base(layers: tuple[Layer, ...], registry: Registry) -> Settings:
-    """Return the settings of the layers above the model's own values and the compat profile."""
+    # Above the model's own values and the compat profile.
     settings = resolve(*layers)
     model, profile = model_layer(settings["model"]), profile_layers(settings["compat"], registry)
     of_model = [model] if model else []
@@ -121,32 +117,21 @@ def has_idle_template(settings: Settings) -> bool:
     return folder is not None and has_template(folder)
 
 
-def with_template(settings: Settings) -> Settings:
-    """Return the settings with `chat` on by default."""
-    applied = Layer(CHAT_DEFAULT, {"chat": True})
-    return resolve(applied, *settings.layers, registry=settings.registry)
-
-
 def with_chat_draw(settings: Settings, registry: Registry) -> Settings:
     """Return the settings with the draw of the preset `chat` below all layers.
 
     A preset with values of its own for the draw, a compat profile and another kind of draw stay as they are.
     """
-    is_decided = any(settings.is_given(key) for key in _OTHER_DRAWS)
-    if is_decided or any(_sets_draw(layer, registry) for layer in settings.layers):
+    if any(settings.is_given(key) for key in _OTHER_DRAWS):
         return settings
+    for layer in (layer for layer in settings.layers if layer.origin == PRESET):
+        names = {entry.stage for entry in layer.stages}
+        names |= {entry.stage for entry in STAGES if entry.stage and entry.key in layer.values}
+        if any(registry.phase(name) >= Phase.SCALE for name in names):
+            return settings
     merged = resolve(*load_presets(("chat",), registry))
     below = Layer(CHAT_DEFAULT, {key: merged[key] for key in _CHAT_DRAW if merged.is_given(key)})
     return resolve(below, *settings.layers, registry=settings.registry)
-
-
-def _sets_draw(layer: Layer, registry: Registry) -> bool:
-    """Return whether a preset sets a stage that scales or truncates the distribution."""
-    if layer.origin != PRESET:
-        return False
-    names = {entry.stage for entry in layer.stages}
-    names |= {entry.stage for entry in STAGES if entry.stage and entry.key in layer.values}
-    return any(registry.phase(name) >= Phase.SCALE for name in names)
 
 
 _PRESET, _COMPAT = "preset:", "compat:"
@@ -175,15 +160,15 @@ class Side:
 
 
 def gather_side(
-    text: str, given: Mapping[str, Any], environ: Mapping[str, str], registry: Registry | None = None
+    text: str, options: Mapping[str, Any], environ: Mapping[str, str], registry: Registry | None = None
 ) -> Side:
-    """Return the side of a text; `given`: command-line options for both sides.
+    """Return the side of a text; `options`: command-line options for both sides.
 
     `compat:NAME` is a profile; `preset:NAME`, a bare name or a file is a preset. All their values apply, as
     in a run. Any other text is the whole chain, without stages of other layers. Raises UsageError for options
     that cannot be compared, and the errors of `gather` and `make_job`.
     """
-    settings, notices = _gathered(text.strip(), given, environ, registry)
+    settings, notices = _gathered(text.strip(), options, environ, registry)
     idle = [settings.name(key) for key in settings if key not in _USED and _is_set(settings, key)]
     if idle:
         notices += (f"A comparison does not use {', '.join(idle)}.",)
@@ -200,17 +185,28 @@ def _is_set(settings: Settings, key: str) -> bool:
 
 
 def _gathered(
-    text: str, given: Mapping[str, Any], environ: Mapping[str, str], registry: Registry | None
+    text: str, options: Mapping[str, Any], environ: Mapping[str, str], registry: Registry | None
 ) -> tuple[Settings, tuple[str, ...]]:
-    """Return the settings of a side, and a notice about stages that the text leaves out."""
+    # With a notice about stages that the text leaves out.
     if text.startswith(_COMPAT):
-        given = {**given, "compat": _profile(text.removeprefix(_COMPAT))}
-        return gather(given, environ, registry, is_neutral=True), ()
+        name = text.removeprefix(_COMPAT)
+        if name not in profiles():
+            hint = did_you_mean([*map(repr, close_names(name, profiles()))])
+            hint = hint or f"It is {', '.join(profiles())}."
+            raise UsageError(f"There is no profile {name[:60]!r}.", hint=hint)
+        return gather({**options, "compat": name}, environ, registry, is_neutral=True), ()
     # A text without a prefix may be a preset's file or name rather than a chain.
     is_name = text.endswith((".yaml", ".yml")) or (bool(text) and not re.search(r"[=|:]", text))
     if text.startswith(_PRESET) or is_name:
-        return _preset(text.removeprefix(_PRESET), given, environ, registry), ()
-    settings = gather(given, environ, registry, is_neutral=True)
+        name = text.removeprefix(_PRESET)
+        try:
+            return gather({**options, "preset": (name,)}, environ, registry, is_neutral=True), ()
+        except ConfigError as error:
+            if name not in builtin_registry().names():
+                raise
+            hint = f"Write the stage with a value, as in {name}=..."
+            raise ConfigError(error.message, hint=hint) from None
+    settings = gather(options, environ, registry, is_neutral=True)
     assert settings.registry is not None
     layers = []
     for layer in settings.layers:
@@ -224,28 +220,8 @@ def _gathered(
     return resolve(*layers, registry=settings.registry), (notice,) if left_out else ()
 
 
-def _preset(
-    name: str, given: Mapping[str, Any], environ: Mapping[str, str], registry: Registry | None
-) -> Settings:
-    try:
-        return gather({**given, "preset": (name,)}, environ, registry, is_neutral=True)
-    except ConfigError as error:
-        if name not in builtin_registry().names():
-            raise
-        raise ConfigError(error.message, hint=f"Write the stage with a value, as in {name}=...") from None
-
-
-def _profile(name: str) -> str:
-    if name not in profiles():
-        hint = did_you_mean([*map(repr, close_names(name, profiles()))])
-        raise UsageError(
-            f"There is no profile {name[:60]!r}.", hint=hint or f"It is {', '.join(profiles())}."
-        )
-    return name
-
-
 def _refuse(settings: Settings, job: Job) -> None:
-    """Raise UsageError for options whose texts cannot be compared position by position."""
+    # Texts that cannot be compared position by position.
     ban = cast(BanParams | None, job.chain.get("ban"))
     rewinds = ban is not None and ban.rewind and not ban.is_off()
     reasons = {
@@ -266,16 +242,12 @@ def refuse_differences(a: Settings, b: Settings, *, models: bool = False) -> Non
     """
     for key in _OF_BOTH:
         if a[key] != b[key] and not (models and key == "model"):
-            raise UsageError(
-                f"{_shown(a, key)} for A and {_shown(b, key)} for B, but both sides have one prompt, model "
-                "and guidance.",
-                hint=f"Give `{key}` for both, or leave it out.",
-            )
+            differ = f"{_shown(a, key)} for A and {_shown(b, key)} for B"
+            what = f"{differ}, but both sides have one prompt, model and guidance."
+            raise UsageError(what, hint=f"Give `{key}` for both, or leave it out.")
     if None not in (a["seed"], b["seed"]) and a["seed"] != b["seed"]:
-        raise UsageError(
-            f"{_shown(a, 'seed')} for A and {_shown(b, 'seed')} for B, but both sides draw with one noise.",
-            hint="Give `seed`.",
-        )
+        differ = f"{_shown(a, 'seed')} for A and {_shown(b, 'seed')} for B"
+        raise UsageError(f"{differ}, but both sides draw with one noise.", hint="Give `seed`.")
 
 
 def _shown(settings: Settings, key: str) -> str:
@@ -306,41 +278,33 @@ class Recipe:
         flat = resolve(*layers, ("run", {"seed": job.seed}), registry=settings.registry)
         return cls(preset_text(flat, job), code_of(settings), files_of(settings) if files is None else files)
 
-    def settings(self, given: Mapping[str, Any], origin: str, **fixed: Any) -> Settings:
+    def settings(self, flags: Mapping[str, Any], origin: str, **fixed: Any) -> Settings:
         """Return the run's own settings, independent of current defaults, variables and model files.
 
-        `given`: flags that name code. `origin`: where the run is recorded. `fixed`: further values. Raises
+        `flags`: those that name code. `origin`: where the run is recorded. `fixed`: further values. Raises
         UsageError if the flags differ from the run's, ConfigError for an invalid preset, a file that is not
         recorded, or one that has changed.
         """
         for key in CODE:
-            if key in self.code and not given.get(key):
+            if key in self.code and not flags.get(key):
                 value = self.code[key]
                 names = [value] if isinstance(value, str) else value
                 values = "" if value is True else f" = {', '.join(names)}"
-                raise UsageError(
-                    f"The run had `{key}`{values}, but the {origin} does not record code.",
-                    hint=f"Give `{key}` again.",
-                )
-            if given.get(key) and key not in self.code:
+                what = f"The run had `{key}`{values}, but the {origin} does not record code."
+                raise UsageError(what, hint=f"Give `{key}` again.")
+            if flags.get(key) and key not in self.code:
                 raise UsageError(f"The run had no `{key}`.", hint="Leave it out.")
-        registry = make_registry(given.get("plugin") or ())
+        registry = make_registry(flags.get("plugin") or ())
         preset = read_text(self.preset.encode(), Path("recorded run"), registry, _BOUNDS)
         if messages := preset.messages():
             raise ConfigError(messages[0])
-        flags = Layer.of(FLAG, {**{key: value for key, value in given.items() if value}, **fixed})
-        base = profile_layers(preset.values.get("compat"), registry)
-        settings = resolve(*base, preset.layer(origin), flags, registry=registry)
-        self._refuse_changed(settings, origin)
-        return settings
-
-    def _refuse_changed(self, settings: Settings, origin: str) -> None:
-        """Raise ConfigError with the file's name if a file of the run has changed or has no hash."""
+        options = {**{key: value for key, value in flags.items() if value}, **fixed}
+        layers = (*profile_layers(preset.values.get("compat"), registry), preset.layer(origin))
+        settings = resolve(*layers, Layer.of(FLAG, options), registry=registry)
         for key, path in _named(settings):
             if self.files.get(key, {}).get("path") != os.path.abspath(path):
-                raise ConfigError(
-                    f"The {origin} has no hash of {path} ({key}), so the run cannot be repeated."
-                )
+                what = f"The {origin} has no hash of {path} ({key}), so the run cannot be repeated."
+                raise ConfigError(what)
         for key, file in self.files.items():
             name = f"{file['path']} ({key})"
             if file["sha256"] is None:
@@ -348,6 +312,7 @@ class Recipe:
             if (digest := _digest(Path(file["path"]), key)) != file["sha256"]:
                 state = "cannot be read" if digest is None else "has changed since"
                 raise ConfigError(f"The run read {name}, which {state}.")
+        return settings
 
 
 def code_of(settings: Settings) -> dict[str, Any]:
@@ -387,7 +352,10 @@ def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> s
     If not complete, the description and `extends` of the named presets are kept, and values of extended
     presets are omitted.
     """
-    inherited = set() if is_complete else _inherited(settings)
+    inherited = set[int]()  # ranks of presets that another preset extends, and of a compat profile
+    for rank, layer in enumerate(() if is_complete else settings.layers):
+        if layer.origin == COMPAT or (layer.preset and layer.preset.is_inherited):
+            inherited.add(rank)
     head = () if is_complete else _head(settings)  # `extends` may itself contain the sentences of needs()
     lines = list(dict.fromkeys([*head, *(f"# {text}" for text in needs(settings, job))]))
     for key, entry in KEYS.items():
@@ -396,26 +364,17 @@ def preset_text(settings: Settings, job: Job, *, is_complete: bool = False) -> s
         if settings[key] is None:
             lines += [f"# {key} is not set"] if is_complete else []
         elif is_complete or settings.is_given(key):
-            line = f"{key}: {scalar(placed(key, settings[key], Path()))}"
-            lines.append(_noted(line, settings.where(key), is_complete))
+            note = f"  # {settings.where(key)}" if is_complete else ""
+            lines.append(f"{key}: {scalar(placed(key, settings[key], Path()))}{note}")
     if settings["chain"] and settings.rank("chain") not in inherited:
-        order = f"chain: {scalar(settings['chain'])}"
-        lines.append(_noted(order, settings.where("chain"), is_complete))
+        note = f"  # {settings.where('chain')}" if is_complete else ""
+        lines.append(f"chain: {scalar(settings['chain'])}{note}")
     stages = list(_stages(job, inherited, is_complete))
     return "\n".join([*lines, *(["stages:"] if stages else []), *stages]) + "\n"
 
 
-def _inherited(settings: Settings) -> set[int]:
-    """Return the ranks of presets that another preset extends, and of a compat profile."""
-    return {
-        rank
-        for rank, layer in enumerate(settings.layers)
-        if layer.origin == COMPAT or (layer.preset and layer.preset.is_inherited)
-    }
-
-
 def _head(settings: Settings) -> Iterator[str]:
-    """Yield the description of the last named preset, and `extends` of all named ones."""
+    # The description of the last named preset, and `extends` of all named ones.
     named = [layer.preset for layer in settings.layers if layer.preset and not layer.preset.is_inherited]
     if named and named[-1].description:
         yield f"# {named[-1].description}"
@@ -442,19 +401,15 @@ def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
         if (name == "grammar" and job.structure is not None) or name in MARKS:
             continue
         assigned = job.assembly.of_entry(name, params)
-        values = [
-            (entry.field, entry.value, entry.where) for entry in assigned if entry.rank not in inherited
-        ]
+        values = [(item.field, item.value, item.where) for item in assigned if item.rank not in inherited]
         if not assigned:  # named alone; an adapted stage is then on
-            fields = [
-                (field.name, getattr(params, field.name), field.default) for field in params.own_fields()
-            ]
-            origin = f"flag `stage` = {name}"
-            values = [(field, value, origin) for field, value, default in fields if value != default]
+            for field in params.own_fields():
+                if (value := getattr(params, field.name)) != field.default:
+                    values.append((field.name, value, f"flag `stage` = {name}"))
         if values:
-            lines = [
-                _noted(f"{field}: {scalar(value)}", source, is_complete) for field, value, source in values
-            ]
+            lines = []
+            for key, value, source in values:
+                lines.append(f"{key}: {scalar(value)}" + (f"  # {source}" if is_complete else ""))
             if params.when is not None:
                 when = [f"{key}: {scalar(value)}" for key, value in params.when.to_mapping().items()]
                 lines.append(f"when: {{{', '.join(when)}}}")
@@ -464,10 +419,6 @@ def _stages(job: Job, inherited: Set[int], is_complete: bool) -> Iterator[str]:
         for lines in several:
             heads = ["  - ", *["    "] * len(lines)] if several[1:] else ["    "] * len(lines)
             yield from (head + line for head, line in zip(heads, lines, strict=False))
-
-
-def _noted(line: str, origin: str, is_complete: bool) -> str:
-    return f"{line}  # {origin}" if is_complete else line
 
 
 def scalar(value: Any) -> str:

@@ -1,6 +1,4 @@
-"""The declaration of an option, for the command line, help, variables, presets and docs. Imports nothing
-heavy.
-"""
+"""Declaration of an option, for command line, help, variables, presets and docs; imports nothing heavy."""
 
 from __future__ import annotations
 
@@ -15,19 +13,9 @@ from processors.params import Bounds, shown_number, whole
 from processors.request_values import When
 
 Section = Literal[
-    "Server",
-    "Prompt",
-    "Presets",
-    "Model",
-    "Chain",
-    "Guidance",
-    "Draw",
-    "Search",
-    "Limits and stops",
-    "Structure",
-    "Drafts",
-    "Output",
-]
+    "Server", "Prompt", "Presets", "Model", "Chain", "Guidance", "Draw", "Search", "Limits and stops",
+    "Structure", "Drafts", "Output",
+]  # fmt: skip
 SECTIONS: tuple[str, ...] = get_args(Section)
 ANY = Bounds()
 MAX_BATCH = 65_536
@@ -35,10 +23,7 @@ MAX_SAMPLES = 1_000_000
 MAX_ROWS = 10**12
 MAX_SECONDS = 1e9
 # What a message calls the numbers of a type, and what Python's values must be.
-_NUMBERS: dict[Any, tuple[str, type]] = {
-    int: ("a whole number", Integral),
-    float: ("a number", Real),
-}
+_NUMBERS: dict[Any, tuple[str, type]] = {int: ("a whole number", Integral), float: ("a number", Real)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +53,6 @@ class Option:
 
     @property
     def flag(self) -> str:
-        """The name used on the command line."""
         return self.names[0].partition("/")[0]
 
     @property
@@ -78,7 +62,6 @@ class Option:
 
     @property
     def variable(self) -> str:
-        """The environment variable of the option."""
         return f"GENCLI_{self.key.upper()}"
 
     @property
@@ -99,11 +82,17 @@ class Option:
         except UsageError as error:
             raise UsageError(f"{source}: {error.message}", hint=error.hint) from None
         for item in value if isinstance(value, tuple) else (value,):
-            self._check(item, source)
+            parts = item if isinstance(item, tuple) else (item,)
+            if any("\ud800" <= char <= "\udfff" for part in parts if isinstance(part, str) for char in part):
+                raise UsageError(f"{source} holds bytes that are not UTF-8 text.")
+            is_number = isinstance(item, int | float) and not isinstance(item, bool)
+            if is_number and not self.bounds.allow(item):
+                what = f"{source} is {shown_number(item)}, but has to be a number {self.bounds}."
+                raise UsageError(what, hint=self.hint)
         return value
 
     def _converted(self, value: Any) -> Any:
-        """Return one value in the option's type: texts are read, a bool is on or off. Raises UsageError."""
+        # Texts are read, a bool is on or off.
         if self.choices:
             if isinstance(value, bool) and {"on", "off"} <= set(self.choices):
                 return "on" if value else "off"
@@ -119,16 +108,6 @@ class Option:
             return value
         cut = value[:57] + "..." if isinstance(value, str) and len(value) > 60 else value
         raise UsageError(f"{cut!r} is not {wanted}.")
-
-    def _check(self, value: Any, source: str) -> None:
-        texts = (part for part in (value if isinstance(value, tuple) else (value,)) if isinstance(part, str))
-        if any("\ud800" <= char <= "\udfff" for text in texts for char in text):
-            raise UsageError(f"{source} holds bytes that are not UTF-8 text.")
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if is_number and not self.bounds.allow(value):
-            raise UsageError(
-                f"{source} is {shown_number(value)}, but has to be a number {self.bounds}.", hint=self.hint
-            )
 
 
 def read_batch(value: str | int) -> int | str:

@@ -1,6 +1,4 @@
-"""Names of options: flags in place of keys in messages; and what other tools call options and commands, for
-suggestions in errors.
-"""
+"""Flags in place of keys in messages; other tools' names of options and commands, for suggestions."""
 
 from __future__ import annotations
 
@@ -251,7 +249,7 @@ def meant_option(word: str, spelled: Mapping[str, str]) -> str:
     """
     name = word if re.fullmatch("-[a-z]", word) else word.strip("-").casefold().replace("-", "_")
     if sentence := _SENTENCE_OF.get(name):
-        return sentence.format_map(_Spelled(spelled))
+        return re.sub(r"\{(\w+)\}", lambda match: spelled.get(match[1], match[1]), sentence)
     if (key := _KEY_OF.get(name, "")) in spelled:
         return did_you_mean([spelled[key]])
     return did_you_mean([spelled[key] for key in close_names(word, spelled)])
@@ -264,16 +262,10 @@ def meant_command(word: str, commands: Iterable[str], aliases: _Names) -> list[s
     return same or close_names(word, commands)
 
 
-class _Spelled(dict[str, str]):
-    """Spellings by key; an option without a spelling is named by its key."""
-
-    def __missing__(self, key: str) -> str:
-        return key
-
-
-def _inverted(names: _Names) -> dict[str, str]:
+def inverted(names: _Names) -> dict[str, str]:
+    """Return the key of each name of a text of names by key."""
     return {other: key for key, others in names.items() for other in others.split()}
 
 
-_KEY_OF = _inverted(OPTION_NAMES)
-_SENTENCE_OF = _inverted(SENTENCES)
+_KEY_OF = inverted(OPTION_NAMES)
+_SENTENCE_OF = inverted(SENTENCES)

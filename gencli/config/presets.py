@@ -1,6 +1,4 @@
-"""YAML presets: keys, reading with all faults of a file, stacking (extended presets first), and the JSON
-Schema for editors.
-"""
+"""YAML presets: their keys, all faults of a file, stacking (extended presets first), the JSON Schema."""
 
 from __future__ import annotations
 
@@ -24,7 +22,7 @@ from gencli.yaml_text import PRESET_BOUNDS, Bounds, YamlFault, YamlNode, node_of
 from processors.catalog import Phase, StageSpec
 from processors.chain import GROUPS, expand, fields_of
 from processors.errors import ParamError, ProcessorsError, UnknownStage
-from processors.params import WHEN, WHEN_DOC, Params, describe
+from processors.params import WHEN, WHEN_DOC, describe
 from processors.params import Bounds as Limits
 from processors.registry import Registry, builtin_registry
 from processors.request_values import NO_CONDITION, When
@@ -76,16 +74,6 @@ _MAX_SHOWN = 40  # characters of an invalid value in messages
 _PLUGIN = "If it belongs to a plug-in, that has to be given as well."
 
 
-def read_preset(path: Path, registry: Registry) -> Preset:
-    """Return the checked content of a file. Raises ConfigError only if the file cannot be read."""
-    try:
-        with open_regular(path) as file:
-            content = file.read(PRESET_BOUNDS.max_bytes + 1)
-    except OSError as error:
-        raise ConfigError(f"The preset {shown(path)} cannot be read: {error.strerror or error}.") from None
-    return read_text(content, path, registry)
-
-
 def read_text(content: bytes, path: Path, registry: Registry, bounds: Bounds = PRESET_BOUNDS) -> Preset:
     """Return the checked text. Faults name `path`; file names in the text are relative to its folder."""
     preset = Preset(path, description_of(content))
@@ -103,8 +91,6 @@ def read_values(values: Mapping[str, Any], registry: Registry) -> Preset:
 
 
 class _PresetReader:
-    """Reads all keys and collects the faults."""
-
     def __init__(self, preset: Preset, registry: Registry) -> None:
         self._preset = preset
         self._registry = registry
@@ -134,7 +120,8 @@ class _PresetReader:
         elif key == "stages":
             if not isinstance(value.value, Mapping):
                 raise value.fault(f"stages is {_kind(value)}, but has to be a mapping of stages to values.")
-            self._each(self._stage(str(name), *nodes) for name, nodes in value.value.items())
+            for name, nodes in value.value.items():
+                self._stage(str(name), *nodes)
         elif key == "fields":
             self._fields(value)
         elif key in KEYS:
@@ -143,7 +130,7 @@ class _PresetReader:
             raise key_node.fault(unknown_key(key))
 
     def _texts(self, key: str, wanted: str, node: YamlNode) -> Iterator[tuple[str, YamlNode]]:
-        """Yield the texts of a key that holds one or a list, with their nodes."""
+        # The texts of a key that holds one or a list, with their nodes.
         for item in node.value if isinstance(node.value, tuple) else (node,):
             if not isinstance(item.value, str) or not item.value:
                 raise item.fault(f"{key} is {_kind(item)}, but has to be {wanted}.")
@@ -166,7 +153,7 @@ class _PresetReader:
             self._claim(KEYS[key].stage, KEYS[key].field, KEYS[key].when, key_node)
 
     def _fields(self, node: YamlNode) -> None:
-        """Read stages grouped by the JSON pointer of the value in which they act."""
+        # Stages grouped by the JSON pointer of the value in which they act.
         if not isinstance(node.value, Mapping):
             raise node.fault(f"fields is {_kind(node)}, but has to be a mapping of JSON pointers to stages.")
         for path, (path_node, value) in node.value.items():
@@ -180,97 +167,89 @@ class _PresetReader:
                 text = f"{path} is {_kind(value)}, but has to be {_GREEDY}, or a mapping of stages to values."
                 self._note(value.fault(text))
                 continue
-            self._each(
-                self._entry(str(name), _moved(name_node, value), _moved(node, value), when)
-                for name, (name_node, node) in stages.items()
-            )
+            for name, nodes in stages.items():
+                # Nodes that are made here have the position of the text that they stand for.
+                line, column = value.line, value.column
+                key, fields = (n if n.line else replace(n, line=line, column=column) for n in nodes)
+                self._entry(str(name), key, fields, when)
 
     def _chain(self, key_node: YamlNode, node: YamlNode) -> None:
         if not isinstance(node.value, tuple) or not node.value:
             raise node.fault(f"chain is {_kind(node)}, but has to be a list of stages.")
         order: list[str] = []
-        self._each(self._place_of(item, order) for item in node.value)
+        for item in node.value:
+            self._item(item, order)
         self._preset.values["chain"] = tuple(order)
         self._preset.places["chain"] = self._source(key_node)
 
-    def _place_of(self, item: YamlNode, order: list[str]) -> list[YamlFault]:
-        """Read an item of the list `chain`, append its name to `order`, return the faults."""
+    def _item(self, item: YamlNode, order: list[str]) -> None:
+        # An item of the list `chain`, whose name is added to `order`.
+        num_faults = len(self._preset.faults)
         if isinstance(item.value, Mapping) and len(item.value) == 1:
-            ((name, (name_node, value)),) = item.value.items()
-            faults = self._stage(str(name), name_node, value)
+            ((key, (name_node, value)),) = item.value.items()
+            name = str(key)
+            self._stage(name, name_node, value)
         elif isinstance(item.value, str):
-            name, name_node, faults = item.value, item, []
+            name, name_node = item.value, item
         else:
-            return [item.fault(f"An item of chain is {_kind(item)}, but has to be a name, or name: value.")]
+            what = f"An item of chain is {_kind(item)}, but has to be a name, or name: value."
+            return self._note(item.fault(what))
         try:
-            expand((*order, str(name)), self._registry)
+            expand((*order, name), self._registry)
         except ProcessorsError as error:
-            return faults or [name_node.fault(str(error))]
-        order.append(str(name))
-        return faults
+            if len(self._preset.faults) == num_faults:
+                self._note(name_node.fault(str(error)))
+        else:
+            order.append(name)
 
-    def _each(self, entries: Iterator[list[YamlFault]]) -> None:
-        for faults in entries:
-            self._preset.faults.extend(faults)
-
-    def _stage(self, name: str, name_node: YamlNode, node: YamlNode) -> list[YamlFault]:
-        """Read the values of a stage, or of its entries with conditions in a list; return the faults."""
+    def _stage(self, name: str, name_node: YamlNode, node: YamlNode) -> None:
+        # The values of a stage, or of its entries with conditions in a list.
         entries = node.value if isinstance(node.value, tuple) else ()
-        if entries and all(isinstance(entry.value, Mapping) for entry in entries):
-            return [fault for entry in entries for fault in self._entry(name, name_node, entry)]
-        return self._entry(name, name_node, node)
+        if not entries or not all(isinstance(entry.value, Mapping) for entry in entries):
+            entries = (node,)
+        for entry in entries:
+            self._entry(name, name_node, entry)
 
-    def _entry(
-        self, name: str, name_node: YamlNode, node: YamlNode, when: When | None = None
-    ) -> list[YamlFault]:
-        """Read the values of a stage, under the condition `when` if given; return the faults."""
+    def _entry(self, name: str, name_node: YamlNode, node: YamlNode, when: When | None = None) -> None:
         try:
             params = self._registry.spec(name).params
         except UnknownStage as error:
-            return [name_node.fault(str(error) if error.is_near else f"{error} {_PLUGIN}")]
+            return self._note(name_node.fault(str(error) if error.is_near else f"{error} {_PLUGIN}"))
         if name in MARKS:
-            return [name_node.fault(f"The stage {name} is set by `watermark` and `watermark_key`.")]
+            what = f"The stage {name} is set by `watermark` and `watermark_key`."
+            return self._note(name_node.fault(what))
         if name == "tail":
-            return [name_node.fault("The stage tail is set from the model's tokenizer.")]
+            return self._note(name_node.fault("The stage tail is set from the model's tokenizer."))
         if node.value == {}:
-            return [node.fault(f"The stage {name} is given no value. Give one, or leave the stage out.")]
+            what = f"The stage {name} is given no value. Give one, or leave the stage out."
+            return self._note(node.fault(what))
         values = fields_of(name, node.plain(), self._registry)
         if WHEN in values:
             _, value_node = _nodes_of(WHEN, node, name_node)
             if when is not None:
-                return [value_node.fault(f"{name}: its condition is the path above it. Leave when out.")]
+                what = f"{name}: its condition is the path above it. Leave when out."
+                return self._note(value_node.fault(what))
             try:
                 when = When.of(values.pop(WHEN))
             except ParamError as error:
-                return [value_node.fault(f"{name}: when {error}")]
+                return self._note(value_node.fault(f"{name}: when {error}"))
             if not values and self._registry.is_builtin(name):
-                return [node.fault(f"The stage {name} is given a condition, but no value. Give both.")]
-        return self._values(name, params, values, when, (name_node, node))
-
-    def _values(
-        self,
-        name: str,
-        params: type[Params],
-        values: Mapping[str, Any],
-        when: When | None,
-        nodes: tuple[YamlNode, YamlNode],
-    ) -> list[YamlFault]:
-        """Assign the fields of an entry, with the nodes of its name and values; return the faults."""
-        faults, (name_node, node) = [], nodes
+                what = f"The stage {name} is given a condition, but no value. Give both."
+                return self._note(node.fault(what))
         for key, value in values.items():
             key_node, value_node = _nodes_of(key, node, name_node)
             try:
-                checked_params = params.from_mapping({key: value}, stage=name)
+                value = getattr(params.from_mapping({key: value}, stage=name), key)
                 self._claim(name, key, when, key_node)
             except ParamError as error:
                 at = value_node if key in params.__dataclass_fields__ else key_node
-                faults.append(at.fault(str(error), error.path))
+                self._note(at.fault(str(error), error.path))
             except YamlFault as fault:
-                faults.append(fault)
+                self._note(fault)
             else:
-                value, source = getattr(checked_params, key), self._source(key_node)
+                source = self._source(key_node)
                 self._preset.stages.append(Assigned(name, key, value, PRESET, source, when=when))
-        return faults
+        return None
 
     def _claim(self, stage: str, key: str, when: When | None, node: YamlNode) -> None:
         first = self._set_by.setdefault((stage, key, when), node.line)
@@ -281,13 +260,8 @@ class _PresetReader:
         return f"{shown(self._preset.path)}:{node.line}"
 
 
-def _moved(node: YamlNode, text: YamlNode) -> YamlNode:
-    """Return a generated node with the position of the text that it stands for."""
-    return node if node.line else replace(node, line=text.line, column=text.column)
-
-
 def _nodes_of(field_name: str, node: YamlNode, name_node: YamlNode) -> tuple[YamlNode, YamlNode]:
-    """Return the nodes of a field and its value; for a main value the name and the value of the stage."""
+    # The nodes of a field and its value; for a main value the name and the value of the stage.
     if isinstance(node.value, Mapping) and field_name in node.value:
         return node.value[field_name]
     return name_node, node
@@ -312,13 +286,12 @@ def load_presets(
 ) -> list[Layer]:
     """Return the layers of presets, later ones stronger. Raises ConfigError with the first fault."""
     stacks = [expand_preset(find_preset(name), registry) for name in names]
-    for preset in (preset for stack in stacks for preset in stack):
+    pairs = [(preset, preset is not stack[-1]) for stack in stacks for preset in stack]
+    for preset, _ in pairs:
         if messages := preset.messages():
             hint = f"It has {len(messages)} faults; gencli config lint shows all." if messages[1:] else ""
             raise ConfigError(messages[0], hint=hint)
-    return [
-        preset.layer(origin, is_inherited=preset is not stack[-1]) for stack in stacks for preset in stack
-    ]
+    return [preset.layer(origin, is_inherited=is_inherited) for preset, is_inherited in pairs]
 
 
 def expand_preset(path: Path, registry: Registry | None = None) -> list[Preset]:
@@ -327,16 +300,20 @@ def expand_preset(path: Path, registry: Registry | None = None) -> list[Preset]:
     for preset in _expanded(path, (), registry or builtin_registry()):
         presets.append(preset)
         if len(presets) > MAX_FILES:
-            raise ConfigError(
-                f"{shown(path)} extends more than {MAX_FILES} files, counted as often as named."
-            )
+            what = f"extends more than {MAX_FILES} files, counted as often as named."
+            raise ConfigError(f"{shown(path)} {what}")
     return presets
 
 
 def _expanded(path: Path, trail: tuple[Path, ...], registry: Registry) -> Iterator[Preset]:
     if len(trail) > MAX_FILES:
         raise ConfigError(f"{shown(trail[0])} extends files more than {MAX_FILES} deep.")
-    preset = read_preset(path, registry)
+    try:
+        with open_regular(path) as file:
+            content = file.read(PRESET_BOUNDS.max_bytes + 1)
+    except OSError as error:
+        raise ConfigError(f"The preset {shown(path)} cannot be read: {error.strerror or error}.") from None
+    preset = read_text(content, path, registry)
     for name, node in preset.extends:
         try:
             other = find_preset(name, folder=path.parent)
@@ -393,17 +370,18 @@ def json_schema(registry: Registry | None = None) -> dict[str, Any]:
     specs = stage_specs(registry)
     names = [spec.name for spec in specs]
     text = {"type": "string", "minLength": 1}
+    texts = {"anyOf": [text, {"type": "array", "items": text}]}
     stages = {name: {"$ref": f"#/$defs/{name}"} for name in names}
     places = [*names, *GROUPS, *(phase.name.lower() for phase in Phase)]
-    item = {"type": "object", "properties": stages, "additionalProperties": False}
+    item = _object(stages)
     shapes: dict[str, dict[str, Any]] = {
-        "extends": {"anyOf": [text, {"type": "array", "items": text}]},
+        "extends": texts,
         "chain": {
             "type": "array",
             "minItems": 1,
             "items": {"anyOf": [{"enum": places}, {**item, "minProperties": 1, "maxProperties": 1}]},
         },
-        "notes": {"anyOf": [text, {"type": "array", "items": text}]},
+        "notes": texts,
         "stages": item,
         "fields": {
             "type": "object",
@@ -411,6 +389,10 @@ def json_schema(registry: Registry | None = None) -> dict[str, Any]:
             "additionalProperties": {"anyOf": [{"const": "greedy"}, item]},
         },
     }
+    word, number = {"type": "string"}, {"type": "integer", "minimum": 0}
+    tags = {"anyOf": [{"const": "thinking"}, {"type": "array", "items": word, "minItems": 2, "maxItems": 2}]}
+    parts = {"from": number, "to": number, "inside": tags, "outside": tags, "after": word, "path": word}
+    when = {"description": WHEN_DOC, **_object(parts, minProperties=1)}
     structure = {key: {"description": STRUCTURE[key], **shape} for key, shape in shapes.items()}
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -418,7 +400,7 @@ def json_schema(registry: Registry | None = None) -> dict[str, Any]:
         "type": "object",
         "properties": {**structure, **{key: _option(entry) for key, entry in KEYS.items()}},
         "additionalProperties": False,
-        "$defs": {**{spec.name: _stage(spec) for spec in specs}, "when": _when()},
+        "$defs": {**{spec.name: _stage(spec) for spec in specs}, "when": when},
     }
 
 
@@ -437,23 +419,18 @@ def _stage(spec: StageSpec) -> dict[str, Any]:
     main = {key: value for key, value in fields[spec.params.main()].items() if key != "description"}
     has_condition = spec.name not in NO_CONDITION
     parts = {**fields, WHEN: {"$ref": "#/$defs/when"}} if has_condition else fields
-    whole = {"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1}
+    whole = _object(parts, minProperties=1)
     several = {"type": "array", "minItems": 1, "items": whole}
     shapes = [main, whole, several] if has_condition else [main, whole]
     return {"description": (spec.params.__doc__ or "").strip(), "anyOf": shapes}
 
 
-def _when() -> dict[str, Any]:
-    text, number = {"type": "string"}, {"type": "integer", "minimum": 0}
-    tags = {"anyOf": [{"const": "thinking"}, {"type": "array", "items": text, "minItems": 2, "maxItems": 2}]}
-    parts = {"from": number, "to": number, "inside": tags, "outside": tags, "after": text, "path": text}
-    shape = {"type": "object", "properties": parts, "additionalProperties": False, "minProperties": 1}
-    return {"description": WHEN_DOC, **shape}
+def _object(properties: Mapping[str, Any], **limits: int) -> dict[str, Any]:
+    return {"type": "object", "properties": properties, "additionalProperties": False, **limits}
 
 
 def _described(doc: str, shape: dict[str, Any], default: Any) -> dict[str, Any]:
-    has_default = default is not None
-    return {"description": doc, **shape, **({"default": _plain(default)} if has_default else {})}
+    return {"description": doc, **shape, **({} if default is None else {"default": _plain(default)})}
 
 
 def _plain(value: Any) -> Any:
@@ -461,27 +438,22 @@ def _plain(value: Any) -> Any:
 
 
 def _shape(hint: Any, bounds: Limits) -> dict[str, Any]:
-    """Return the schema of an annotation."""
     arguments = get_args(hint)
     if get_origin(hint) is Literal:
         return {"enum": list(arguments)}
     if get_origin(hint) in (Union, types.UnionType):
         return {"anyOf": [_shape(item, bounds) for item in arguments]}
-    if get_origin(hint) is tuple:
-        return _list(arguments, bounds)
-    kind: dict[str, Any] = {"type": _KINDS[hint]}
-    if hint in (int, float):
-        limits = {name: getattr(bounds, name) for name in _BOUNDS}
-        kind.update({_BOUNDS[name]: limit for name, limit in limits.items() if limit is not None})
-    return kind
-
-
-def _list(arguments: tuple[Any, ...], bounds: Limits) -> dict[str, Any]:
-    if arguments[-1] is Ellipsis:
+    if get_origin(hint) is tuple and arguments[-1] is Ellipsis:
         items = {"type": "array", "items": _shape(arguments[0], bounds)}
         if get_origin(arguments[0]) is not tuple:
             return items
         value = _shape(get_args(arguments[0])[1], bounds)  # pairs may be written as a mapping
         return {"anyOf": [items, {"type": "object", "additionalProperties": value}]}
-    parts = [_shape(item, bounds) for item in arguments]
-    return {"type": "array", "prefixItems": parts, "minItems": len(parts), "maxItems": len(parts)}
+    if get_origin(hint) is tuple:
+        parts = [_shape(item, bounds) for item in arguments]
+        return {"type": "array", "prefixItems": parts, "minItems": len(parts), "maxItems": len(parts)}
+    kind: dict[str, Any] = {"type": _KINDS[hint]}
+    if hint in (int, float):
+        limits = {key: getattr(bounds, name) for name, key in _BOUNDS.items()}
+        kind.update({key: limit for key, limit in limits.items() if limit is not None})
+    return kind

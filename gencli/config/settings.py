@@ -75,9 +75,9 @@ class Assigned:
         return where(self.origin, self.said)
 
 
-def where(origin: str, said: str) -> str:
+def where(origin: str, source: str) -> str:
     """Return an origin and the source in it, which a default of chat does not have."""
-    return origin if origin == CHAT_DEFAULT else f"{origin} {said}".strip()
+    return origin if origin == CHAT_DEFAULT else f"{origin} {source}".strip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +105,11 @@ class Layer:
     preset: PresetInfo | None = None
 
     @classmethod
-    def of(cls, origin: str, given: Mapping[str, Any], places: Mapping[str, str] | None = None) -> Layer:
-        """Return the layer of given values. Raises UsageError for a wrong value."""
+    def of(cls, origin: str, values: Mapping[str, Any], places: Mapping[str, str] | None = None) -> Layer:
+        """Return the layer of values that are not checked yet. Raises UsageError for a wrong one."""
         places = places or {}
-        values = {key: option(key).value(value, places.get(key, "")) for key, value in given.items()}
-        return cls(origin, values, places)
+        checked_values = {key: option(key).value(value, places.get(key, "")) for key, value in values.items()}
+        return cls(origin, checked_values, places)
 
     def said(self, key: str) -> str:
         """Return the source of a key's value in messages: its place, or the key in backticks."""
@@ -130,14 +130,9 @@ class Settings(Mapping[str, Any]):
     """The values of all options by key, with their origins."""
 
     def __init__(
-        self,
-        entries: Mapping[str, Setting],
-        layers: tuple[Layer, ...] = (),
-        registry: Registry | None = None,
+        self, entries: Mapping[str, Setting], layers: tuple[Layer, ...], registry: Registry | None
     ) -> None:
-        self._entries = dict(entries)
-        self.layers = layers
-        self.registry = registry
+        self._entries, self.layers, self.registry = entries, layers, registry
 
     def __getitem__(self, key: str) -> Any:
         return self._entries[key].value
@@ -149,7 +144,6 @@ class Settings(Mapping[str, Any]):
         return len(self._entries)
 
     def origin(self, key: str) -> str:
-        """Return the origin of the value's layer."""
         return self._entries[key].origin
 
     def rank(self, key: str) -> int:
@@ -162,8 +156,7 @@ class Settings(Mapping[str, Any]):
 
     def where(self, key: str) -> str:
         """Return origin and source, as in "flag `top_p`" or "preset configs/story.yaml:4"."""
-        entry = self._entries[key]
-        return where(entry.origin, entry.said)
+        return where(self.origin(key), self.said(key))
 
     def name(self, key: str) -> str:
         """Return the option's name in messages: its key in backticks, its variable, or key and line."""
@@ -177,11 +170,9 @@ class Settings(Mapping[str, Any]):
         return with_value(self.name(key), self[key])
 
     def notices(self) -> Iterator[str]:
-        """Return the notices of all layers."""
         return (text for layer in self.layers for text in layer.notices)
 
     def is_given(self, key: str) -> bool:
-        """Return whether a layer sets the option."""
         return self.origin(key) != DEFAULT
 
 
@@ -248,7 +239,7 @@ def run_variables(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _typed(entry: Option, text: str) -> Any:
-    """Return the value in the form that the command line gives."""
+    # The value in the form that the command line gives.
     if entry.type is bool:
         if text.lower() not in _SWITCH:
             raise UsageError(f"{entry.variable} is {text!r}, but has to be true or false.")
@@ -267,10 +258,7 @@ def _typed(entry: Option, text: str) -> Any:
 
 GENERATION_CONFIG = "generation_config"
 _DRAW = {
-    "temperature": "temperature",
-    "top_k": "top_k",
-    "top_p": "top_p",
-    "min_p": "min_p",
+    **{key: key for key in ("temperature", "top_k", "top_p", "min_p")},
     "epsilon_cutoff": "epsilon",
     "eta_cutoff": "eta",
     "typical_p": "typical",
@@ -334,7 +322,7 @@ def model_layer(name: str) -> Layer | None:
 
 
 def _of_prompt(path: Path, config: dict[str, Any]) -> tuple[tuple[Assigned, ...], list[str]]:
-    """Return fields of stages that concern the prompt, and notices about stages that are excluded."""
+    # Fields of stages that concern the prompt, and notices about stages that are excluded.
     fields, notices = list[Assigned](), list[str]()
     for key, (stage, key_of_stage, beside) in _PROMPT.items():
         value = config.get(key)
@@ -372,13 +360,12 @@ def thinking_tags(settings: Settings, values: tuple[Assigned, ...]) -> Iterator[
     without a budget, and for an end tag whose start tag is unknown.
     """
     fields = {entry.field: entry for entry in values if entry.stage == _STAGE}
-    if "tokens" not in fields or fields["tokens"].value is None:
+    marker, budget = settings["constrain_after"], fields.get("tokens")
+    if budget is None or budget.value is None:
         if fields:
             source = next(iter(fields.values())).said
             raise UsageError(f"{source} is given, but there is no budget.", hint="Add `reasoning_budget`.")
         return
-    marker = settings["constrain_after"]
-    budget = fields["tokens"]
     if marker and "open" not in fields and ("end" not in fields or fields["end"].value == marker):
         yield Assigned(_STAGE, "open", True, budget.origin, settings.said("constrain_after"), budget.rank)
     if {"start", "end"} <= fields.keys():
@@ -404,7 +391,6 @@ def thinking_tags(settings: Settings, values: tuple[Assigned, ...]) -> Iterator[
 
 @lru_cache(maxsize=64)
 def _of_template(model: str) -> tuple[str, str]:
-    """Return the first known pair of tags in the model's chat template, or the default pair."""
     template = declared_template(model)[0] or ""
     return next((pair for pair in TAGS if pair[1] in template), _USUAL)
 

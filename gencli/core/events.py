@@ -180,7 +180,6 @@ class ValidationResult:
 
     @property
     def is_valid(self) -> bool:
-        """Whether the text is valid."""
         return not self.faults
 
 

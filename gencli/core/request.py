@@ -223,7 +223,6 @@ class Feed(NamedTuple):
 
     @property
     def end(self) -> int:
-        """Number of tokens in the lane after the feed."""
         return self.start + len(self.tokens)
 
     @property
@@ -291,17 +290,14 @@ class Prefixes:
             del self._sorted[bisect_left(self._sorted, (*entry, lane))]
 
     def clear(self) -> None:
-        """Remove all lanes."""
         self._texts.clear()
         self._sorted.clear()
 
     def nearest(self, text: Tokens, kind: Kind = _PLAIN) -> Match:
         """Return the lane that shares the longest prefix with a text."""
         position = bisect_left(self._sorted, (kind, text, -1))
-        around = self._sorted[max(0, position - 1) : position + 1]
-        matches = (
-            Match(lane, shared_length(text, other)) for own_kind, other, lane in around if own_kind == kind
-        )
+        around = [entry for entry in self._sorted[max(0, position - 1) : position + 1] if entry[0] == kind]
+        matches = (Match(lane, shared_length(text, other)) for _, other, lane in around)
         best = max(matches, key=lambda match: match.length, default=Match())
         return best if best.length else Match()
 

@@ -37,6 +37,11 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 _WITHOUT_KEY = ("/health", "/")
 _MAX_HEADERS, _MAX_HEADER_BYTES = 100, 1 << 15
 _DRAIN_SECONDS = 2.0  # seconds in which the rest of a rejected body is read
+_PREFLIGHT = [
+    (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
+    (b"access-control-allow-headers", b"authorization, content-type, x-api-key"),
+    (b"access-control-max-age", b"600"),
+]
 _AT_MOST_ONCE = (
     b"host", b"content-type", b"content-length", b"content-encoding", b"transfer-encoding", b"authorization",
     b"x-api-key", b"origin",
@@ -45,10 +50,7 @@ _AT_MOST_ONCE = (
 
 @dataclass(frozen=True, slots=True)
 class AccessRules:
-    """`key`: "" requires none. `hosts`: allowed names besides localhost and addresses.
-
-    `origins`: of other pages.
-    """
+    """`key`: "" requires none. `hosts`: names besides localhost and addresses. `origins`: of other pages."""
 
     key: str = ""
     hosts: tuple[str, ...] = ()
@@ -105,32 +107,30 @@ class Guard:
                 if message["status"] >= 400 and message["status"] != 408:
                     await body.drop()
                 self._on_status(message["status"])
-                message["headers"] = [
-                    *message.get("headers", ()),
-                    *_extra_headers(scope["request_id"], allowed),
-                ]
+                headers = [(b"x-request-id", scope["request_id"].encode())]
+                headers += [(b"x-content-type-options", b"nosniff")]
+                if allowed:
+                    origin_header = (b"access-control-allow-origin", allowed.encode("latin-1"))
+                    headers += [origin_header, (b"vary", b"origin")]
+                message["headers"] = [*message.get("headers", ()), *headers]
             await send(message)
 
         if allowed and scope["method"] == "OPTIONS":
-            await _preflight(answer)
+            await answer({"type": "http.response.start", "status": 204, "headers": _PREFLIGHT})
+            await answer({"type": "http.response.body", "body": b""})
             return
         try:
-            self._check(scope)
+            _check_http(scope)
+            if not self._rules.knows_host(header(scope["headers"], "host")):
+                hint = "Use localhost or an address, or start the server with `allow_host`."
+                what = "The host name of the request is not allowed."
+                raise ApiError(403, what, code="host_not_allowed", hint=hint)
+            if scope["path"] not in _WITHOUT_KEY and not self._rules.takes_key(scope["headers"]):
+                raise ApiError(401, "The API key is missing or wrong.", code="invalid_api_key")
         except ApiError as error:
             await send_error(answer, error)
             return
         await self._app(scope, body.receive, answer)
-
-    def _check(self, scope: Scope) -> None:
-        headers = scope["headers"]
-        _check_http(scope)
-        if not self._rules.knows_host(header(headers, "host")):
-            raise ApiError(
-                403, "The host name of the request is not allowed.", code="host_not_allowed",
-                hint="Use localhost or an address, or start the server with `allow_host`.",
-            )  # fmt: skip
-        if scope["path"] not in _WITHOUT_KEY and not self._rules.takes_key(headers):
-            raise ApiError(401, "The API key is missing or wrong.", code="invalid_api_key")
 
 
 class _BodyRest:
@@ -146,7 +146,6 @@ class _BodyRest:
         self._is_over = not has_body or bool(header(headers, "expect"))  # with `expect` the client waits
 
     async def receive(self) -> Message:
-        """Return the next message."""
         message = await self._receive()
         self._is_over |= not message.get("more_body")
         return message
@@ -160,12 +159,10 @@ class _BodyRest:
 
 
 def _check_http(scope: Scope) -> None:
-    """Raise ApiError 400 for a request that a proxy, cache or log may parse differently."""
+    # A proxy, cache or log may parse such a request differently.
     names = [name for name, _ in scope["headers"]]
-    if (
-        len(names) > _MAX_HEADERS
-        or sum(len(name) + len(value) for name, value in scope["headers"]) > _MAX_HEADER_BYTES
-    ):
+    size = sum(len(name) + len(value) for name, value in scope["headers"])
+    if len(names) > _MAX_HEADERS or size > _MAX_HEADER_BYTES:
         raise ApiError(431, "The request has too many or too long headers.", code="headers_too_large")
     twice = next((name.decode() for name in _AT_MOST_ONCE if names.count(name) > 1), None)
     if twice is not None:
@@ -174,23 +171,6 @@ def _check_http(scope: Scope) -> None:
         raise ApiError(400, "The request has both Content-Length and Transfer-Encoding.", code="invalid_http")
     if scope.get("http_version", "1.1") not in ("1.0", "1.1"):
         raise ApiError(400, "The server speaks HTTP/1.1.", code="invalid_http")
-
-
-def _extra_headers(request_id: str, origin: str) -> list[tuple[bytes, bytes]]:
-    headers = [(b"x-request-id", request_id.encode()), (b"x-content-type-options", b"nosniff")]
-    if origin:
-        headers += [(b"access-control-allow-origin", origin.encode("latin-1")), (b"vary", b"origin")]
-    return headers
-
-
-async def _preflight(send: Send) -> None:
-    headers = [
-        (b"access-control-allow-methods", b"GET, POST, OPTIONS"),
-        (b"access-control-allow-headers", b"authorization, content-type, x-api-key"),
-        (b"access-control-max-age", b"600"),
-    ]
-    await send({"type": "http.response.start", "status": 204, "headers": headers})
-    await send({"type": "http.response.body", "body": b""})
 
 
 async def send_error(send: Send, error: ApiError) -> None:
@@ -205,6 +185,7 @@ async def send_error(send: Send, error: ApiError) -> None:
 _BODY_SECONDS, _BODY_RATE = 30.0, 1 << 18  # a body has 30 s, and one more second for each 256 KiB received
 _MAX_VALUES = 1 << 19  # values, by the commas of a body; small lists take 20 times the memory of their text
 _UNCOUNTED = 1 << 16  # bytes of each body that do not count towards the memory of all
+_CLOSE = {"connection": "close"}
 _JSON = JsonLimits(max_depth=64, max_digits=100, has_decimals=False)
 
 
@@ -223,10 +204,7 @@ class Bodies:
 
     @contextmanager
     def room(self) -> Iterator[Callable[[int], None]]:
-        """Yield a function that counts the bytes of one body until the end of its call.
-
-        It raises ApiError 429.
-        """
+        """Yield a function that counts the bytes of one body until its call ends, or raises ApiError 429."""
         counted = 0
 
         def hold(size: int) -> None:
@@ -242,9 +220,7 @@ class Bodies:
             self.held -= counted
 
 
-async def read_body(
-    scope: Scope, receive: Receive, max_size: int, hold: Callable[[int], None] = lambda size: None
-) -> bytes:
+async def read_body(scope: Scope, receive: Receive, max_size: int, hold: Callable[[int], None]) -> bytes:
     """Return the body; `hold` is called with its size while it grows.
 
     Raises ApiError: 415 for another type, 413 for a body that is too large or has no declared length, 408 for
@@ -256,13 +232,12 @@ async def read_body(
         raise ApiError(415, "The Content-Type has to be application/json.", code="unsupported_media_type")
     if header(headers, "content-encoding").strip().casefold() not in ("", "identity"):
         raise ApiError(415, "The body must not have a Content-Encoding.", code="unsupported_media_type")
+    too_large = ApiError(
+        413, f"The body is larger than {max_size} bytes.", code="body_too_large", headers=_CLOSE
+    )
     length = header(headers, "content-length")
     if length.isdecimal() and int(length[:18]) > max_size:
-        raise _too_large(max_size)
-    return await _receive_all(receive, max_size, hold)
-
-
-async def _receive_all(receive: Receive, max_size: int, hold: Callable[[int], None]) -> bytes:
+        raise too_large
     parts, size, begin = [], 0, asyncio.get_running_loop().time()
     try:
         async with asyncio.timeout(_BODY_SECONDS) as limit:
@@ -273,15 +248,13 @@ async def _receive_all(receive: Receive, max_size: int, hold: Callable[[int], No
                 parts.append(message.get("body", b""))
                 size += len(parts[-1])
                 if size > max_size:
-                    raise _too_large(max_size)
+                    raise too_large
                 hold(size)
                 if not message.get("more_body"):
                     return b"".join(parts)
                 limit.reschedule(begin + _BODY_SECONDS + size / _BODY_RATE)
     except TimeoutError:
-        raise ApiError(
-            408, "The body did not arrive in time.", code="timeout", headers={"connection": "close"}
-        ) from None
+        raise ApiError(408, "The body did not arrive in time.", code="timeout", headers=_CLOSE) from None
 
 
 def parse_body(body: bytes) -> Any:
@@ -294,15 +267,6 @@ def parse_body(body: bytes) -> Any:
         raise ApiError(400, "The body is not UTF-8 text.", code="invalid_json") from None
     except GencliError as error:
         raise ApiError(400, f"The body is not JSON: {error.message}", code="invalid_json") from None
-
-
-def _too_large(max_size: int) -> ApiError:
-    return ApiError(
-        413,
-        f"The body is larger than {max_size} bytes.",
-        code="body_too_large",
-        headers={"connection": "close"},
-    )
 
 
 _STRUCTURES = tuple("json_schema regex grammar lark structural_tag tools choice stages fields".split())
@@ -344,19 +308,13 @@ class CallLimits:
     grammar_seconds: float = 30.0
 
 
-def check_text(field: str, size: int, limits: CallLimits, context: int) -> None:
-    """Raise ApiError if a text of `size` characters cannot fit into the context.
-
-    Tokenizing millions of characters takes seconds, during which no other prompt is tokenized.
-    """
+def _check_text(field: str, size: int, limits: CallLimits, context: int) -> None:
+    # Tokenizing millions of characters, which cannot fit into the context, takes seconds, during which no
+    # other prompt is tokenized.
     if size > limits.per_token * max(context, 1024):
-        raise ApiError(
-            400,
-            f"{field} has {size} characters, but the model takes {context} tokens with the output: "
-            "the prompt is too long.",
-            param=field,
-            code="context_length_exceeded",
-        )
+        takes = f"the model takes {context} tokens with the output"
+        what = f"has {size} characters, but {takes}: the prompt is too long."
+        raise bad_field(field, what, code="context_length_exceeded")
 
 
 def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
@@ -367,14 +325,14 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
     _check_number("preset", len(call.presets), limits.presets, "presets")
     for prompt in call.prompts:
         _check_number("prompt", len(prompt), limits.prompt, "characters or ids")
-        check_text("prompt", len(prompt), limits, context)
-    check_text("suffix", len(call.suffix), limits, context)
+        _check_text("prompt", len(prompt), limits, context)
+    _check_text("suffix", len(call.suffix), limits, context)
     if call.variables:
         size = len(json.dumps(call.variables))
         _check_number("chat_template_kwargs", size, limits.variables, "bytes")
     written = sum(len(str(message)) for message in call.messages)
     _check_number("messages", written, limits.prompt, "characters")
-    check_text("messages", written, limits, context)
+    _check_text("messages", written, limits, context)
     for key, count in (("stop", limits.stops), ("stop_regex", limits.patterns), ("stop_id", limits.stops)):
         _check_list(call, key, count)
         for text in _texts(values.get(key)):
@@ -388,7 +346,7 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
         if key in values:
             _check_number(call.options.fields[key], len(str(values[key]).encode()), limits.structure, "bytes")
     for key in ("negative", "system"):
-        check_text(call.options.fields.get(key, key), len(str(values.get(key, ""))), limits, context)
+        _check_text(call.options.fields.get(key, key), len(str(values.get(key, ""))), limits, context)
     for key, value in values.items():
         if key not in (*_STRUCTURES, "negative", "system"):
             for text in _texts(value):
@@ -404,13 +362,14 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
         number = value if isinstance(value, int | float) else whole(str(value)) or 0
         _check_number(call.options.fields.get(key, key), number, limit, "")
     _check_number("n" if "n" in values else "prompt", call.num_samples, limits.texts, "texts")
-    _check_trace(values.get("trace"), limits.trace)
+    trace = values.get("trace")
+    if trace is not None and not limits.trace:
+        raise bad_field("trace", "is refused: this server explains no tokens.", code="unsupported_value")
+    if isinstance(trace, int):  # another type is refused together with other options
+        _check_number("trace", trace, limits.trace, "")
     if call.is_processed and not limits.processed:
-        raise bad_field(
-            "logprobs_mode",
-            "processed_logprobs is refused on a server with a watermark: it shows what the mark prefers.",
-            code="unsupported_value",
-        )
+        what = "processed_logprobs is refused on a server with a watermark: it shows what the mark prefers."
+        raise ApiError(400, what, param="logprobs_mode", code="unsupported_value")
 
 
 def check_traced(orders: Sequence[EngineOrder], limits: CallLimits, context: int) -> None:
@@ -425,29 +384,15 @@ def check_traced(orders: Sequence[EngineOrder], limits: CallLimits, context: int
             continue
         stages, tokens = len(list(request.chain.active())), request.limits.max_tokens
         if not tokens:
-            raise bad_field("trace", "trace explains tokens, but with max_tokens = 0 none is generated.")
+            raise bad_field("trace", "explains tokens, but with max_tokens = 0 none is generated.")
         if stages > limits.traced_stages:
-            what = f"trace explains at most {limits.traced_stages} stages, but the chain has {stages}."
+            what = f"explains at most {limits.traced_stages} stages, but the chain has {stages}."
             raise bad_field("trace", what, code="too_large")
         texts = max(request.n, request.best_of or 1) * (1 + (structure.retries if structure else 0))
         count += request.trace * (2 + stages) * texts * min(tokens, context - len(request.prompt_ids))
     if count > limits.traced_ids:
-        raise bad_field(
-            "trace",
-            f"trace would list up to {count:,} ids, but at most {limits.traced_ids:,} are allowed: lower "
-            "trace, max_tokens or n.",
-            code="too_large",
-        )
-
-
-def _check_trace(value: Any, limit: int) -> None:
-    """Check the number of ids in a list; its type is checked together with other options."""
-    if value is not None and not limit:
-        raise bad_field(
-            "trace", "trace is refused: this server explains no tokens.", code="unsupported_value"
-        )
-    if isinstance(value, int):
-        _check_number("trace", value, limit, "")
+        what = f"would list up to {count:,} ids, but at most {limits.traced_ids:,} are allowed"
+        raise bad_field("trace", f"{what}: lower trace, max_tokens or n.", code="too_large")
 
 
 def _check_list(call: Call, key: str, limit: int) -> None:
@@ -462,15 +407,10 @@ def _texts(value: Any) -> list[str]:
 
 def _check_number(field: str, number: float, limit: float, unit: str) -> None:
     if number > limit:
-        shown = f"{number:g} {unit}".strip()
-        raise ApiError(
-            400,
-            f"{field} has {shown}, but at most {limit:g} are allowed."
-            if unit
-            else f"{field} is {shown}, but has to be at most {limit:g}.",
-            param=field,
-            code="too_large",
-        )
+        what = f"is {number:g}, but has to be at most {limit:g}."
+        if unit:
+            what = f"has {number:g} {unit}, but at most {limit:g} are allowed."
+        raise bad_field(field, what, code="too_large")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,14 +47,13 @@ def make_app(models: Models) -> App:
         Route("/v1/responses", Generate(models, "responses"), methods=["POST"]),
         *static_routes(),
         *_get(models),
-        *_post(models),
+        Route("/tokenize", _answering(models, tokenize), methods=["POST"]),
+        Route("/v1/tokenize", _answering(models, tokenize), methods=["POST"]),
+        Route("/detokenize", _answering(models, detokenize), methods=["POST"]),
+        Route("/v1/detokenize", _answering(models, detokenize), methods=["POST"]),
+        Route("/v1/chain", _answering(models, chain_view), methods=["POST"]),
     ]
-    handlers: Mapping[Any, Any] = {
-        HTTPException: _http_error,
-        ApiError: _api_error,
-        Disconnected: _gone,
-        Exception: _any_error,
-    }
+    handlers: Mapping[Any, Any] = dict.fromkeys((HTTPException, ApiError, Disconnected, Exception), _error)
     app = Starlette(routes=routes, lifespan=lifespan, exception_handlers=handlers)
     app.router.redirect_slashes = False  # a reply contains no address that the client sent
     return Guard(app, models.conditions.rules, lambda status: models.replies.update([status]))
@@ -87,22 +86,8 @@ def _get(models: Models) -> list[Route]:
     ]
 
 
-def _post(models: Models) -> list[Route]:
-    return [
-        Route(path, _answering(models, answer), methods=["POST"])
-        for path, answer in (
-            ("/tokenize", tokenize),
-            ("/v1/tokenize", tokenize),
-            ("/detokenize", detokenize),
-            ("/v1/detokenize", detokenize),
-            ("/v1/chain", chain_view),
-        )
-    ]
-
-
 def _asking(models: Models, answer: Callable[[Serving], Any]) -> _Endpoint:
-    """Return an endpoint that replies with `answer(model)` for the model in the query."""
-
+    # The model is named in the query.
     async def endpoint(request: Request) -> Response:
         serving = models.get(request.query_params.get("model"))
         with models.enter():
@@ -112,8 +97,7 @@ def _asking(models: Models, answer: Callable[[Serving], Any]) -> _Endpoint:
 
 
 def _answering(models: Models, answer: Callable[[Serving, Any], Any]) -> _Endpoint:
-    """Return an endpoint that replies with `answer(model, body)` for the model in the body."""
-
+    # The model is named in the body.
     async def endpoint(request: Request) -> Response:
         async with models.body(request.scope, request.receive) as body:
             serving, value = await models.read(body, lambda serving, value: value)
@@ -124,25 +108,14 @@ def _answering(models: Models, answer: Callable[[Serving, Any], Any]) -> _Endpoi
     return endpoint
 
 
-async def _http_error(request: Request, error: Exception) -> Response:
-    status = error.status_code if isinstance(error, HTTPException) else 500
-    path = request.url.path[:200]
-    messages = {404: f"There is no route {path}.", 405: f"{path} does not take {request.method}."}
-    headers = getattr(error, "headers", None)
-    api_error = ApiError(
-        status, messages.get(status, "The request failed."), code="no_route", headers=headers
-    )
-    return error_response(api_error)
-
-
-async def _api_error(request: Request, error: Exception) -> Response:
-    assert isinstance(error, ApiError)
+async def _error(request: Request, error: Exception) -> Response:
+    if isinstance(error, Disconnected):
+        return Response(status_code=499)
+    if isinstance(error, HTTPException):
+        path = request.url.path[:200]
+        messages = {404: f"There is no route {path}.", 405: f"{path} does not take {request.method}."}
+        what = messages.get(error.status_code, "The request failed.")
+        error = ApiError(error.status_code, what, code="no_route", headers=error.headers)
+    elif not isinstance(error, ApiError):
+        error = ApiError(500, "The server failed on this request.", code="internal_error")
     return error_response(error)
-
-
-async def _gone(request: Request, error: Exception) -> Response:
-    return Response(status_code=499)  # the client has disconnected
-
-
-async def _any_error(request: Request, error: Exception) -> Response:
-    return error_response(ApiError(500, "The server failed on this request.", code="internal_error"))

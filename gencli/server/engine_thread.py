@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Protocol
+from typing import TYPE_CHECKING, cast
 
 from gencli.config.option_names import with_flags
 from gencli.config.run_options import OPTIONS
@@ -24,25 +24,11 @@ from gencli.server.wire_fields import ApiError
 from gencli.structured.output_spec import KINDS, OutputSpec
 from processors.errors import ProcessorsError, is_out_of_memory
 
+if TYPE_CHECKING:
+    from gencli.runtime.compiled_grammars import RetryingEngine
+
 _LOG = logging.getLogger(__name__)
 _PAUSE = 0.02  # seconds between two deliveries of tokens; more than 50 a second do not help a reader
-
-
-class Stepper(Protocol):
-    """Interface of the engine to its thread, such as a RetryingEngine. Only the thread calls it."""
-
-    @property
-    def has_work(self) -> bool:
-        """Whether any request has not ended."""
-
-    def submit(self, request: Request, structure: OutputSpec | None = None) -> None:
-        """Queue a request. Raises an error for one that cannot run; the engine is unchanged then."""
-
-    def cancel(self, request_id: str) -> None:
-        """End a request at the next step."""
-
-    def step(self) -> list[Event]:
-        """Run one step; return its events."""
 
 
 class EngineDied(GenerationError):
@@ -77,7 +63,7 @@ class EngineThread:
     ends the thread: `error` is set, and every call, open or new, gets EngineDied.
     """
 
-    def __init__(self, engine: Stepper, *, pause: float = _PAUSE) -> None:
+    def __init__(self, engine: RetryingEngine, *, pause: float = _PAUSE) -> None:
         self._engine, self._pause = engine, pause
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
@@ -137,7 +123,9 @@ class EngineThread:
             while not self._is_stopped:
                 self._take_inbox()
                 self._held += self._engine.step()
-                if self._held and self._is_due():
+                is_due = time.monotonic() >= self._due or not self._engine.has_work
+                # Tokens alone wait while more may follow.
+                if self._held and (is_due or not all(isinstance(event, Token) for event in self._held)):
                     events, self._held = self._held, []
                     self._hand_over(lambda events=events: self._deliver(events))  # type: ignore[misc]
                     self._due = time.monotonic() + self._pause
@@ -150,16 +138,9 @@ class EngineThread:
             error = raised
         self._hand_over(lambda: self._die(error))
 
-    def _is_due(self) -> bool:
-        """Whether events are delivered now; tokens alone wait while more may follow."""
-        if time.monotonic() >= self._due or not self._engine.has_work:
-            return True
-        return not all(isinstance(event, Token) for event in self._held)
-
     def _take_inbox(self) -> None:
-        """Process the inbox; block on it if the engine has no work."""
         if not self._engine.has_work:
-            self._inbox.get()()
+            self._inbox.get()()  # waits
         with suppress(Empty):
             while not self._is_stopped:
                 self._inbox.get_nowait()()
@@ -168,7 +149,9 @@ class EngineThread:
         for order in orders:
             try:
                 self._engine.submit(order.request, order.structure)
-            except Exception as error:  # an error of any kind concerns this request alone
+            except (
+                Exception
+            ) as error:  # of any kind: it concerns this request alone, and the engine is unchanged
                 self._held.append(_Refused(order.request.id, error))
 
     def _hand_over(self, call: Callable[[], None]) -> None:
@@ -190,13 +173,10 @@ class EngineThread:
             if mailbox is not None:
                 mailbox.put(event)
             if isinstance(event, Finish | Error):
-                self._ended(event.request)
-
-    def _ended(self, request: str) -> None:
-        self._samples[request] -= 1
-        if not self._samples[request]:
-            del self._samples[request]
-            self._mailboxes.pop(request, None)
+                self._samples[event.request] -= 1
+                if not self._samples[event.request]:
+                    del self._samples[event.request]
+                    self._mailboxes.pop(event.request, None)
 
     def _die(self, error: BaseException) -> None:
         self.error = error
@@ -232,7 +212,6 @@ class Mailbox:
         return not self.num_open and not self._events and self._error is None
 
     def put(self, event: Event) -> None:
-        """Add an event."""
         if not self._events:
             self._filled.set()
         self._events.append(event)
@@ -259,23 +238,16 @@ def merge(events: Iterable[Event]) -> list[Event]:
 
     Events of one sample keep their order.
     """
-    tokens: dict[tuple[str, int], list[Token]] = {}
-    readings: dict[str, Reading] = {}
-    merged: list[Event | tuple[str, int]] = []
-    for event in events:
-        key = event.request, event.sample
+    readings = dict[str, Reading]()
+    groups = dict[object, list[Event]]()  # the tokens of each sample, and each other event alone
+    for number, event in enumerate(events):
         if isinstance(event, Reading):
             readings[event.request] = event
-        elif isinstance(event, Token):
-            if key not in tokens:
-                merged.append(key)
-            tokens.setdefault(key, []).append(event)
         else:
-            merged.append(event)
-    return [
-        *readings.values(),
-        *(joined(tokens[entry]) if isinstance(entry, tuple) else entry for entry in merged),
-    ]
+            key = (event.request, event.sample) if isinstance(event, Token) else number
+            groups.setdefault(key, []).append(event)
+    others = (joined(cast(list[Token], group)) if group[1:] else group[0] for group in groups.values())
+    return [*readings.values(), *others]
 
 
 # Beginnings of messages that name no option.
@@ -303,13 +275,12 @@ def api_error(error: BaseException, fields: Mapping[str, str] | None = None) -> 
         return ApiError(400, message, param=_param(message, code, fields or {}), code=code, hint=hint)
     if is_out_of_memory(error):
         return ApiError(503, "The memory of the server is full.", code="out_of_memory")
-    return ApiError(
-        500, f"The server failed on this request ({type(error).__name__}).", code="internal_error"
-    )
+    what = f"The server failed on this request ({type(error).__name__})."
+    return ApiError(500, what, code="internal_error")
 
 
 def _param(message: str, code: str, fields: Mapping[str, str]) -> str | None:
-    """Return the body's field that a message is about; None if unknown."""
+    # The body's field that a message is about.
     first = message.split(" ", 1)[0].strip("`:").partition("[")[0]
     keys = [first, *(entry.key for entry in OPTIONS if entry.stage == first)]
     keys += [key for beginning, key in _BEGINNINGS if message.startswith(beginning)]

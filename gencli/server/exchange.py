@@ -8,21 +8,20 @@ import asyncio
 import json
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import Any, TypeVar
 
 from gencli import __version__
-from gencli.config.job import Job
 from gencli.config.settings import where
 from gencli.core.events import Event
 from gencli.core.request import Request
 from gencli.errors import ModelError
 from gencli.models.files.model_card import declared_template
-from gencli.server.access import Disconnected, Receive, Scope, Send, check_traced, send_error
-from gencli.server.engine_thread import Mailbox
+from gencli.server.access import Disconnected, Message, Receive, Scope, Send, check_traced, send_error
 from gencli.server.served_models import Models
-from gencli.server.serving import Prepared, Serving
+from gencli.server.serving import Serving
 from gencli.server.wire_answers import Answers, TokenNames
 from gencli.server.wire_calls import Call, Route, given_fields
 from gencli.server.wire_fields import ApiError, bad_field, unknown_field
@@ -34,7 +33,6 @@ from gencli.server.wire_replies import (
     StreamReply,
     WholeReply,
 )
-from processors.params import Params
 
 T = TypeVar("T")
 _Streamed = StreamReply | ResponseStream
@@ -53,7 +51,6 @@ class Generate:
         self._models, self._route = models, route
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reply to a request."""
         await _Exchange(self._models, self._route, scope, send).run(receive)
 
 
@@ -71,9 +68,8 @@ class _Exchange:
         self._begun_stream: _Streamed | None = None
 
     async def run(self, receive: Receive) -> None:
-        models = self._models
         try:
-            async with models.body(self._scope, receive) as body:
+            async with self._models.body(self._scope, receive) as body:
                 await _unless_gone(self._answer(body), receive)
         except Disconnected:
             return
@@ -84,8 +80,8 @@ class _Exchange:
         self._serving, call = await self._models.read(
             body, lambda serving, value: serving.call(value, self._route)
         )
-        with self._serving.admission.enter() as ticket:
-            ticket.grow(call.num_samples)
+        with self._serving.admission.enter() as grow:
+            grow(call.num_samples)
             await self._generate(call)
 
     async def _generate(self, call: Call) -> None:
@@ -96,58 +92,52 @@ class _Exchange:
         )
         check_traced(prepared.orders, self._models.conditions.limits, serving.spec.context)
         self._is_traced = any(order.request.trace is not None for order in prepared.orders)
-        mailbox = serving.thread.open(prepared.orders)
+        self._mailbox = serving.thread.open(prepared.orders)
         try:
-            events = await self._first_events(mailbox, call)
-            answers = Answers(prepared.shapes, prepared.n)
-            fields = self._reply_fields(call, prepared)
+            events = await self._first_events(call)
+            answers = Answers(prepared.shapes, prepared.orders[0].request.n)
+            names = TokenNames(serving.tokenizer, call.ids_as_text)
+            identity = (name, int(time.time()), serving.name, serving.fingerprint)
+            ids = tuple(order.request.prompt_ids for order in prepared.orders) if call.has_ids else ()
+            fields = ReplyFields(call, *identity, names, prepared.echoes, ids)
+            is_response = self._route == "responses"
             if call.is_stream:
-                stream_class = ResponseStream if self._route == "responses" else StreamReply
-                self._begun_stream = stream_class(fields, answers)
-                await self._stream(self._begun_stream, answers, mailbox, events)
+                stream: _Streamed
+                stream = ResponseStream(fields, answers) if is_response else StreamReply(fields, answers)
+                self._begun_stream = stream
+                await self._stream(stream, answers, events)
             else:
-                whole_class = ResponseWhole if self._route == "responses" else WholeReply
-                await self._whole(whole_class(fields, answers), answers, mailbox, events)
+                whole: _Collected
+                whole = ResponseWhole(fields, answers) if is_response else WholeReply(fields, answers)
+                await self._whole(whole, answers, events)
         finally:
             serving.thread.close(prepared.orders)
 
-    async def _first_events(self, mailbox: Mailbox, call: Call) -> list[Event]:
-        """Wait for the first events; until then an error can have its own status."""
+    async def _first_events(self, call: Call) -> list[Event]:
+        # Until the first events an error can have its own status.
         seconds = self._models.conditions.queue_timeout
         try:
             async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
-                return await mailbox.take()
+                return await self._mailbox.take()
         except TimeoutError:
-            raise ApiError(
-                504, f"The request has waited {seconds:g} s for its turn.", code="queue_timeout"
-            ) from None
+            what = f"The request has waited {seconds:g} s for its turn."
+            raise ApiError(504, what, code="queue_timeout") from None
         except Exception as error:
             raise self._serving.error(error, call.options.fields) from None
 
-    def _reply_fields(self, call: Call, prepared: Prepared) -> ReplyFields:
-        serving = self._serving
-        names = TokenNames(serving.tokenizer, call.ids_as_text)
-        identity = (self._scope["request_id"], int(time.time()), serving.name, serving.fingerprint)
-        prompts = tuple(order.request.prompt_ids for order in prepared.orders) if call.has_ids else ()
-        return ReplyFields(call, *identity, names, prepared.echoes, prompts)
-
-    async def _whole(
-        self, whole: _Collected, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
-    ) -> None:
+    async def _whole(self, whole: _Collected, answers: Answers, events: Iterable[Event]) -> None:
         while True:
             for event in events:
                 whole.add(event)
             if not answers.num_open:
                 break
-            events = await mailbox.take()
+            events = await self._mailbox.take()
         body = await self._encoded(lambda: json.dumps(whole.body(), ensure_ascii=False).encode())
         length = str(len(body)).encode()
         await self._begin(200, [(b"content-type", b"application/json"), (b"content-length", length)])
         await self._send({"type": "http.response.body", "body": body})
 
-    async def _stream(
-        self, stream: _Streamed, answers: Answers, mailbox: Mailbox, events: Iterable[Event]
-    ) -> None:
+    async def _stream(self, stream: _Streamed, answers: Answers, events: Iterable[Event]) -> None:
         data = _frames(stream, stream.begin())
         while True:
             added = chain.from_iterable(map(stream.add, events))
@@ -158,19 +148,19 @@ class _Exchange:
                 break
             if data:
                 await self._data(data)
-            data, events = b"", await self._next_events(mailbox)
+            data, events = b"", await self._next_events()
         await self._data(data + _frames(stream, stream.end()) + stream.done, is_last=True)
 
     async def _encoded(self, make: Callable[[], T]) -> T:
-        """Return `make()`; with a trace, which may be slow to write, outside of the event loop."""
+        # A trace may be slow to write, so outside of the event loop.
         return await self._serving.beside(make, is_slow=True) if self._is_traced else make()
 
-    async def _next_events(self, mailbox: Mailbox) -> list[Event]:
-        """Wait for events, sending a comment to the stream from time to time."""
+    async def _next_events(self) -> list[Event]:
+        # A comment is sent to the stream from time to time.
         while True:
             try:
                 async with asyncio.timeout(self._models.conditions.ping):
-                    return await mailbox.take()
+                    return await self._mailbox.take()
             except TimeoutError:
                 await self._data(PING)
 
@@ -181,8 +171,8 @@ class _Exchange:
     async def _data(self, body: bytes, *, is_last: bool = False) -> None:
         await self._send({"type": "http.response.body", "body": body, "more_body": not is_last})
 
-    async def _send(self, message: dict[str, Any]) -> None:
-        """Send; a client that reads nothing for too long counts as disconnected."""
+    async def _send(self, message: Message) -> None:
+        # A client that reads nothing for too long counts as disconnected.
         try:
             async with asyncio.timeout(self._models.conditions.write_timeout):
                 await self._send_raw(message)
@@ -190,15 +180,12 @@ class _Exchange:
             raise Disconnected from None
 
     async def _fail(self, error: ApiError) -> None:
-        """Send an error: as a whole reply, or as an event of a stream that has begun."""
-        try:
+        # As a whole reply, or as an event of a stream that has begun.
+        with suppress(Disconnected):
             if self._has_begun and self._begun_stream is not None:
                 await self._data(self._begun_stream.error(error) + self._begun_stream.done, is_last=True)
             else:
-                async with asyncio.timeout(self._models.conditions.write_timeout):
-                    await send_error(self._send_raw, error)
-        except (Disconnected, TimeoutError, OSError):
-            return
+                await send_error(self._send, error)
 
 
 def _frames(stream: _Streamed, chunks: Iterable[dict[str, Any]]) -> bytes:
@@ -206,8 +193,12 @@ def _frames(stream: _Streamed, chunks: Iterable[dict[str, Any]]) -> bytes:
 
 
 async def _unless_gone(work: Coroutine[Any, Any, None], receive: Receive) -> None:
-    """Run the work; if the client disconnects, cancel it and raise Disconnected."""
-    main, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(_disconnect(receive))
+    # If the client disconnects, the work is cancelled.
+    async def until_gone() -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+
+    main, disconnect = asyncio.ensure_future(work), asyncio.ensure_future(until_gone())
     try:
         await asyncio.wait((main, disconnect), return_when=asyncio.FIRST_COMPLETED)
         has_ended = main.done()
@@ -221,11 +212,6 @@ async def _unless_gone(work: Coroutine[Any, Any, None], receive: Receive) -> Non
         main.result()
     finally:
         del main, disconnect  # a task and the traceback of its error would keep each other alive
-
-
-async def _disconnect(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
 
 
 _CHAT = (
@@ -255,14 +241,14 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
     flags = {name: body[name] for name in _FLAGS if name in body}
     for name, value in flags.items():
         if not isinstance(value, bool):
-            raise bad_field(name, f"{name} has to be true or false.")
+            raise bad_field(name, "has to be true or false.")
     kinds = [key for key in ("prompt", "content", "messages") if key in body]
     if len(kinds) != 1:
         raise ApiError(400, "The body needs one of prompt, content and messages.", code="missing_field")
     is_llama = kinds == ["content"]
     if kinds == ["messages"]:
         if not flags.get("parse_special", True):
-            raise bad_field("parse_special", "parse_special is false, but templates write special tokens.")
+            raise bad_field("parse_special", "is false, but templates write special tokens.")
         call = _call(serving, {key: body[key] for key in (*_CHAT, "model") if key in body})
         text = serving.preparer.render(call, serving.preparer.job(call))
         special = flags.get("add_special_tokens", False)
@@ -270,29 +256,23 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
         text = body[kinds[0]]
         special = flags.get("add_special", False) if is_llama else flags.get("add_special_tokens", True)
     if not isinstance(text, str):
-        raise bad_field(kinds[0], f"{kinds[0]} has to be a text.")
+        raise bad_field(kinds[0], "has to be a text.")
     if len(text) > (limit := serving.conditions.limits.tokenize):
-        raise bad_field(
-            kinds[0],
-            f"{kinds[0]} has {len(text)} characters, at most {limit} are allowed.",
-            code="too_large",
-        )
+        what = f"has {len(text)} characters, at most {limit} are allowed."
+        raise bad_field(kinds[0], what, code="too_large")
     is_plain = not flags.get("parse_special", True)
     try:
         ids = serving.preparer.encode(text, special=special, is_plain=is_plain)
     except ModelError as error:
         if not is_plain:
             raise
-        raise bad_field("parse_special", f"parse_special is false: {error.message}") from None
+        raise bad_field("parse_special", f"is false: {error.message}") from None
     if is_llama:
         pieces = [{"id": token, "piece": _text(serving, token)} for token in ids]
         return {"tokens": pieces if flags.get("with_pieces") else list(ids)}
-    return {
-        "count": len(ids),
-        "max_model_len": serving.spec.context,
-        "tokens": list(ids),
-        "token_strs": [_text(serving, token) for token in ids] if flags.get("return_token_strs") else None,
-    }
+    texts = [_text(serving, token) for token in ids] if flags.get("return_token_strs") else None
+    size = serving.spec.context
+    return {"count": len(ids), "max_model_len": size, "tokens": list(ids), "token_strs": texts}
 
 
 def _text(serving: Serving, token: int) -> str:
@@ -309,7 +289,7 @@ def detokenize(serving: Serving, body: Any) -> dict[str, Any]:
     ids = _object(body, ("tokens", "model")).get("tokens")
     size = serving.tokenizer.vocab_size
     if not isinstance(ids, list) or not all(type(token) is int and 0 <= token < size for token in ids):
-        raise bad_field("tokens", f"tokens has to be a list of token ids, 0 to {size - 1}.")
+        raise bad_field("tokens", f"has to be a list of token ids, 0 to {size - 1}.")
     text = serving.tokenizer.decode(ids, skip_special=False)
     return {"prompt": text, "content": text}
 
@@ -317,14 +297,12 @@ def detokenize(serving: Serving, body: Any) -> dict[str, Any]:
 def tokenizer_info(serving: Serving) -> dict[str, Any]:
     """Return special tokens and chat template, in the form that lm-evaluation-harness requests."""
     tokenizer = serving.tokenizer
-
-    def name(token_id: int | None) -> str | None:
-        return None if token_id is None else _text(serving, token_id)
-
+    ends = (tokenizer.bos_id, next(iter(tokenizer.eos_ids), None))
+    bos, eos = (None if token is None else _text(serving, token) for token in ends)
     return {
         "tokenizer_class": type(tokenizer).__name__,
-        "bos_token": name(tokenizer.bos_id),
-        "eos_token": name(next(iter(tokenizer.eos_ids), None)),
+        "bos_token": bos,
+        "eos_token": eos,
         "pad_token": None,
         "chat_template": _template(serving),
     }
@@ -342,10 +320,7 @@ def props(serving: Serving) -> dict[str, Any]:
 
 
 def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
-    """Return the effective chain and limits of a request body, each value of a stage with its origin.
-
-    Nothing is generated.
-    """
+    """Return the effective chain and limits of a body, each value with its origin; nothing is generated."""
     body = given_fields(body)
     if "messages" not in body:
         body.setdefault("prompt", "x")
@@ -353,30 +328,24 @@ def chain_view(serving: Serving, body: Any) -> dict[str, Any]:
     job = serving.preparer.job(call)
     run = serving.engine.effective(Request("", (), job.assembly.chain, draw=job.draw))
     has_seed = "seed" in call.options.values or serving.settings["seed"] is not None
+    stages = []
+    for name, params in run.chain:
+        values = {  # the text of a grammar is shortened
+            key: value[:200] if isinstance(value, str) else value
+            for key, value in params.to_mapping().items()
+        }
+        # Origins are told without folder names of this machine.
+        entries = job.assembly.of_entry(name, params)
+        origins = {entry.field: where(entry.origin, entry.said.rpartition("/")[2]) for entry in entries}
+        stages.append({"name": name, "values": values, "origins": origins})
     return {
-        "stages": [
-            {
-                "name": name,
-                "values": {  # the text of a grammar is shortened
-                    key: value[:200] if isinstance(value, str) else value
-                    for key, value in params.to_mapping().items()
-                },
-                "origins": _origins(job, name, params),
-            }
-            for name, params in run.chain
-        ],
+        "stages": stages,
         "sampler": job.method,
         "seed": job.seed if has_seed else None,
         "max_tokens": job.limits.max_tokens,
         "structure": job.structure.kind if job.structure else None,
         "dropped_fields": list(call.options.dropped),
     }
-
-
-def _origins(job: Job, stage: str, params: Params) -> dict[str, str]:
-    """Return the origin of each value of a stage, by field, without folder names of this machine."""
-    entries = job.assembly.of_entry(stage, params)
-    return {entry.field: where(entry.origin, entry.said.rpartition("/")[2]) for entry in entries}
 
 
 def _template(serving: Serving) -> str | None:

@@ -11,6 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -22,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from gencli.errors import UsageError
 from gencli.server.access import AccessRules, App
-from gencli.server.opening import Door, loading_app
+from gencli.server.opening import loading_app
 from gencli.server.served_models import Models
 from gencli.server.wire_fields import ApiError
 
@@ -39,10 +40,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, ValueError, TypeError) as error:  # the last two for unencodable names
         reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(
-            f"The server cannot listen on `host` = {host}, `port` = {port}: {reason}.",
-            hint="Take another port.",
-        ) from None
+        what = f"The server cannot listen on `host` = {host}, `port` = {port}: {reason}."
+        raise UsageError(what, hint="Take another port.") from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)  # connections inherit the size
     return listener
 
@@ -61,21 +60,7 @@ def listen(
     the server and is raised here. `on_early_signal` handles a signal during loading: it has to end the
     process, because the thread may be inside a library call that cannot be interrupted.
     """
-    door = Door(loading_app(rules))
-    connections = Connections(max_connections())
-    config = uvicorn.Config(
-        door,
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        lifespan="off",
-        http=cast(Any, partial(Connection, connections=connections)),
-        ws="none",
-        loop="asyncio",
-        timeout_keep_alive=_IDLE_SECONDS,
-        timeout_graceful_shutdown=_CLOSE_SECONDS,
-    )
-    server = _Server(config, door, load, on_ready, on_early_signal, connections)
+    server = _Server(load, rules, on_ready, on_early_signal)
     server.run(sockets=[listener])
     if server.error is not None:
         raise server.error
@@ -86,20 +71,29 @@ class _Server(uvicorn.Server):
 
     def __init__(
         self,
-        config: uvicorn.Config,
-        door: Door,
         load: Callable[[], Models],
+        rules: AccessRules,
         on_ready: Callable[[], None],
         on_early_signal: _Handler,
-        connections: Connections,
     ) -> None:
+        self._app, self._connections = loading_app(rules), Connections(max_connections())
+        config = uvicorn.Config(
+            lambda *message: self._app(*message),  # the app changes when the models are loaded
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            lifespan="off",
+            http=cast(Any, partial(Connection, connections=self._connections)),
+            ws="none",
+            loop="asyncio",
+            timeout_keep_alive=_IDLE_SECONDS,
+            timeout_graceful_shutdown=_CLOSE_SECONDS,
+        )
         super().__init__(config)
-        self._connections = connections
-        self._door, self._load = door, load
-        self._on_ready, self._on_early_signal = on_ready, on_early_signal
+        self._load, self._on_ready, self._on_early_signal = load, on_ready, on_early_signal
         self._models: Models | None = None
-        self._is_draining = False
-        self._draining: asyncio.Task[None] | None = None
+        self._draining: Future[None] | None = None
         self.error: BaseException | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -108,28 +102,25 @@ class _Server(uvicorn.Server):
         threading.Thread(target=self._load_app, name="loader", daemon=True).start()
 
     def _load_app(self) -> None:
-        """Load the models, on the loader's thread."""
         try:
             models = self._load()
             from gencli.server.asgi_app import make_app
 
             app = make_app(models)
         except BaseException as error:  # any kind of exception: the main thread raises it
-            raised = error
-            self._loop.call_soon_threadsafe(lambda: self._fail(raised))
+            self._loop.call_soon_threadsafe(self._fail, error)
         else:
-            self._loop.call_soon_threadsafe(lambda: self._open(models, app))
+            self._loop.call_soon_threadsafe(self._open, models, app)
 
     def _fail(self, error: BaseException) -> None:
         self.error, self.should_exit = error, True
 
     def _open(self, models: Models, app: App) -> None:
         models.start()
-        self._door.app, self._models = app, models
+        self._app, self._models = app, models
         self._on_ready()
 
     async def on_tick(self, counter: int) -> bool:
-        """Check the connections, about once a second."""
         if counter % 10 == 0:
             self._connections.sweep()
         return await super().on_tick(counter)
@@ -143,15 +134,11 @@ class _Server(uvicorn.Server):
         """Drain at the first signal; end immediately at the second."""
         if self._models is None:
             self._on_early_signal(sig, frame)
-        elif self._is_draining:
+        elif self._draining is not None:
             self._loop.call_soon_threadsafe(self._models.cut)
             self.should_exit = self.force_exit = True
         else:
-            self._is_draining = True
-            self._loop.call_soon_threadsafe(self._begin_draining)
-
-    def _begin_draining(self) -> None:
-        self._draining = asyncio.ensure_future(self._drain())
+            self._draining = asyncio.run_coroutine_threadsafe(self._drain(), self._loop)
 
     async def _drain(self) -> None:
         assert self._models is not None
@@ -173,20 +160,16 @@ def max_connections() -> int:
     except ImportError:  # on Windows
         return 512
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if soft != resource.RLIM_INFINITY and soft < _MAX_CONNECTIONS + _OWN_FILES:
-        wanted = (
-            _MAX_CONNECTIONS + _OWN_FILES
-            if hard == resource.RLIM_INFINITY
-            else min(hard, _MAX_CONNECTIONS + _OWN_FILES)
-        )
+    wanted = _MAX_CONNECTIONS + _OWN_FILES
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        if hard != resource.RLIM_INFINITY:
+            wanted = min(hard, wanted)
         with suppress(ValueError, OSError):
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
             soft = wanted
-    return (
-        _MAX_CONNECTIONS
-        if soft == resource.RLIM_INFINITY
-        else max(16, min(_MAX_CONNECTIONS, soft - _OWN_FILES))
-    )
+    if soft == resource.RLIM_INFINITY:
+        return _MAX_CONNECTIONS
+    return max(16, min(_MAX_CONNECTIONS, soft - _OWN_FILES))
 
 
 class Connections:
@@ -197,16 +180,8 @@ class Connections:
     connection is aborted if its client reads none of the last bytes for `close_seconds`.
     """
 
-    def __init__(
-        self,
-        limit: int,
-        *,
-        head_seconds: float = 20.0,
-        close_seconds: float = 30.0,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._limit, self._clock = limit, clock
-        self._head_seconds, self._close_seconds = head_seconds, close_seconds
+    def __init__(self, limit: int, *, head_seconds: float = 20.0, close_seconds: float = 30.0) -> None:
+        self._limit, self._head_seconds, self._close_seconds = limit, head_seconds, close_seconds
         self._open: dict[Connection, None] = {}
         self._closing: dict[Connection, tuple[int, float]] = {}  # bytes left to send, since when unchanged
         self._waiting: dict[Connection, float | None] = {}  # waiting for the client; when a head began
@@ -221,7 +196,7 @@ class Connections:
                 return False
             self.drop(next(iter(self._waiting)))
         self._open[connection] = None
-        self._waiting[connection] = self._clock()
+        self._waiting[connection] = time.monotonic()
         return True
 
     def note(self, connection: Connection, *, is_waiting: bool, has_begun: bool) -> None:
@@ -230,10 +205,9 @@ class Connections:
             self._waiting.pop(connection, None)
         elif connection in self._open:
             since = self._waiting.get(connection)
-            self._waiting[connection] = (since or self._clock()) if has_begun else None
+            self._waiting[connection] = (since or time.monotonic()) if has_begun else None
 
     def remove(self, connection: Connection) -> None:
-        """Remove a connection that has ended."""
         for connections in (self._open, self._waiting, self._closing):
             connections.pop(connection, None)
 
@@ -244,7 +218,7 @@ class Connections:
 
     def sweep(self) -> None:
         """Abort the connections that exceed a time limit."""
-        now = self._clock()
+        now = time.monotonic()
         for connection, begun in [*self._waiting.items()]:
             if begun is not None and now - begun > self._head_seconds:
                 self.drop(connection)
@@ -266,18 +240,16 @@ class Connection(H11Protocol):
 
     @property
     def _is_answered(self) -> bool:
-        """Whether a request has been received completely and its reply is not sent completely."""
+        # A request has been received completely, and its reply is not sent completely.
         cycle = self.cycle
         return cycle is not None and not cycle.response_complete and not cycle.more_body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-        """Accept the connection, or refuse it."""
         super().connection_made(transport)
         if not self._limits.add(self):
             self._refuse(ApiError(503, "The server has too many connections.", code="connections_full"))
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Remove the connection."""
         self._limits.remove(self)
         super().connection_lost(exc)
 
@@ -293,12 +265,10 @@ class Connection(H11Protocol):
             self.flow.resume_reading()
 
     def on_response_complete(self) -> None:
-        """Wait for the next request."""
         super().on_response_complete()
         self._limits.note(self, is_waiting=not self._is_answered, has_begun=False)
 
     def send_400_response(self, msg: str) -> None:
-        """Reply to data that is not valid HTTP."""
         self._refuse(ApiError(400, "The request is not valid HTTP/1.1.", code="invalid_http"))
 
     def _refuse(self, error: ApiError) -> None:

@@ -12,20 +12,9 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 from gencli import __version__
-from gencli.server.access import AccessRules, App, Guard, Receive, Scope, Send
+from gencli.server.access import AccessRules, App, Guard
 from gencli.server.page import page
 from gencli.server.wire_fields import ApiError
-
-
-class Door:
-    """The server's ASGI app; forwards to `app`, which may be replaced."""
-
-    def __init__(self, app: App) -> None:
-        self.app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Reply to a request."""
-        await self.app(scope, receive, send)
 
 
 def loading_app(rules: AccessRules) -> App:

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -74,35 +74,21 @@ def make_plan(options: Mapping[str, Any], environ: Mapping[str, str]) -> ServePl
     variables = untraced(run_variables(environ))  # traces are options of requests
     settings = [gather(options_of_model, variables, is_neutral=True) for options_of_model in of_models]
     names = served_names([of_model["model"] for of_model in settings], values["served_name"])
-    return ServePlan(
-        values["host"],
-        values["port"],
-        dict(zip(names, settings, strict=True)),
-        _conditions(values, settings[0], environ),
-        is_auto,
-        values["open"],
-    )
-
-
-def _conditions(values: Mapping[str, Any], settings: Settings, environ: Mapping[str, str]) -> Conditions:
-    traced = values["max_trace"]
+    first = settings[0]
+    traced, has_mark = values["max_trace"], first["watermark"] != "none"
     if traced is None:  # with a watermark a trace would show what the mark prefers
-        traced = CallLimits().trace if settings["watermark"] == "none" else 0
-    rules = AccessRules(
-        _read_key(values["api_key_file"], environ), tuple(values["allow_host"]), tuple(values["allow_origin"])
-    )
-    return Conditions(
-        rules=rules,
-        limits=CallLimits(
-            grammar_seconds=settings["grammar_timeout"],
-            trace=traced,
-            processed=bool(traced) or settings["watermark"] == "none",
-        ),
+        traced = 0 if has_mark else CallLimits().trace
+    key, seconds = _read_key(values["api_key_file"], environ), first["grammar_timeout"]
+    conditions = Conditions(
+        AccessRules(key, tuple(values["allow_host"]), tuple(values["allow_origin"])),
+        CallLimits(grammar_seconds=seconds, trace=traced, processed=bool(traced) or not has_mark),
         max_queue=values["max_queue"],
         queue_timeout=values["queue_timeout"],
         shutdown_timeout=values["shutdown_timeout"],
         is_lenient=values["lenient"],
     )
+    models = dict(zip(names, settings, strict=True))
+    return ServePlan(values["host"], values["port"], models, conditions, is_auto, values["open"])
 
 
 def _read_key(path: str | None, environ: Mapping[str, str]) -> str:
@@ -137,36 +123,24 @@ class Models:
     twice: here while its body is read, because its model is not known yet, and then by its model.
     """
 
-    def __init__(self, servings: Mapping[str, Serving], conditions: Conditions) -> None:
-        self._servings, self.conditions = dict(servings), conditions
-        self._first = next(iter(self._servings.values()))
+    def __init__(self, *servings: Serving) -> None:
+        self._servings = {serving.name: serving for serving in servings}
+        self._first, self.conditions = servings[0], servings[0].conditions
         self._admission = AdmissionControl(sum(serving.admission.limit for serving in self))
         self._pool = DaemonPool(_THREADS)
         self._bodies = Bodies()
         self.replies: Counter[int] = Counter()  # replies by status
 
-    @classmethod
-    def of(cls, *servings: Serving) -> Models:
-        """Return the models of servings with the same conditions."""
-        return cls({serving.name: serving for serving in servings}, servings[0].conditions)
-
     def __iter__(self) -> Iterator[Serving]:
         return iter(self._servings.values())
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names, in command-line order."""
-        return tuple(self._servings)
 
     def get(self, name: str | None) -> Serving:
         """Return the model of a name, the first model for None. Raises ApiError 404."""
         if not name:
             return self._first
         if name not in self._servings:
-            raise ApiError(
-                404, f"There is no model {name[:200]!r}.", param="model", code="model_not_found",
-                hint=f"Known: {', '.join(self.names)}.",
-            )  # fmt: skip
+            what, hint = f"There is no model {name[:200]!r}.", f"Known: {', '.join(self._servings)}."
+            raise ApiError(404, what, param="model", code="model_not_found", hint=hint)
         return self._servings[name]
 
     def start(self) -> None:
@@ -175,7 +149,6 @@ class Models:
             serving.start()
 
     def stop(self) -> None:
-        """End all threads."""
         self._admission.is_draining = True
         for serving in self:
             serving.stop()
@@ -201,7 +174,7 @@ class Models:
             return "draining"
         return "dead" if any(serving.thread.error is not None for serving in self) else "ready"
 
-    def enter(self) -> AbstractContextManager[Ticket]:
+    def enter(self) -> AbstractContextManager[Callable[[int], None]]:
         """Count a call before its body is read. Raises ApiError 503, or 429 if every model is full."""
         if not self._admission.is_draining and all(serving.admission.is_full for serving in self):
             raise self._first.admission.full()
@@ -238,21 +211,6 @@ class Models:
             raise serving.error(error) from None
 
 
-class Ticket:
-    """The place of one call; `size`: its number of samples."""
-
-    def __init__(self, admission: AdmissionControl) -> None:
-        self._admission, self.size = admission, 1
-
-    def grow(self, size: int) -> None:
-        """Count the call as `size` samples. Raises ApiError 429 if other calls leave too little room."""
-        others = self._admission.num_samples - self.size
-        if others and others + size > self._admission.limit:
-            raise self._admission.full()
-        self._admission.num_samples += size - self.size
-        self.size = size
-
-
 class AdmissionControl:
     """Counts the samples of all unanswered calls: at most `limit`, or one call of any size."""
 
@@ -263,23 +221,34 @@ class AdmissionControl:
 
     @property
     def is_full(self) -> bool:
-        """Whether no call is accepted now."""
         return self.num_samples >= self.limit
 
     @contextmanager
-    def enter(self) -> Iterator[Ticket]:
-        """Yield the ticket of a call; it is returned at the end of the block. Raises ApiError 429 or 503."""
+    def enter(self) -> Iterator[Callable[[int], None]]:
+        """Count a call as one sample until the end of the block. Raises ApiError 429 or 503.
+
+        Yield a function that counts it as more samples; it raises ApiError 429 if other calls leave too
+        little room.
+        """
+        size = 1
+
+        def grow(wanted: int) -> None:
+            nonlocal size
+            others = self.num_samples - size
+            if others and others + wanted > self.limit:
+                raise self.full()
+            self.num_samples, size = others + wanted, wanted
+
         if self.is_draining:
             raise ApiError(503, "The server is shutting down.", code="shutdown")
         if self.is_full:
             raise self.full()
-        ticket = Ticket(self)
         self.num_samples += 1
         self.num_calls += 1
         try:
-            yield ticket
+            yield grow
         finally:
-            self.num_samples -= ticket.size
+            self.num_samples -= size
             self.num_calls -= 1
 
     def full(self) -> ApiError:
@@ -329,26 +298,19 @@ Family = tuple[str, str, list[str]]  # name, type, lines
 _SECONDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0)
 
 
-@dataclass(slots=True)
 class Histogram:
-    """Counts of values by upper bounds."""
+    """Counts of seconds by upper bounds."""
 
-    bounds: tuple[float, ...] = _SECONDS
-    counts: list[int] = field(init=False)
-    total: float = 0.0
-
-    def __post_init__(self) -> None:
-        self.counts = [0] * (len(self.bounds) + 1)
+    def __init__(self) -> None:
+        self.counts, self.total = [0] * (len(_SECONDS) + 1), 0.0
 
     def add(self, value: float) -> None:
-        """Count a value."""
-        self.counts[bisect_left(self.bounds, value)] += 1
+        self.counts[bisect_left(_SECONDS, value)] += 1
         self.total += value
 
     def lines(self, name: str, labels: str) -> Iterable[str]:
-        """Yield the lines of the text format."""
         seen = 0
-        for bound, count in zip((*map(str, self.bounds), "+Inf"), self.counts, strict=True):
+        for bound, count in zip((*map(str, _SECONDS), "+Inf"), self.counts, strict=True):
             seen += count
             yield f'{name}_bucket{{{labels},le="{bound}"}} {seen}'
         yield f"{name}_sum{{{labels}}} {self.total:.6f}"
@@ -361,14 +323,11 @@ class Metrics:
     def __init__(self) -> None:
         self.finished: Counter[str] = Counter()  # samples by reason
         self.tokens: Counter[str] = Counter()
-        self._times = {
-            "time_to_first_token_seconds": Histogram(),
-            "inter_token_latency_seconds": Histogram(),
-            "request_queue_time_seconds": Histogram(),
-            "request_prefill_time_seconds": Histogram(),
-            "request_decode_time_seconds": Histogram(),
-            "e2e_request_latency_seconds": Histogram(),
-        }
+        names = (
+            "time_to_first_token_seconds inter_token_latency_seconds request_queue_time_seconds "
+            "request_prefill_time_seconds request_decode_time_seconds e2e_request_latency_seconds"
+        )
+        self._times = {name: Histogram() for name in names.split()}
 
     def add(self, event: Event) -> None:
         """Count an event of the engine."""
@@ -383,14 +342,11 @@ class Metrics:
         if not event.completion_tokens:
             return
         times = event.timings
-        for name, seconds in (
-            ("time_to_first_token_seconds", times.first_token),
-            ("request_queue_time_seconds", times.queue),
-            ("request_prefill_time_seconds", times.prefill),
-            ("request_decode_time_seconds", times.decode),
-            ("e2e_request_latency_seconds", times.first_token + times.decode),
-        ):
-            self._times[name].add(seconds)
+        self._times["time_to_first_token_seconds"].add(times.first_token)
+        self._times["request_queue_time_seconds"].add(times.queue)
+        self._times["request_prefill_time_seconds"].add(times.prefill)
+        self._times["request_decode_time_seconds"].add(times.decode)
+        self._times["e2e_request_latency_seconds"].add(times.first_token + times.decode)
         if event.completion_tokens > 1:
             self._times["inter_token_latency_seconds"].add(times.decode / (event.completion_tokens - 1))
 
@@ -400,14 +356,12 @@ class Metrics:
         labels = f'model_name="{label}"'
         for name, value in gauges.items():
             yield name, "gauge", [f"gencli_{name}{{{labels}}} {value:g}"]
-        yield (
-            "request_success_total",
-            "counter",
-            [
-                f'gencli_request_success_total{{{labels},finished_reason="{reason}"}} {count}'
-                for reason, count in self.finished.items()
-            ],
-        )
+        name = "request_success_total"
+        ended = [
+            f'gencli_{name}{{{labels},finished_reason="{reason}"}} {count}'
+            for reason, count in self.finished.items()
+        ]
+        yield name, "counter", ended
         for kind in ("prompt", "cached", "generation"):
             name = f"{kind}_tokens_total"
             yield name, "counter", [f"gencli_{name}{{{labels}}} {self.tokens[kind]}"]
@@ -420,12 +374,9 @@ def metrics_text(replies: Mapping[int, int], models: Iterable[Iterable[Family]])
 
     Each metric has one TYPE line, whatever the number of models.
     """
-    metrics: dict[str, tuple[str, list[str]]] = {
-        "http_replies_total": (
-            "counter",
-            [f'gencli_http_replies_total{{status="{status}"}} {count}' for status, count in replies.items()],
-        )
-    }
+    name = "http_replies_total"
+    counts = [f'gencli_{name}{{status="{status}"}} {count}' for status, count in replies.items()]
+    metrics: dict[str, tuple[str, list[str]]] = {name: ("counter", counts)}
     for families in models:
         for name, kind, lines in families:
             metrics.setdefault(name, (kind, []))[1].extend(lines)

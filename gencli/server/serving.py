@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from threading import Lock
 from typing import Any, TypeVar
 
@@ -25,6 +25,7 @@ from gencli import __version__
 from gencli.config.job import Job, Jobs, chat_notices, make_request, params_layer
 from gencli.config.layers import with_chat_draw
 from gencli.config.presets import load_presets
+from gencli.config.run_options import PENALTY_STAGES
 from gencli.config.settings import FLAG, Layer, Settings, resolve
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
@@ -48,7 +49,6 @@ from gencli.structured.tool_calls import ToolFormat, detect_format
 from gencli.templates.chat_templates import render_conversation
 from gencli.text.tokenizer import Infill, Tokenizer, infill_of
 from processors.base import Compiler
-from processors.registry import Registry
 from processors.rng import derive
 
 _FAKE = 64  # texts of the fake model, which needs no memory
@@ -75,12 +75,11 @@ def load_models(plan: ServePlan, reporter: Reporter, stack: ExitStack) -> Models
         with ThreadPoolExecutor(1, "loader") as thread:
             load = thread.submit(load_model, model_settings, reporter, companions=True, rows=rows)
         loaded, _ = load.result()
-        timeout = model_settings["grammar_timeout"]
-        compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), timeout)))
-        servings.append(
-            Serving(model_settings, loaded, compiler, plan.conditions, name=name, notice=reporter.notice)
-        )
-    return Models.of(*servings)
+        compiler = make_compiler(grammar_env(loaded), model_settings["grammar_timeout"])
+        stack.enter_context(closing(compiler))
+        conditions, notice = plan.conditions, reporter.notice
+        servings.append(Serving(model_settings, loaded, compiler, conditions, name=name, notice=notice))
+    return Models(*servings)
 
 
 def planned_batch(settings: Sequence[Settings]) -> int:
@@ -91,12 +90,13 @@ def planned_batch(settings: Sequence[Settings]) -> int:
     first = settings[0]
     for key in ("draft", "contrast", "device_map"):
         if first.is_given(key) and first[key] not in (None, "none"):
-            raise UsageError(
-                f"`max_batch` = auto plans for models on one device, but {first.name(key)} is given.",
-                hint="Give `max_batch` a number.",
-            )
-    names = [model["model"] for model in settings]
-    cards = [_card(name) for name in names if name != "fake"]
+            what = f"`max_batch` = auto plans for models on one device, but {first.name(key)} is given."
+            raise UsageError(what, hint="Give `max_batch` a number.")
+    cards = list[Card]()
+    for name in (model["model"] for model in settings if model["model"] != "fake"):
+        if (folder := find_local(name)) is None:
+            raise UsageError(f"`max_batch` = auto: {name} is not on this machine.")
+        cards.append(read_card(folder))
     if not cards:
         return _FAKE
     planned = plan_capacity(
@@ -108,13 +108,6 @@ def planned_batch(settings: Sequence[Settings]) -> int:
         quantize=first["quantize"],
     )
     return planned.max_batch
-
-
-def _card(model: str) -> Card:
-    folder = find_local(model)
-    if folder is None:
-        raise UsageError(f"`max_batch` = auto: {model} is not on this machine.")
-    return read_card(folder)
 
 
 T = TypeVar("T")
@@ -137,29 +130,22 @@ class Serving:
         settings: Settings,
         loaded: Loaded,
         compiler: Compiler,
-        conditions: Conditions | None = None,
+        conditions: Conditions,
         *,
         name: str = "",
         notice: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.conditions = conditions or Conditions()
+        self.conditions = conditions
         self.spec, self.tokenizer = loaded.runner.spec, loaded.tokenizer
         self.settings = settings
         self._model = str(settings["model"])
         self.name = name or public_name(self._model)
-        self.preparer = Preparer(
-            settings,
-            loaded.tokenizer,
-            Grammars(compiler, retries_late=True),
-            context=self.spec.context,
-            notice=notice,
-        )
-        self.engine: Engine = make_engine(
-            loaded, settings, compiler, registry=self.preparer.registry, window=_WINDOW
-        )
+        spec, grammars = self.spec, Grammars(compiler, retries_late=True)
+        self.preparer = Preparer(settings, loaded.tokenizer, grammars, context=spec.context, notice=notice)
+        registry = self.preparer.registry
+        self.engine: Engine = make_engine(loaded, settings, compiler, registry=registry, window=_WINDOW)
         self.admission = AdmissionControl(self.engine.limit + self.conditions.max_queue)
         self.metrics = Metrics()
-        spec = self.spec
         parts = [self.name, str(spec.dtype), spec.backend, spec.quantization, *spec.kernels]
         digest = hashlib.sha256(json.dumps(parts).encode()).hexdigest()
         self.fingerprint = f"gencli-{__version__}-{digest[:10]}"
@@ -173,7 +159,6 @@ class Serving:
         self.thread.on_event = self.metrics.add
 
     def stop(self) -> None:
-        """End the thread and the pools."""
         self.thread.stop()
         self.thread.join(10)
         for pool in (self._quick, self._slow):
@@ -181,18 +166,18 @@ class Serving:
 
     def call(self, body: Any, route: Route) -> Call:
         """Return the call of a parsed body, within the size limits. Raises ApiError."""
-        lenient, registry = self.conditions.is_lenient, self.preparer.registry
-        call = read_call(body, route, registry=registry, is_lenient=lenient)
-        check_call(call, self.conditions.limits, self.spec.context)
+        conditions, registry = self.conditions, self.preparer.registry
+        call = read_call(body, route, registry=registry, is_lenient=conditions.is_lenient)
+        check_call(call, conditions.limits, self.spec.context)
         return call
 
     async def beside(
         self, work: Callable[[], T], *, fields: Mapping[str, str] | None = None, is_slow: bool = False
     ) -> T:
         """Run work on a pool; its errors become ApiErrors. `fields`: the body's field of each option."""
-        loop = asyncio.get_running_loop()
+        pool = self._slow if is_slow else self._quick
         try:
-            return await loop.run_in_executor(self._slow if is_slow else self._quick, work)
+            return await asyncio.get_running_loop().run_in_executor(pool, work)
         except Exception as error:
             # `from error` would make an ApiError its own cause, and keep the body alive until a garbage
             # collection.
@@ -234,20 +219,12 @@ _MAX_PRESETS = 64  # combinations of presets that are cached
 class Prepared:
     """The orders of a call, and how their texts become answers, by the ids of their requests.
 
-    `seed`: seed of the call, before it is derived for each prompt. `echoes`: the prompts as text and ids, if
-    texts begin with them.
+    `echoes`: the prompts as text and ids, if texts begin with them.
     """
 
     orders: tuple[EngineOrder, ...]
     shapes: Mapping[str, Shape]
-    n: int
-    seed: int
     echoes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-
-
-def request_values(values: Mapping[str, Any], registry: Registry) -> Layer:
-    """Return the options of a body as a layer of settings. Raises UsageError or ProcessorsError."""
-    return params_layer(values, registry, ORIGIN)
 
 
 class Preparer:
@@ -278,7 +255,6 @@ class Preparer:
 
     @cached_property
     def tool_format(self) -> ToolFormat:
-        """The format of tool calls of the model's chat template."""
         return detect_format(*self._declared)[0]
 
     @cached_property
@@ -303,19 +279,20 @@ class Preparer:
             if not settings.is_given("max_tokens"):
                 is_short = limit is None and not call.is_chat
                 values["max_tokens"] = _SHORT if is_short else self.context
-        if _is_idle_window(call, jobs.base):
-            del values["penalty_window"]
+        # Interfaces always send a window of penalties, which has no effect if no penalty is on.
+        if call.options.fields.get("penalty_window", "penalty_window") != "penalty_window":
+            keys = {"repetition_penalty", "frequency_penalty", "presence_penalty", "stages", "chain"}
+            active = {name for name, _ in jobs.base.assembly.chain.active()}
+            if not (keys & values.keys() or active.intersection(PENALTY_STAGES)):
+                del values["penalty_window"]
         if "seed" not in values and settings["seed"] is None:
             values["seed"] = secrets.randbits(32)
         job = jobs.job(values, is_chat=call.is_chat)
         return replace(job, is_chat=call.is_chat)
 
     def _with_bias_ids(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the options with a bias of ids alone.
-
-        As in llama.cpp, whose field has texts and pairs, each token of a text gets its number, and the
-        numbers of a token add up; `false` bans the tokens.
-        """
+        # As in llama.cpp, whose field has texts and pairs, each token of a text gets its number, and the
+        # numbers of a token add up; `false` bans the tokens.
         options = dict(values)
         total, banned = dict[int, float](), list[int]()
         for key, number in options.pop("logit_bias", ()):
@@ -329,7 +306,7 @@ class Preparer:
         if banned:
             before = options.get("suppress_ids", [])
             if not isinstance(before, list):
-                raise bad_field("suppress_ids", "suppress_ids has to be a list beside logit_bias with a ban.")
+                raise bad_field("suppress_ids", "has to be a list beside logit_bias with a ban.")
             options["suppress_ids"] = [*before, *banned]
         return options
 
@@ -341,38 +318,36 @@ class Preparer:
     def __call__(self, call: Call, name: str) -> Prepared:
         """Return the prepared call; its requests get the ids `name`-0, `name`-1, ..."""
         job = self._grammars.ready(self.job(call))
-        prompts = [self._ids(call, prompt, job) for prompt in call.prompts] or [self._chat_ids(call, job)]
+        prompts = [self._ids(call, prompt, job) for prompt in call.prompts]
+        if not prompts:
+            for text in chat_notices(job, self.tokenizer):
+                self._notice(text)
+            prompts = [self._fitting(self.encode(self.render(call, job), special=False), "messages", call)]
         if call.session and (len(prompts) > 1 or job.n > 1):
-            raise bad_field("session", "A session continues one answer: send one prompt, and n = 1.")
+            what = "A session continues one answer: send one prompt, and n = 1."
+            raise ApiError(400, what, param="session", code="invalid_value")
         if call.route == "responses" and job.n > 1:
-            raise bad_field("n", f"n is {job.n}, but a response has one answer.")
+            raise bad_field("n", f"is {job.n}, but a response has one answer.")
         orders = [
             EngineOrder(self._request(call, job, f"{name}-{index}", ids, index), job.structure)
             for index, ids in enumerate(prompts)
         ]
         shape = self.shape(call, job)
         if call.joined_by and any(order.request.marker for order in orders):
-            raise bad_field(
-                call.joined_by,
-                f"{call.joined_by} asks for reasoning inside the content, but constrain_after separates it.",
-                code="unsupported_value",
-            )
+            what = "asks for reasoning inside the content, but constrain_after separates it."
+            raise bad_field(call.joined_by, what, code="unsupported_value")
         echoes = (
             (job.instructions.before + prompt, ids)
             if isinstance(prompt, str)
             else (self.tokenizer.decode(ids, skip_special=False), ids)
             for prompt, ids in zip(call.prompts, prompts, strict=False)
         )
-        return Prepared(
-            tuple(orders),
-            {
-                request.id: replace(shape, marker=request.marker, has_reasoning=call.has_reasoning)
-                for request in (order.request for order in orders)
-            },
-            orders[0].request.n,
-            job.seed,
-            tuple(echoes) if call.echo else (),
-        )
+        requests = [order.request for order in orders]
+        shapes = {
+            request.id: replace(shape, marker=request.marker, has_reasoning=call.has_reasoning)
+            for request in requests
+        }
+        return Prepared(tuple(orders), shapes, tuple(echoes) if call.echo else ())
 
     def _request(self, call: Call, job: Job, name: str, ids: tuple[int, ...], index: int) -> Request:
         seed = derive(job.seed, index)
@@ -418,9 +393,7 @@ class Preparer:
     def render(self, call: Call, job: Job) -> str:
         """Return the conversation of a call rendered by the chat template."""
         if call.variables.get("documents") and "documents" not in (self._declared[0] or ""):
-            raise bad_field(
-                "documents", "documents are given, but the model's chat template has no place for them."
-            )
+            raise bad_field("documents", "are given, but the model's chat template has no place for them.")
         return render_conversation(
             self.tokenizer,
             call.messages,
@@ -430,86 +403,57 @@ class Preparer:
             is_continued=call.is_continued,
         )
 
-    def _chat_ids(self, call: Call, job: Job) -> tuple[int, ...]:
-        for text in chat_notices(job, self.tokenizer):
-            self._notice(text)
-        return self._fitting(self.encode(self.render(call, job), special=False), "messages", call.longest)
-
     def _ids(self, call: Call, prompt: Prompt, job: Job) -> tuple[int, ...]:
         before = job.instructions.before
         if before and (call.suffix or not isinstance(prompt, str)):
             kind = "without a suffix" if call.suffix else "of text, not of token ids"
-            raise bad_field("schema_in_prompt", f"schema_in_prompt needs a prompt {kind}.")
-        if call.suffix:
-            return self._fitting(self._infilled(prompt, call.suffix), "prompt", call.longest)
-        if isinstance(prompt, str):
-            return self._fitting(
-                self.encode(before + prompt, special=call.has_special), "prompt", call.longest
-            )
-        wrong = next((token for token in prompt if not 0 <= token < self.tokenizer.vocab_size), None)
-        if wrong is not None:
-            last = self.tokenizer.vocab_size - 1
-            raise bad_field("prompt", f"prompt has the token id {wrong}, but ids are 0 to {last}.")
-        return self._fitting(prompt, "prompt", call.longest)
-
-    def _infilled(self, prompt: Prompt, suffix: str) -> tuple[int, ...]:
+            raise bad_field("schema_in_prompt", f"needs a prompt {kind}.")
+        if call.suffix and not isinstance(prompt, str):
+            raise bad_field("suffix", "needs a prompt of text, not of token ids.")
         if not isinstance(prompt, str):
-            raise bad_field("suffix", "suffix needs a prompt of text, not of token ids.")
-        if self.infill is None:
-            raise bad_field(
-                "suffix",
-                "suffix is given, but the model's tokenizer has no tokens for filling a hole, such as "
-                "<|fim_prefix|>, <|fim_suffix|> and <|fim_middle|>. Leave it out.",
-                code="unsupported_value",
-            )
-        with self._encoding:
-            return self.infill.prompt(self.tokenizer, prompt, suffix)
+            wrong = next((token for token in prompt if not 0 <= token < self.tokenizer.vocab_size), None)
+            if wrong is not None:
+                last = self.tokenizer.vocab_size - 1
+                raise bad_field("prompt", f"has the token id {wrong}, but ids are 0 to {last}.")
+            ids = prompt
+        elif call.suffix:
+            if self.infill is None:
+                what = (
+                    "is given, but the model's tokenizer has no tokens for filling a hole, such as "
+                    "<|fim_prefix|>, <|fim_suffix|> and <|fim_middle|>. Leave it out."
+                )
+                raise bad_field("suffix", what, code="unsupported_value")
+            with self._encoding:
+                ids = self.infill.prompt(self.tokenizer, prompt, call.suffix)
+        else:
+            ids = self.encode(before + prompt, special=call.has_special)
+        return self._fitting(ids, "prompt", call)
 
-    def _fitting(
-        self, ids: tuple[int, ...], field: str, longest: tuple[str, int] | None = None
-    ) -> tuple[int, ...]:
+    def _fitting(self, ids: tuple[int, ...], field: str, call: Call) -> tuple[int, ...]:
         if not ids:
-            raise bad_field(field, f"{field} is empty: it has no tokens.")
-        if longest is not None and len(ids) > longest[1]:
-            raise bad_field(
-                longest[0],
-                f"{longest[0]} is {longest[1]}, but {field} has {len(ids)} tokens: this server cuts no "
-                "prompt.",
-                code="unsupported_value",
-            )
+            raise bad_field(field, "is empty: it has no tokens.")
+        if call.longest is not None and len(ids) > call.longest[1]:
+            name, limit = call.longest
+            what = f"is {limit}, but {field} has {len(ids)} tokens: this server cuts no prompt."
+            raise bad_field(name, what, code="unsupported_value")
         if len(ids) >= self.context:
-            raise ApiError(
-                400,
-                f"{field} has {len(ids)} tokens, but the model takes {self.context} with the output: "
-                "the prompt is too long.",  # words by which clients know it
-                param=field,
-                code="context_length_exceeded",
-            )
+            size = f"has {len(ids)} tokens, but the model takes {self.context} with the output"
+            # Clients know the error by these words.
+            raise bad_field(field, f"{size}: the prompt is too long.", code="context_length_exceeded")
         return ids
 
     def _of_presets(self, names: tuple[str, ...], *, has_chat_draw: bool = False) -> tuple[Settings, Jobs]:
         def make() -> tuple[Settings, Jobs]:
-            settings = self._with_presets(names)
+            settings = self._settings
+            if names:
+                layers = load_presets(names, self.registry)
+                keys = BODY_KEYS | {"chat", "raw"}  # decided by the route
+                for key in (key for layer in layers for key in layer.values if key not in keys):
+                    what = f"A preset of a request cannot set {key}."
+                    raise ApiError(400, what, param="preset", code="invalid_value")
+                settings = resolve(*settings.layers, *layers, registry=settings.registry)
             if has_chat_draw:
                 settings = with_chat_draw(settings, self.registry)
-            return settings, Jobs(settings, request_values)
+            return settings, Jobs(settings, partial(params_layer, origin=ORIGIN))
 
         return self._jobs.get((names, has_chat_draw), make)
-
-    def _with_presets(self, names: tuple[str, ...]) -> Settings:
-        if not names:
-            return self._settings
-        layers = load_presets(names, self.registry)
-        keys = BODY_KEYS | {"chat", "raw"}  # decided by the route
-        for key in (key for layer in layers for key in layer.values if key not in keys):
-            raise bad_field("preset", f"A preset of a request cannot set {key}.")
-        return resolve(*self._settings.layers, *layers, registry=self._settings.registry)
-
-
-def _is_idle_window(call: Call, base: Job) -> bool:
-    """Whether a penalty window has no effect, because no penalty is on: interfaces always send it."""
-    if call.options.fields.get("penalty_window", "penalty_window") == "penalty_window":
-        return False
-    keys = {"repetition_penalty", "frequency_penalty", "presence_penalty", "stages", "chain"}
-    active = {name for name, _ in base.assembly.chain.active()}
-    return not (keys & call.options.values.keys() or active & {"repetition", "frequency", "presence"})

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from gencli.core.events import Alternative, Error, Event, Finish, PromptScores, Token, TokenLogprobs
+from gencli.core.events import Alternative, Error, Event, Finish, PromptScores, Token, TokenLogprobs, joined
 from gencli.server.wire_fields import ApiError
 from gencli.structured.output_spec import ThinkingSplitter
 from gencli.structured.tool_calls import CallPart, CallStream, FoundCalls, ToolFormat
@@ -64,6 +64,22 @@ class AnswerDelta:
         return not any(seen)
 
 
+def joined_deltas(deltas: Sequence[AnswerDelta]) -> AnswerDelta:
+    """Return the increments of an answer, at least one, as one."""
+    last = deltas[-1]
+    return AnswerDelta(
+        "".join(delta.content for delta in deltas),
+        "".join(delta.reasoning for delta in deltas),
+        tuple(part for delta in deltas for part in delta.calls),
+        tuple(token_id for delta in deltas for token_id in delta.ids),
+        tuple(entry for delta in deltas for entry in delta.logprobs),
+        tuple(view for delta in deltas for view in delta.views),
+        last.reason,
+        last.matched,
+        last.faults,
+    )
+
+
 @dataclass(slots=True)
 class Usage:
     """Token counts of a call: each prompt once, and all samples."""
@@ -74,7 +90,6 @@ class Usage:
     reasoning: int = 0
 
     def add(self, end: Finish) -> None:
-        """Count a sample."""
         name = end.request
         self.prompts[name] = end.prompt_tokens
         self.cached[name] = min(end.cached_tokens, self.cached.get(name, end.cached_tokens))
@@ -82,7 +97,6 @@ class Usage:
 
     @property
     def prompt(self) -> int:
-        """Number of prompt tokens."""
         return sum(self.prompts.values())
 
     @property
@@ -95,52 +109,44 @@ class _SampleAnswer:
     """Converts the text of one sample to its answer."""
 
     def __init__(self, shape: Shape) -> None:
-        self._shape = shape
+        self.shape = shape
         self._thinking = ThinkingSplitter(shape.marker) if shape.marker else None
-        self._calls: CallStream | None = None
-        if shape.tools:
-            self._calls = CallStream(
-                shape.tools, has_only_calls=shape.has_only_calls, has_one=shape.has_one_call
-            )
+        tools, only, has_one = shape.tools, shape.has_only_calls, shape.has_one_call
+        self._calls = CallStream(tools, has_only_calls=only, has_one=has_one) if tools else None
         self._held: list[Token] = []  # tokens of which nothing is sent before the end; earlier attempts first
         self.num_thought = 0
 
     def token(self, event: Token) -> AnswerDelta:
-        if not self._shape.is_live:
+        if not self.shape.is_live:
             self._held.append(event)
             return AnswerDelta()
-        reasoning, calls = self._split(event)
-        return AnswerDelta(calls.text, reasoning, calls.calls, event.ids, event.logprobs, event.views)
-
-    def shown(self, delta: AnswerDelta) -> AnswerDelta:
-        """Return the increment without reasoning that is not shown."""
-        return delta if self._shape.has_reasoning else replace(delta, reasoning="")
-
-    def _split(self, event: Token) -> tuple[str, FoundCalls]:
-        """Return the reasoning in new tokens, and the text and calls after it."""
         reasoning, text = "", event.text
         if self._thinking:
             self.num_thought += 0 if self._thinking.is_over else len(event.ids)
             pieces = self._thinking.feed(text)
-            reasoning, text = pieces.thinking.removesuffix(self._shape.marker), pieces.result
-        return reasoning, self._calls.feed(text) if self._calls else FoundCalls(text)
+            reasoning, text = pieces.thinking.removesuffix(self.shape.marker), pieces.result
+        parts = self._calls.feed(text) if self._calls else FoundCalls(text)
+        return AnswerDelta(parts.text, reasoning, parts.calls, event.ids, event.logprobs, event.views)
 
     def end(self, event: Finish) -> AnswerDelta:
-        verdict = event.verdict
-        if self._shape.is_live:  # what is held might have become a marker or a call
-            text = self._calls.finish().text if self._calls else ""
+        verdict, is_cut, calls = event.verdict, event.reason == "length", self._calls
+        if self.shape.is_live:  # what is held might have become a marker or a call
+            text = calls.finish().text if calls else ""
             delta = AnswerDelta(text, self._thinking.finish().thinking if self._thinking else "")
         else:
             delta = self._whole(event)
+        reason = "length" if is_cut else "stop"
+        if calls and calls.count and calls.is_whole and (calls.is_over or not is_cut):
+            reason = "stop" if self.shape.is_named else "tool_calls"
         return replace(
             delta,
-            reason=self._reason(event),
+            reason=reason,
             matched=event.matched if event.reason == "stop" else None,
             faults=verdict.faults if verdict else None,
         )
 
     def _whole(self, event: Finish) -> AnswerDelta:
-        """Return the whole answer of a text of which nothing was sent, with tokens of the last attempt."""
+        # A text of which nothing was sent, with the tokens of the last attempt.
         verdict, last = event.verdict, self._last(event.completion_tokens)
         thinking = (verdict.thinking if verdict else None) or ""
         length = 0
@@ -149,22 +155,16 @@ class _SampleAnswer:
             length += len(held.text)
         calls: tuple[CallPart, ...] = ()
         has_calls = verdict is not None and isinstance(verdict.value, Calls)
-        if self._calls is None or (self._shape.has_answer and not has_calls):
+        if self._calls is None or (self.shape.has_answer and not has_calls):
             text = verdict.written if verdict and verdict.is_valid else event.text
         else:
             fed = self._calls.feed(event.text)
             text, calls = fed.text + self._calls.finish().text, fed.calls
-        return AnswerDelta(
-            text,
-            thinking.removesuffix(self._shape.marker),
-            calls,
-            tuple(token for held in last for token in held.ids),
-            tuple(entry for held in last for entry in held.logprobs),
-            tuple(view for held in last for view in held.views),
-        )
+        tokens = joined([Token(event.request, event.sample, "", ()), *last])
+        thinking = thinking.removesuffix(self.shape.marker)
+        return AnswerDelta(text, thinking, calls, tokens.ids, tokens.logprobs, tokens.views)
 
     def _last(self, count: int) -> list[Token]:
-        """Return the last `count` held tokens."""
         before, last = sum(len(held.ids) for held in self._held) - count, []
         for held in self._held:
             skip = max(before, 0)
@@ -174,18 +174,9 @@ class _SampleAnswer:
                 last.append(replace(held, ids=ids, logprobs=logprobs, views=views))
         return last
 
-    def _reason(self, event: Finish) -> str:
-        is_cut, calls = event.reason == "length", self._calls
-        if calls and calls.count and calls.is_whole and (calls.is_over or not is_cut):
-            return "stop" if self._shape.is_named else "tool_calls"
-        return "length" if is_cut else "stop"
-
 
 class Answers:
-    """The answers of a call: sample j of prompt i has the index i * n + j.
-
-    `shapes`: by the ids of the requests, in prompt order.
-    """
+    """A call's answers: sample j of prompt i has index i * n + j. `shapes`: by request, in prompt order."""
 
     def __init__(self, shapes: Mapping[str, Shape], n: int) -> None:
         self._prompts: Mapping[str, int] = {name: index for index, name in enumerate(shapes)}
@@ -199,7 +190,6 @@ class Answers:
         return len(self._samples)
 
     def prompt_of(self, index: int) -> int:
-        """Return the index of the prompt of an answer."""
         return index // self._n
 
     def delta(self, event: Event) -> tuple[int, AnswerDelta] | None:
@@ -211,25 +201,24 @@ class Answers:
         if isinstance(event, PromptScores):
             self.scores[prompt] = event
             return None
-        index = prompt * self._n + event.sample
         if isinstance(event, Error):
             raise _failure(event)
+        index = prompt * self._n + event.sample
+        sample = self._samples[index]
         if isinstance(event, Token):
-            return index, self._samples[index].shown(self._samples[index].token(event))
-        if isinstance(event, Finish):
-            return index, self._samples[index].shown(self._ended(index, event))
-        return None
-
-    def _ended(self, index: int, event: Finish) -> AnswerDelta:
-        if event.reason == "interrupted":
-            raise ApiError(503, "The server is shutting down.", code="shutdown")
-        if event.is_late:
-            raise ApiError(504, "The time limit has passed while the request waited.", code="timeout")
-        self.num_open -= 1
-        self.usage.add(event)
-        delta = self._samples[index].end(event)
-        self.usage.reasoning += self._samples[index].num_thought
-        return delta
+            delta = sample.token(event)
+        elif isinstance(event, Finish):
+            if event.reason == "interrupted":
+                raise ApiError(503, "The server is shutting down.", code="shutdown")
+            if event.is_late:
+                raise ApiError(504, "The time limit has passed while the request waited.", code="timeout")
+            self.num_open -= 1
+            self.usage.add(event)
+            delta = sample.end(event)
+            self.usage.reasoning += sample.num_thought
+        else:
+            return None
+        return index, delta if sample.shape.has_reasoning else replace(delta, reasoning="")
 
 
 def _failure(event: Error) -> ApiError:
@@ -294,7 +283,6 @@ class TextOffsets:
         self._count = _spaces(text) - _spaces(whole) if ids else 0
 
     def after(self, ids: Sequence[int]) -> list[int]:
-        """Return the offsets of the next tokens."""
         offsets = []
         for token in ids:
             offsets.append(max(0, self._count))
@@ -322,11 +310,9 @@ class LogprobStyle:
     has_bans: bool = False
 
     def number(self, alternative: Alternative) -> float:
-        """Return the log-probability of a token."""
         return finite(alternative.processed if self.is_processed else alternative.logprob)
 
     def best(self, entry: TokenLogprobs) -> Sequence[Alternative]:
-        """Return the most likely tokens of a position."""
         return entry.processed_top if self.is_processed else entry.top
 
 
@@ -337,22 +323,16 @@ def chat_logprobs(entries: Sequence[TokenLogprobs], style: LogprobStyle) -> dict
 
 def token_entries(entries: Sequence[TokenLogprobs], style: LogprobStyle) -> list[dict[str, Any]]:
     """Return an object for each token, with its alternatives."""
-    return [
-        {
-            **_alternative(entry.chosen, style),
-            "top_logprobs": [_alternative(token, style) for token in style.best(entry)],
+
+    def about(token: Alternative) -> dict[str, Any]:
+        return {
+            "token": style.names.text(token.id),
+            "logprob": style.number(token),
+            "bytes": list(style.names.bytes(token.id)),
+            **({"banned_by": token.banned_by or None} if style.has_bans else {}),
         }
-        for entry in entries
-    ]
 
-
-def _alternative(alternative: Alternative, style: LogprobStyle) -> dict[str, Any]:
-    return {
-        "token": style.names.text(alternative.id),
-        "logprob": style.number(alternative),
-        "bytes": list(style.names.bytes(alternative.id)),
-        **({"banned_by": alternative.banned_by or None} if style.has_bans else {}),
-    }
+    return [{**about(entry.chosen), "top_logprobs": [*map(about, style.best(entry))]} for entry in entries]
 
 
 def completion_logprobs(
@@ -376,7 +356,7 @@ def completion_logprobs(
 
 
 def _top(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, float]:
-    """Return the alternatives by text; for equal texts the likelier one, but always the token's own."""
+    # The alternatives by text: for equal texts the likelier one, but always the token's own.
     logprobs: dict[str, float] = {}
     for token in style.best(entry):
         logprobs.setdefault(style.names.text(token.id), style.number(token))
@@ -392,12 +372,16 @@ def prompt_logprobs(
     entries: Sequence[TokenLogprobs | None], names: TokenNames
 ) -> list[dict[str, dict[str, Any]] | None]:
     """Return vLLM's `prompt_logprobs`: for each position its tokens by id; null for the first position."""
-    return [None if entry is None else _by_id(entry, names) for entry in entries]
 
+    def about(rank: int, token: Alternative) -> dict[str, Any]:
+        return {"logprob": finite(token.logprob), "rank": rank, "decoded_token": names.text(token.id)}
 
-def _by_id(entry: TokenLogprobs, names: TokenNames) -> dict[str, dict[str, Any]]:
-    ranked = [(entry.rank, entry.chosen), *enumerate(entry.top, start=1)]
-    return {
-        str(token.id): {"logprob": finite(token.logprob), "rank": rank, "decoded_token": names.text(token.id)}
-        for rank, token in ranked
-    }
+    return [
+        None
+        if entry is None
+        else {
+            str(token.id): about(rank, token)
+            for rank, token in [(entry.rank, entry.chosen), *enumerate(entry.top, start=1)]
+        }
+        for entry in entries
+    ]

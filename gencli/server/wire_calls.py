@@ -23,7 +23,7 @@ from gencli.server.wire_fields import (
     unknown_field,
     without_unknown,
 )
-from gencli.server.wire_vendors import INSTEAD, RENAMED, SPECIAL, asks_for_nothing, is_hint, is_known
+from gencli.server.wire_vendors import INSTEAD, NEUTRAL, RENAMED, SPECIAL, asks_for_nothing, is_hint
 from gencli.structured.schema_inputs import is_schema_name, named_file, parse_concise
 from processors.params import whole
 from processors.registry import Registry, builtin_registry
@@ -68,21 +68,27 @@ def read_options(
     Raises ApiError for a field that is unknown, names a file, or contradicts another. With `is_lenient` an
     unknown field is dropped instead.
     """
-    options, dropped = Options(), []
+    values, fields, dropped = dict[str, Any](), dict[str, str](), []
     for name, value in body.items():
         if value is None or is_hint(name):
             continue
         try:
-            values = read_field(name, value, registry)
+            of_field = read_field(name, value, registry)
         except ApiError as error:
             if not is_lenient or error.code != "unknown_field":
                 raise
             dropped.append(name)
             continue
-        for key, item in values.items():
-            _set(options, name, key, item)
-    drop_idle(options.values)
-    return Options(options.values, options.fields, tuple(dropped))
+        for key, item in of_field.items():
+            item, before = inline(key, item, name), values.get(key)
+            are_stages = key == "stages" and isinstance(item, dict)
+            if are_stages and isinstance(before, dict) and not before.keys() & item:
+                item = {**before, **item}  # values of other stages
+            elif key in values and before != item:
+                raise bad_field(name, f"and {fields[key]} set the same option ({key}) to different values.")
+            values[key], fields[key] = item, name
+    drop_idle(values)
+    return Options(values, fields, tuple(dropped))
 
 
 def read_field(name: str, value: Any, registry: Registry | None = None) -> dict[str, Any]:
@@ -104,62 +110,39 @@ def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
         return unknown_field(name, "The watermark is set for the whole server.")
     if name in CALL_FIELDS:
         return unknown_field(name, "It is a field of other routes.")
-    instead = f"The nearest field is {INSTEAD[name]}." if name in INSTEAD else ""
-    if is_known(name):
+    hint = f"The nearest field is {INSTEAD[name]}." if name in INSTEAD else ""
+    if name in NEUTRAL:
         shown = text if len(text := repr(value)) <= 40 else text[:37] + "..."
-        return ApiError(
-            400, f"{name} is {shown}, which this server cannot do. Leave it out.",
-            param=name, code="unsupported_value", hint=instead,
-        )  # fmt: skip
-    return unknown_field(
-        name, instead or meant_option(name, {key: repr(key) for key in (*BODY_KEYS, *CALL_FIELDS)})
-    )
-
-
-def _set(options: Options, name: str, key: str, value: Any) -> None:
-    value = inline(key, value, name)
-    before = options.values.get(key)
-    if key == "stages" and isinstance(before, dict) and isinstance(value, dict) and not before.keys() & value:
-        value = {**before, **value}  # values of other stages
-    elif key in options.values and before != value:
-        other = options.fields[key]
-        raise bad_field(name, f"{name} and {other} set the same option ({key}) to different values.")
-    options.values[key], options.fields[key] = value, name
+        what = f"{name} is {shown}, which this server cannot do. Leave it out."
+        return ApiError(400, what, param=name, code="unsupported_value", hint=hint)
+    spelled = {key: repr(key) for key in (*BODY_KEYS, *CALL_FIELDS)}
+    return unknown_field(name, hint or meant_option(name, spelled))
 
 
 def inline(key: str, value: Any, name: str) -> Any:
     """Return the value of an option as text. Raises ApiError for a file name: bodies may read no files."""
     if key == "json_schema" and not isinstance(value, str | Mapping):  # 123 would be read as a name
-        raise bad_field(name, f"{name} has to have an object as its schema.")
+        raise bad_field(name, "has to have an object as its schema.")
     if key in _JSON and not isinstance(value, str):
         value = json.dumps(value)
     if key == "choice" and value == []:
-        raise bad_field(name, f"{name} is an empty list: there is nothing to choose.")
+        raise bad_field(name, "is an empty list: there is nothing to choose.")
     if key == "json_schema" and isinstance(value, str):
-        return _schema(value, name)
-    if isinstance(value, str) and named_file(key, value) is not None:
-        raise _names_file(name)
-    return value
-
-
-def _schema(text: str, name: str) -> str:
-    """Return a schema as JSON text; other text might be the name of an existing file."""
-    stripped = text.strip()
-    if stripped.startswith("{") or stripped in ("true", "false"):
-        return text
-    if is_schema_name(text):
-        raise _names_file(name)
-    if len(text) > _MAX_CONCISE:
-        message = f"{name} has {len(text)} characters, at most {_MAX_CONCISE} are allowed."
-        raise bad_field(name, message, code="too_large")
-    try:
-        return json.dumps(parse_concise(text))
-    except GencliError as error:
-        raise bad_field(name, error.message, code="invalid_structure") from None
-
-
-def _names_file(name: str) -> ApiError:
-    return bad_field(name, f"{name} names a file, which a request cannot read. Send the text itself.")
+        stripped = value.strip()
+        if stripped.startswith("{") or stripped in ("true", "false"):
+            return value
+        # Other text might be the name of an existing file.
+        if not is_schema_name(value):
+            if len(value) > _MAX_CONCISE:
+                what = f"has {len(value)} characters, at most {_MAX_CONCISE} are allowed."
+                raise bad_field(name, what, code="too_large")
+            try:
+                return json.dumps(parse_concise(value))
+            except GencliError as error:
+                raise ApiError(400, error.message, param=name, code="invalid_structure") from None
+    elif not isinstance(value, str) or named_file(key, value) is None:
+        return value
+    raise bad_field(name, "names a file, which a request cannot read. Send the text itself.")
 
 
 def drop_idle(values: dict[str, Any]) -> None:
@@ -176,7 +159,7 @@ def drop_idle(values: dict[str, Any]) -> None:
         del values["tool_choice"]
         values.pop("tools", None)
     elif "tool_choice" in values and "tools" not in values:
-        raise bad_field("tool_choice", "tool_choice needs tools. Leave it out, or send tools.")
+        raise bad_field("tool_choice", "needs tools. Leave it out, or send tools.")
 
 
 Route = Literal["chat", "completions", "responses"]
@@ -233,7 +216,6 @@ class Call:
 
     @property
     def is_chat(self) -> bool:
-        """Whether the prompt is a conversation."""
         return self.route != "completions"
 
     @property
@@ -249,7 +231,7 @@ def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_l
     dropped: tuple[str, ...] = ()
     if is_lenient and "messages" in fields:
         fields["messages"], dropped = without_unknown(fields["messages"])
-    call = _CallReader(fields, route).read()
+    call = _CallReader(fields).read(route)
     options = read_options(fields, registry=registry, is_lenient=is_lenient)
     return replace(call, options=replace(options, dropped=(*dropped, *options.dropped)))
 
@@ -257,22 +239,19 @@ def read_call(body: Any, route: Route, *, registry: Registry | None = None, is_l
 class _CallReader(FieldReader):
     """Takes the fields about input and reply out of the body; the remaining fields are options."""
 
-    def __init__(self, fields: dict[str, Any], route: Route) -> None:
-        super().__init__(fields)
-        self._route: Route = route
-
-    def read(self) -> Call:
-        is_chat = self._route != "completions"
+    def read(self, route: Route) -> Call:
+        is_chat = route != "completions"
+        messages = read_messages(self.needed("messages")) if is_chat else ()
         call = Call(
-            self._route,
+            route,
             prompts=() if is_chat else _prompts(self.needed("prompt")),
-            messages=read_messages(self.needed("messages")) if is_chat else (),
+            messages=messages,
             presets=self._presets(),
             model=self.text("model"),
             session=self.text("session") or self.text("session_id"),
             salt=self._salt("cache_salt") or self._salt("extra_key"),
             priority=self.whole("priority", -_MAX_INTEGER, _MAX_INTEGER) or 0,
-            is_stream=self.flag("stream"),
+            is_stream=(is_stream := self.flag("stream")),
             ids_as_text=self.flag("return_tokens_as_token_ids"),
             has_ids=self.flag("return_token_ids"),
             has_one_call=not self.flag("parallel_tool_calls", default=True),
@@ -282,11 +261,8 @@ class _CallReader(FieldReader):
             prompt_logprobs=self.count("prompt_logprobs"),
             joined_by=self._joined_by(),
             longest=self._longest(),
-        )
-        call = self._of_chat(call) if is_chat else self._of_text(call)
-        call = replace(
-            call,
-            has_usage=self._has_usage(call.is_stream),
+            **(self._of_chat(messages) if is_chat else self._of_text()),
+            has_usage=self._has_usage(is_stream),
             has_reasoning=self.flag("include_reasoning", default=True),
         )
         self._beams()
@@ -298,83 +274,68 @@ class _CallReader(FieldReader):
         _check_logprobs(call)
         return call
 
-    def _of_chat(self, call: Call) -> Call:
-        is_continued, default = self.flag("continue_final_message") or self.flag("continue_"), True
-        if is_continued:
-            if self.fields.get("add_generation_prompt") is True:
-                raise bad_field(
-                    "continue_final_message",
-                    "continue_final_message and add_generation_prompt are both true: an answer "
-                    "continues the last message, or begins a new one. Leave one of them out.",
-                )
-            if call.messages[-1]["role"] != "assistant":
-                what = "continue_final_message needs a last message of the role assistant."
-                raise bad_field("continue_final_message", what)
-            default = False
+    def _of_chat(self, messages: tuple[Mapping[str, Any], ...]) -> dict[str, Any]:
+        is_continued = self.flag("continue_final_message") or self.flag("continue_")
+        if is_continued and self.fields.get("add_generation_prompt") is True:
+            raise bad_field(
+                "continue_final_message",
+                "and add_generation_prompt are both true: an answer continues the last message, or begins a "
+                "new one. Leave one of them out.",
+            )
+        if is_continued and messages[-1]["role"] != "assistant":
+            raise bad_field("continue_final_message", "needs a last message of the role assistant.")
         if self.flag("add_special_tokens"):
-            raise bad_field("add_special_tokens", "add_special_tokens is true: chat templates add their own.")
+            raise bad_field("add_special_tokens", "is true: chat templates add their own.")
         self.flag("add_bos_token")  # templates decide, as in tabbyAPI
-        has_begun = self.flag("add_generation_prompt", default=default)
+        has_begun = self.flag("add_generation_prompt", default=not is_continued)
         variables = {**read_variables(self), **({} if has_begun else {"add_generation_prompt": False})}
-        return replace(
-            call, is_continued=is_continued, variables=variables, has_chat_draw=self.flag("chat_draw")
-        )
+        has_chat_draw = self.flag("chat_draw")
+        return {"is_continued": is_continued, "variables": variables, "has_chat_draw": has_chat_draw}
 
-    def _of_text(self, call: Call) -> Call:
+    def _of_text(self) -> dict[str, Any]:
         suffix = self.fields.pop("suffix", "")
         if not isinstance(suffix, str):
-            raise bad_field("suffix", "suffix has to be a text.")
-        call = replace(
-            call,
-            suffix=suffix,
-            echo=self.flag("echo"),
-            has_special=self.flag("add_special_tokens", default=self.flag("add_bos_token", default=True)),
-        )
-        if suffix and call.echo:
-            raise bad_field(
-                "suffix",
-                "suffix and echo do not go together: a text with a suffix does not begin with its prompt.",
-            )
-        return call
+            raise bad_field("suffix", "has to be a text.")
+        echo = self.flag("echo")
+        has_special = self.flag("add_special_tokens", default=self.flag("add_bos_token", default=True))
+        if suffix and echo:
+            what = "and echo do not go together: a text with a suffix does not begin with its prompt."
+            raise bad_field("suffix", what)
+        return {"suffix": suffix, "echo": echo, "has_special": has_special}
 
     def _joined_by(self) -> str:
-        """Return the field that asks for reasoning inside the content; "" if none does."""
         form = self.text("reasoning_format") or "auto"
         if form not in ("auto", "deepseek", "none"):
-            what = "reasoning_format has to be auto, deepseek, or none."
+            what = "has to be auto, deepseek, or none."
             raise bad_field("reasoning_format", what, code="unsupported_value")
         if not self.flag("separate_reasoning", default=True):
             return "separate_reasoning"
         return "reasoning_format" if form == "none" else ""
 
     def _longest(self) -> tuple[str, int] | None:
-        """Return the field that asks for a prompt to be cut, with its smallest number."""
         limits = [(name, self.whole(name, -1, _MAX_INTEGER)) for name in _CUTS]
-        return min(
-            ((name, value) for name, value in limits if value and value > 0),
-            key=lambda pair: pair[1],
-            default=None,
-        )
+        positive = [(name, limit) for name, limit in limits if limit and limit > 0]
+        return min(positive, key=lambda pair: pair[1], default=None)
 
     def _salt(self, name: str) -> str:
-        """Return the cache salt as in vLLM: 1 to 128 characters that cannot form a path."""
+        # As in vLLM, 1 to 128 characters that cannot form a path.
         value = self.fields.pop(name, None)
         if value is None:
             return ""
         if not isinstance(value, str) or not 0 < len(value) <= 128 or set(value) & set("@/\\\0"):
-            raise bad_field(name, f"{name} has to be a text of 1 to 128 characters without @, /, \\ and NUL.")
+            raise bad_field(name, "has to be a text of 1 to 128 characters without @, /, \\ and NUL.")
         return value
 
     def _is_processed(self) -> bool:
         value = self.fields.pop("logprobs_mode", "raw_logprobs")
         if value not in ("raw_logprobs", "processed_logprobs"):
-            raise bad_field("logprobs_mode", "logprobs_mode has to be raw_logprobs or processed_logprobs.")
+            raise bad_field("logprobs_mode", "has to be raw_logprobs or processed_logprobs.")
         return bool(value == "processed_logprobs")
 
     def _chat_logprobs(self) -> int | None:
         is_on, count = self.flag("logprobs"), self.count("top_logprobs")
         if count and not is_on:
-            raise bad_field("top_logprobs", "top_logprobs needs logprobs = true.")
+            raise bad_field("top_logprobs", "needs logprobs = true.")
         return (count or 0) if is_on else None
 
     def _has_usage(self, is_stream: bool) -> bool:
@@ -382,28 +343,28 @@ class _CallReader(FieldReader):
         if options is None:
             return False
         if not isinstance(options, Mapping):
-            raise bad_field("stream_options", "stream_options has to be an object.")
+            raise bad_field("stream_options", "has to be an object.")
         if not is_stream:
-            raise bad_field("stream_options", "stream_options needs stream = true.")
+            raise bad_field("stream_options", "needs stream = true.")
         for key, value in options.items():
             if key not in ("include_usage", "include_obfuscation", "continuous_usage_stats"):
                 raise unknown_field(f"stream_options.{key}", "Did you mean 'include_usage'?")
             if key == "continuous_usage_stats" and value not in (None, False):
-                raise bad_field(f"stream_options.{key}", f"stream_options.{key} is not supported.")
+                raise bad_field(f"stream_options.{key}", "is not supported.")
         return bool(options.get("include_usage"))
 
     def _presets(self) -> tuple[str, ...]:
         value = self.fields.pop("preset", [])
         names = [value] * (value != "") if isinstance(value, str) else value
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise bad_field("preset", "preset has to be the name of a preset, or a list of names.")
+            raise bad_field("preset", "has to be the name of a preset, or a list of names.")
         for name in names:
             if len(name) > 100 or not name.replace("-", "").replace("_", "").isalnum():
-                raise bad_field("preset", f"preset is {name[:60]!r}, but a request can name no file.")
+                raise bad_field("preset", f"is {name[:60]!r}, but a request can name no file.")
         return tuple(names)
 
     def _beams(self) -> None:
-        """Translate `use_beam_search`; drop fields of best-of and beam search whose values have no effect."""
+        # Fields of best-of and beam search whose values have no effect are dropped.
         fields = self.fields
         if fields.get("use_beam_search") is True:
             del fields["use_beam_search"]
@@ -419,19 +380,16 @@ class _CallReader(FieldReader):
 
 
 def _check_logprobs(call: Call) -> None:
-    """Raise ApiError for inconsistent fields about log-probabilities."""
     if call.logprobs is None:
         for name, is_on in (("logprobs_mode", call.is_processed), ("return_banned_by", call.has_bans)):
             if is_on:
-                raise bad_field(name, f"{name} needs logprobs.")
+                raise bad_field(name, "needs logprobs.")
     if call.prompt_logprobs is None:
         return
     if call.is_stream:
-        raise bad_field("prompt_logprobs", "prompt_logprobs does not go with stream. Leave one of them out.")
+        raise bad_field("prompt_logprobs", "does not go with stream. Leave one of them out.")
     if call.echo and call.logprobs not in (None, call.prompt_logprobs):
-        raise bad_field(
-            "prompt_logprobs", "prompt_logprobs and logprobs with echo differ, but both are about the prompt."
-        )
+        raise bad_field("prompt_logprobs", "and logprobs with echo differ, but both are about the prompt.")
 
 
 def _prompts(value: Any) -> tuple[Prompt, ...]:
@@ -444,7 +402,7 @@ def _prompts(value: Any) -> tuple[Prompt, ...]:
         is_ids = (isinstance(item, list) and bool(item) and all(map(is_id, item)) for item in value)
         if all(has_ids or isinstance(item, str) for item, has_ids in zip(value, is_ids, strict=True)):
             return tuple(item if isinstance(item, str) else tuple(item) for item in value)
-    raise bad_field("prompt", "prompt has to be a text, a list of texts, or one or more lists of token ids.")
+    raise bad_field("prompt", "has to be a text, a list of texts, or one or more lists of token ids.")
 
 
 _ROLES = ("user", "assistant", "system", "developer")
@@ -474,13 +432,13 @@ def chat_body(body: Any) -> dict[str, Any]:
         raise ApiError(400, "The body needs input.", param="input", code="missing_field")
     for name, (values, why) in _ONLY.items():
         if name in fields and fields.pop(name) not in values:
-            raise bad_field(name, f"{name} is not supported: {why}.", code="unsupported_value")
+            raise bad_field(name, f"is not supported: {why}.", code="unsupported_value")
     for name in _SINGLE:
         if fields.pop(name, 1) != 1:
-            raise bad_field(name, f"{name} has to be 1: a response has one answer.", code="unsupported_value")
+            raise bad_field(name, "has to be 1: a response has one answer.", code="unsupported_value")
     for name in _NOT_SHOWN:
         if fields.pop(name, False) is not False:
-            what = f"{name} is not supported for responses. Ask /v1/chat/completions."
+            what = "is not supported for responses. Ask /v1/chat/completions."
             raise bad_field(name, what, code="unsupported_value")
     messages = _messages(fields.pop("input"))
     if "instructions" in fields:
@@ -491,7 +449,7 @@ def chat_body(body: Any) -> dict[str, Any]:
             continue
         for key, item in _field(name, value).items():
             if chat.setdefault(key, item) != item:
-                raise bad_field(name, f"{name} contradicts another field of the body. Leave one of them out.")
+                raise bad_field(name, "contradicts another field of the body. Leave one of them out.")
     return chat
 
 
@@ -504,7 +462,7 @@ def _field(name: str, value: Any) -> dict[str, Any]:
         return {"logprobs": True, "top_logprobs": value} if value else {}
     if name == "include":
         if not isinstance(value, list) or not all(isinstance(entry, str) for entry in value):
-            raise bad_field("include", "include has to be a list of names.")
+            raise bad_field("include", "has to be a list of names.")
         return {"logprobs": True} if _LOGPROBS in value else {}
     return {_RENAMED.get(name, name): value}
 
@@ -512,26 +470,24 @@ def _field(name: str, value: Any) -> dict[str, Any]:
 def _text(value: Any) -> dict[str, Any]:
     """Return `text.format` as chat's response_format, which wraps the schema, and `verbosity`."""
     if not isinstance(value, Mapping):
-        raise bad_field("text", "text has to be an object.")
+        raise bad_field("text", "has to be an object.")
     form, hint = value.get("format"), value.get("verbosity")
     chat = {} if hint is None else {"verbosity": hint}
     if not isinstance(form, Mapping) or form.get("type") != "json_schema":
         return chat if form is None else {**chat, "response_format": form}
     if "schema" not in form:
-        raise bad_field("text.format", "text.format has to have a schema, as its type is json_schema.")
+        raise bad_field("text.format", "has to have a schema, as its type is json_schema.")
     return {**chat, "response_format": {"type": "json_schema", "json_schema": {"schema": form["schema"]}}}
 
 
 def _tools(value: Any) -> Any:
     """Return the tools in chat form; here a tool's name is a sibling of its type."""
     if not isinstance(value, list) or not all(isinstance(tool, Mapping) for tool in value):
-        raise bad_field("tools", "tools has to be a list of functions.")
+        raise bad_field("tools", "has to be a list of functions.")
     chat = []
     for tool in value:
         if tool.get("type") != "function":
-            raise bad_field(
-                "tools", f"tools has {str(tool.get('type'))[:60]!r}, but only functions are known."
-            )
+            raise bad_field("tools", f"has {str(tool.get('type'))[:60]!r}, but only functions are known.")
         inner = {key: item for key, item in tool.items() if key != "type" and item is not None}
         chat.append({"type": "function", "function": inner})
     return chat
@@ -541,7 +497,7 @@ def _messages(value: Any) -> list[dict[str, Any]]:
     if isinstance(value, str):
         return [{"role": "user", "content": value}]
     if not isinstance(value, list) or not value:
-        raise bad_field("input", "input has to be a text, or a list of items.")
+        raise bad_field("input", "has to be a text, or a list of items.")
     messages: list[dict[str, Any]] = []
     for number, item in enumerate(value):
         message = _message(item, f"input[{number}]")
@@ -561,7 +517,7 @@ def _message(item: Any, path: str) -> dict[str, Any] | None:
     kind = item.get("type", "message") if isinstance(item, Mapping) else None
     if kind == "message":
         if item.get("role") not in _ROLES:
-            raise bad_field(path, f"{path} has to have a role: {', '.join(_ROLES)}.")
+            raise bad_field(path, f"has to have a role: {', '.join(_ROLES)}.")
         return {"role": item["role"], "content": item.get("content")}
     if kind == "function_call":
         function = {"name": item.get("name"), "arguments": item.get("arguments") or "{}"}
@@ -571,4 +527,4 @@ def _message(item: Any, path: str) -> dict[str, Any] | None:
         return {"role": "tool", "tool_call_id": item.get("call_id"), "content": item.get("output")}
     if kind == "reasoning":
         return None
-    raise bad_field(path, f"{path} is an item of a type that is not supported: {str(kind)[:60]!r}.")
+    raise bad_field(path, f"is an item of a type that is not supported: {str(kind)[:60]!r}.")

@@ -50,25 +50,20 @@ class ApiError(GencliError):
         self.headers = {**_HEADERS.get(status, {}), **(headers or {})}
 
     @property
-    def type(self) -> str:
-        """The type of the error, determined by its status."""
-        return _TYPES.get(self.status, "invalid_request_error")
-
-    @property
     def body(self) -> dict[str, Any]:
-        """The body of the reply."""
-        return {"error": {"message": self.message, "type": self.type, "param": self.param, "code": self.code}}
+        kind = _TYPES.get(self.status, "invalid_request_error")
+        return {"error": {"message": self.message, "type": kind, "param": self.param, "code": self.code}}
 
 
 def _shortened(text: str) -> str:
-    """Shorten text quoted from a client, so that a reply does not grow with its request."""
+    # Text quoted from a client is cut, so that a reply does not grow with its request.
     half = _MAX_MESSAGE // 2
     return text if len(text) <= _MAX_MESSAGE else f"{text[:half]} ... {text[-half:]}"
 
 
-def bad_field(field: str, message: str, *, code: str = "invalid_value") -> ApiError:
-    """Return the error for a field with an invalid value; the message begins with the field."""
-    return ApiError(400, message, param=field, code=code)
+def bad_field(field: str, what: str, *, code: str = "invalid_value") -> ApiError:
+    """Return the error for a field with an invalid value; its message is the field and `what`."""
+    return ApiError(400, f"{field} {what}", param=field, code=code)
 
 
 def unknown_field(field: str, hint: str = "") -> ApiError:
@@ -83,23 +78,20 @@ class FieldReader:
         self.fields = fields
 
     def needed(self, name: str) -> Any:
-        """Return a required field."""
         if name not in self.fields:
             raise ApiError(400, f"The body needs {name}.", param=name, code="missing_field")
         return self.fields.pop(name)
 
     def flag(self, name: str, *, default: bool = False) -> bool:
-        """Return a boolean field."""
         value = self.fields.pop(name, default)
         if not isinstance(value, bool):
-            raise bad_field(name, f"{name} has to be true or false.")
+            raise bad_field(name, "has to be true or false.")
         return value
 
     def text(self, name: str) -> str:
-        """Return a short text field."""
         value = self.fields.pop(name, "")
         if not isinstance(value, str) or len(value) > 512:
-            raise bad_field(name, f"{name} has to be a short text.")
+            raise bad_field(name, "has to be a short text.")
         return value
 
     def count(self, name: str) -> int | None:
@@ -108,14 +100,14 @@ class FieldReader:
         if value is None or value is False:
             return None
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise bad_field(name, f"{name} has to be a whole number from 0.")
+            raise bad_field(name, "has to be a whole number from 0.")
         return value
 
     def whole(self, name: str, smallest: int, largest: int) -> int | None:
         """Return an integer field within bounds; None if it is missing."""
         value: int | None = self.fields.pop(name, None)
         if value is not None and (not is_id(value) or not smallest <= value <= largest):
-            raise bad_field(name, f"{name} has to be a whole number, {smallest} to {largest}.")
+            raise bad_field(name, f"has to be a whole number, {smallest} to {largest}.")
         return value
 
 
@@ -139,9 +131,7 @@ def read_messages(value: Any) -> tuple[Mapping[str, Any], ...]:
     the index of the invalid message.
     """
     if not isinstance(value, list) or not value:
-        raise bad_field(
-            "messages", "messages has to be a list of objects with role and content, and not empty."
-        )
+        raise bad_field("messages", "has to be a list of objects with role and content, and not empty.")
     return tuple(_read(message, f"messages[{number}]") for number, message in enumerate(value))
 
 
@@ -164,12 +154,13 @@ def _unknown(message: Mapping[str, Any]) -> list[str]:
 
 def _read(message: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(message, Mapping):
-        raise bad_field(path, f"{path} has to be an object with role and content.")
+        raise bad_field(path, "has to be an object with role and content.")
     if unknown := _unknown(message):
-        raise bad_field(f"{path}.{unknown[0]}", f"{path} has no field {unknown[0]!r}.", code="unknown_field")
+        what = f"{path} has no field {unknown[0]!r}."
+        raise ApiError(400, what, param=f"{path}.{unknown[0]}", code="unknown_field")
     role = message.get("role")
     if role not in ROLES:
-        raise bad_field(f"{path}.role", f"{path}.role is {role!r}, but has to be one of {', '.join(ROLES)}.")
+        raise bad_field(f"{path}.role", f"is {role!r}, but has to be one of {', '.join(ROLES)}.")
     read: dict[str, Any] = {"role": role, "content": _content(message, path)}
     if thoughts := message.get("reasoning_content") or message.get("reasoning"):
         read["reasoning_content"] = _text(thoughts, f"{path}.reasoning_content")
@@ -177,7 +168,11 @@ def _read(message: Any, path: str) -> Mapping[str, Any]:
         if message.get(key) is not None:
             read[key] = _text(message[key], f"{path}.{key}")
     if message.get("tool_calls"):
-        read["tool_calls"] = _calls(message["tool_calls"], f"{path}.tool_calls")
+        path = f"{path}.tool_calls"
+        if not isinstance(message["tool_calls"], list):
+            raise bad_field(path, "has to be a list of calls.")
+        calls = enumerate(message["tool_calls"])
+        read["tool_calls"] = [_call(call, f"{path}[{number}]") for number, call in calls]
     return read
 
 
@@ -186,44 +181,39 @@ def _content(message: Mapping[str, Any], path: str) -> str:
     if content in (None, []) and message["role"] == "assistant":
         return ""
     if isinstance(content, list):
-        content = [_plain_part(part) for part in content]
+        content = [*map(_plain_part, content)]
     try:
         return text_content(content, path)
     except UsageError as error:
-        raise bad_field(f"{path}.content", error.message) from None
+        raise ApiError(400, error.message, param=f"{path}.content", code="invalid_value") from None
 
 
 def _plain_part(part: Any) -> Any:
-    """Return a part of the responses API, or a refusal of an earlier answer, as a text of the chat API."""
+    # A part of the responses API, or a refusal of an earlier answer, is a text of the chat API.
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind not in ("input_text", "output_text", "refusal"):
         return part
     return {"type": "text", "text": part.get("refusal" if kind == "refusal" else "text")}
 
 
-def _calls(value: Any, path: str) -> list[dict[str, Any]]:
-    if not isinstance(value, list):
-        raise bad_field(path, f"{path} has to be a list of calls.")
-    return [_call(call, f"{path}[{number}]") for number, call in enumerate(value)]
-
-
 def _call(call: Any, path: str) -> dict[str, Any]:
     function = call.get("function") if isinstance(call, Mapping) else None
     if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-        raise bad_field(path, f"{path} has to be a call with a function and its name.")
+        raise bad_field(path, "has to be a call with a function and its name.")
     arguments = function.get("arguments") or {}
     if isinstance(arguments, str):
         try:
             arguments = parse_json(arguments)
         except DocumentError as error:
-            raise bad_field(path, f"{path}.function.arguments is not JSON: {error.message}") from None
-    function = {"name": function["name"], "arguments": arguments}
-    return {"id": str(call.get("id") or ""), "type": "function", "function": function}
+            what = f"{path}.function.arguments is not JSON: {error.message}"
+            raise ApiError(400, what, param=path, code="invalid_value") from None
+    called = {"name": function["name"], "arguments": arguments}
+    return {"id": str(call.get("id") or ""), "type": "function", "function": called}
 
 
 def _text(value: Any, path: str) -> str:
     if not isinstance(value, str):
-        raise bad_field(path, f"{path} has to be a text.")
+        raise bad_field(path, "has to be a text.")
     return value
 
 
@@ -239,10 +229,11 @@ def read_variables(body: FieldReader) -> dict[str, Any]:
     field = "template_vars" if "template_vars" in fields else "chat_template_kwargs"
     values = fields.pop(field, {})
     if not isinstance(values, Mapping):
-        raise bad_field(field, f"{field} has to be an object.")
+        raise bad_field(field, "has to be an object.")
     for name in _RESERVED:
         if name in values:
-            raise bad_field(f"{field}.{name}", f"{name} cannot be a variable of the template.")
+            what = f"{name} cannot be a variable of the template."
+            raise ApiError(400, what, param=f"{field}.{name}", code="invalid_value")
     variables = dict(values)
     _spread_reasoning(fields)
     for name in ("reasoning_effort", "verbosity"):
@@ -258,44 +249,33 @@ def read_variables(body: FieldReader) -> dict[str, Any]:
     if "documents" in fields:
         documents = fields.pop("documents")
         if not isinstance(documents, list) or not all(isinstance(entry, Mapping) for entry in documents):
-            raise bad_field("documents", "documents has to be a list of objects.")
+            raise bad_field("documents", "has to be a list of objects.")
         variables["documents"] = documents
     return variables
 
 
 def _spread_reasoning(fields: dict[str, Any]) -> None:
-    """Replace the object `reasoning` by the fields of a chat that say the same.
-
-    `summary` is a hint: reasoning is shown as it is. Source: OpenAI's responses, OpenRouter, SGLang.
-    """
+    # The object `reasoning` becomes fields of a chat that say the same; `summary` is a hint: reasoning is
+    # shown as it is. Source: OpenAI's responses, OpenRouter, SGLang.
     value = fields.pop("reasoning", {})
     if not isinstance(value, Mapping):
-        raise bad_field("reasoning", "reasoning has to be an object.")
-    names = {
-        "effort": "reasoning_effort",
-        "enabled": "thinking",
-        "max_tokens": "thinking_token_budget",
-        "exclude": "include_reasoning",
-    }
-    hints = ("summary", "generate_summary", "context", "mode")
+        raise bad_field("reasoning", "has to be an object.")
+    names = {"effort": "reasoning_effort", "enabled": "thinking", "max_tokens": "thinking_token_budget"}
+    names["exclude"] = "include_reasoning"
     for name, item in value.items():
-        if item is None or name in hints:
+        if item is None or name in ("summary", "generate_summary", "context", "mode"):
             continue
         if name not in names:
             raise unknown_field(f"reasoning.{name}")
-        if name == "exclude" and isinstance(item, bool):
-            item = not item
-        fields.setdefault(names[name], item)
+        is_contrary = name == "exclude" and isinstance(item, bool)
+        fields.setdefault(names[name], not item if is_contrary else item)
 
 
 def _is_thinking(value: Any) -> bool:
-    """Return whether thinking is on, from true, false, or an object of type enabled or disabled."""
     kind = value.get("type") if isinstance(value, Mapping) else value
     states = {True: True, False: False, "enabled": True, "disabled": False}
     if not isinstance(kind, bool | str) or kind not in states:
-        raise bad_field(
-            "thinking", "thinking has to be true, false, or an object of type enabled or disabled."
-        )
+        raise bad_field("thinking", "has to be true, false, or an object of type enabled or disabled.")
     if isinstance(value, Mapping) and not value.keys() <= {"type", "budget_tokens"}:
-        raise bad_field("thinking", "thinking has to have a type, and may have budget_tokens.")
+        raise bad_field("thinking", "has to have a type, and may have budget_tokens.")
     return states[kind]

@@ -10,6 +10,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from gencli.config.option_names import inverted
 from gencli.server.wire_fields import bad_field
 from gencli.structured.grammar_readers import looks_like_lark
 from processors.params import whole
@@ -41,33 +42,28 @@ _NAMES = {
     "chain": "samplers",
     "draft_tokens": "num_speculative_tokens",
 }
-RENAMED: dict[str, str] = {other: key for key, names in _NAMES.items() for other in names.split()}
+RENAMED = inverted(_NAMES)
 
 _Values = dict[str, Any]
 _FieldReader = Callable[[str, Any], _Values]
 
 
 def _bias(field: str, value: Any) -> _Values:
-    """Read an object of ids or texts and numbers, or a list of such pairs; `false` as a number bans a token.
-
-    Texts are left as they are, because their tokens are the model's.
-    """
-    # A negative id is refused as one.
+    # An object of ids or texts and numbers, or a list of such pairs; `false` as a number bans a token. Texts
+    # are left as they are, because their tokens are the model's. A negative id is refused as one.
     pairs = value
     if isinstance(value, Mapping):
-        pairs = [
-            [key if whole(key.removeprefix("-")) is None else int(key), number]
-            for key, number in value.items()
-        ]
+        ids = {key: whole(key.removeprefix("-")) for key in value}
+        pairs = [[key if ids[key] is None else int(key), number] for key, number in value.items()]
     if not isinstance(pairs, list) or not all(map(_is_pair, pairs)):
-        raise bad_field(field, f"{field} has to be an object of token ids, or of texts, and numbers.")
+        raise bad_field(field, "has to be an object of token ids, or of texts, and numbers.")
     banned = [token for token, number in pairs if number is False and isinstance(token, int)]
     bias = [[token, number] for token, number in pairs if number is not False or isinstance(token, str)]
     return {**({"logit_bias": bias} if bias else {}), **({"suppress_ids": banned} if banned else {})}
 
 
 def _is_pair(pair: Any) -> bool:
-    """Whether the value is a pair of an id or a text, and a number or `false`; no id has 19 digits."""
+    # Of an id or a text, and a number or `false`; no id has 19 digits.
     if not isinstance(pair, list) or len(pair) != 2 or isinstance(pair[0], bool):
         return False
     is_text = isinstance(pair[0], str) and pair[0] != "" and not (pair[0].isdecimal() and len(pair[0]) > 18)
@@ -76,7 +72,7 @@ def _is_pair(pair: Any) -> bool:
 
 
 def _banned(field: str, value: Any) -> _Values:
-    """Read a list of ids, a text of comma-separated ids, or KoboldCpp's list of texts."""
+    # As for _ids, or KoboldCpp's list of texts.
     if isinstance(value, list) and value and all(isinstance(item, str) for item in value):
         return {"ban": value}
     ids = _ids(field, value)
@@ -84,63 +80,62 @@ def _banned(field: str, value: Any) -> _Values:
 
 
 def _ids(field: str, value: Any) -> list[int]:
-    """Read a list of ids, or a text of comma-separated ids."""
+    # A list, or a text of comma-separated ids.
     parts = map(str.strip, value.split(",")) if isinstance(value, str) else ()
     ids = [whole(part) for part in parts if part] if isinstance(value, str) else value
     if not isinstance(ids, list) or not all(type(token) is int for token in ids):
-        raise bad_field(field, f"{field} has to be a list of token ids; texts go into bad_words.")
+        raise bad_field(field, "has to be a list of token ids; texts go into bad_words.")
     return ids
 
 
 def _window(field: str, value: Any) -> _Values:
-    """Read a penalty window: -1 means all tokens; so does 0, except in `repeat_last_n`."""
+    # -1 means all tokens; so does 0, except in `repeat_last_n`.
     is_all = value == -1 or (value == 0 and field != "repeat_last_n")
     return {} if is_all else {"penalty_window": value}
 
 
 def _dry_window(field: str, value: Any) -> _Values:
-    """Read DRY's window: -1 means all tokens; 0 is off in llama.cpp, and all tokens as dry_range."""
+    # -1 means all tokens; 0 is off in llama.cpp, and all tokens as dry_range.
     if value == 0 and field == "dry_penalty_last_n":
         return {"dry_multiplier": 0}
     return {} if value in (-1, 0) else {"dry_window": value}
 
 
 def _breakers(field: str, value: Any) -> _Values:
-    """Read a list of texts; user interfaces also send it as JSON, with or without brackets."""
+    # User interfaces also send the list of texts as JSON, with or without brackets.
     if isinstance(value, str):
         try:
             value = json.loads(value if value.lstrip().startswith("[") else f"[{value}]")
         except (ValueError, RecursionError):
-            raise bad_field(field, f"{field} has to be a list of texts.") from None
+            raise bad_field(field, "has to be a list of texts.") from None
     return {"dry_breaker": value}
 
 
 def _stage_field(stage: str, name: str, neutral: tuple[float, ...], **others: Any) -> _FieldReader:
-    """Return a reader of a number that is a field of a stage, set with `others`; `neutral` has no effect."""
-
+    # The field is set with `others`; a `neutral` value has no effect.
     def read(field: str, value: Any) -> _Values:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise bad_field(field, f"{field} has to be a number.")
+            raise bad_field(field, "has to be a number.")
         return {} if value in neutral else {"stages": {stage: {name: value, **others}}}
 
     return read
 
 
 def _of_prompt(field: str, value: Any) -> _Values:
-    """Read a penalty on prompt tokens, where values above 1 make them more likely."""
+    # A penalty on prompt tokens, where values above 1 make them more likely.
     if isinstance(value, bool) or not isinstance(value, int | float) or value < 0:
-        raise bad_field(field, f"{field} has to be a number above 0.")
+        raise bad_field(field, "has to be a number above 0.")
     return _stage_field("repetition", "penalty", (0, 1), scope="prompt")(field, 1 / value if value else 0)
 
 
 def _drawn(field: str, value: Any) -> _Values:
     if not isinstance(value, bool):
-        raise bad_field(field, f"{field} has to be true or false.")
+        raise bad_field(field, "has to be true or false.")
     return {} if value else {"sampler": "greedy"}
 
 
 def _unless(key: str, default: Any) -> _FieldReader:
-    """Return a reader of an option, left out at a value that stands for the default."""
+    # The option is left out at a value that stands for the default.
     return lambda field, value: {} if value == default else {key: value}
 
 
@@ -156,34 +151,29 @@ def _response_format(field: str, value: Any) -> _Values:
     # SGLang has the schema beside the type, too.
     schema = value.get("json_schema", value) if kind == "json_schema" else None
     if not isinstance(schema, Mapping) or "schema" not in schema:
-        raise bad_field(
-            field,
-            f"{field} has to be text, json_object, or json_schema with a schema in it.",
-            code="invalid_value",
-        )
+        raise bad_field(field, "has to be text, json_object, or json_schema with a schema in it.")
     return {"json_schema": schema["schema"]}
 
 
 def _structured_outputs(field: str, value: Any) -> _Values:
-    """Read vLLM's object with one kind of structure."""
     kinds = {"json": "json_schema", "json_object": "json", "regex": "regex", "choice": "choice",
              "grammar": "grammar", "structural_tag": "structural_tag"}  # fmt: skip
     if not isinstance(value, Mapping) or not value.keys() <= kinds.keys():
-        raise bad_field(field, f"{field} has to be an object with one of: {', '.join(kinds)}.")
+        raise bad_field(field, f"has to be an object with one of: {', '.join(kinds)}.")
     options = {kinds[key]: item for key, item in value.items() if item is not None}
     grammar = options.pop("grammar", "")
     return {**options, **_vllm_grammar(field, grammar)}
 
 
 def _vllm_grammar(field: str, value: Any) -> _Values:
-    """Read a grammar of vLLM, which takes GBNF and Lark in one field."""
+    # vLLM takes GBNF and Lark in one field.
     is_lark = isinstance(value, str) and looks_like_lark(value)
     return {"lark" if is_lark else "grammar": value} if value != "" else {}
 
 
 def _seconds(field: str, value: Any) -> _Values:
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise bad_field(field, f"{field} has to be a number of milliseconds.")
+        raise bad_field(field, "has to be a number of milliseconds.")
     return {"max_time": value / 1000} if value > 0 else {}
 
 
@@ -192,25 +182,22 @@ def _tool_choice(field: str, value: Any) -> _Values:
         inner = value.get("function", value)
         name = inner.get("name") if isinstance(inner, Mapping) else None
         if not isinstance(name, str) or value.get("type") != "function":
-            raise bad_field(field, f"{field} has to be auto, none, required, or a function with its name.")
+            raise bad_field(field, "has to be auto, none, required, or a function with its name.")
         return {"tool_choice": name}
     if value not in ("auto", "none", "required"):
-        raise bad_field(field, f"{field} is {value!r}, but has to be auto, none, required or a function.")
+        raise bad_field(field, f"is {value!r}, but has to be auto, none, required or a function.")
     return {"tool_choice": value}
 
 
 def _tool(tool: Any) -> Any:
-    """Return a tool or its function without the fields that are null or that change no text."""
+    # A tool or its function, without the fields that are null or that change no text.
     if not isinstance(tool, Mapping):
         return tool
-    kept = {
+    return {
         key: _tool(item) if key == "function" else item
         for key, item in tool.items()
-        if item is not None and key != "cache_control"
+        if item is not None and key != "cache_control" and (key != "defer_loading" or item is not False)
     }
-    if kept.get("defer_loading") is False:
-        del kept["defer_loading"]
-    return kept
 
 
 # Fields whose value has another form here: each reader returns options by key.
@@ -279,12 +266,11 @@ _ABSENT = frozenset(
 )
 
 # Values with which a field of another server has no effect. With another value the field is rejected.
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     **dict.fromkeys("top_nsigma_p dynatemp_low dynatemp_high min_temp max_temp num_beams".split(), (1,)),
     **dict.fromkeys(
-        "epsilon_cutoff eta_cutoff repetition_decay token_repetition_decay "
-        "n_probs min_keep n_indent top_logprobs_num max_tokens_second "
-        "prompt_lookup_num_tokens".split(),
+        "epsilon_cutoff eta_cutoff repetition_decay token_repetition_decay n_probs min_keep n_indent "
+        "top_logprobs_num max_tokens_second prompt_lookup_num_tokens".split(),
         (0,),
     ),
     "logprob_start_len": (-1,),
@@ -305,34 +291,30 @@ _NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 
 # Rejected fields, with the field that has nearly the same effect.
-INSTEAD: Mapping[str, str] = {
-    "session_params": "session",
-    "n_probs": "logprobs",
-    "top_logprobs_num": "top_logprobs",
-    "return_logprob": "logprobs",
-    "logprob_start_len": "prompt_logprobs",
-    "logprob_token_ids": "prompt_logprobs",
-    "post_sampling_probs": "logprobs_mode",
-    "return_tokens": "return_token_ids",
-    "response_prefix": "continue_final_message",
-    "dynatemp_low": "dynatemp_min",
-    "dynatemp_high": "dynatemp_max",
-    "min_temp": "dynatemp_min",
-    "max_temp": "dynatemp_max",
-    "dynamic_temperature": "dynatemp_range",
-    "epsilon_cutoff": "epsilon",
-    "eta_cutoff": "eta",
-    "repetition_decay": "stages",
-    "token_repetition_decay": "stages",
-    "max_tokens_second": "max_time",
-    "auto_max_new_tokens": "max_tokens, with -1",
-    "num_beams": "beams",
-    "penalty_alpha": "contrastive_alpha",
-    "functions": "tools",
-    "function_call": "tool_choice",
-    "lora_path": "model",
-    "response_fields": "return_token_ids",
-}
+INSTEAD: Mapping[str, str] = inverted(
+    {
+        "session": "session_params",
+        "logprobs": "n_probs return_logprob",
+        "top_logprobs": "top_logprobs_num",
+        "prompt_logprobs": "logprob_start_len logprob_token_ids",
+        "logprobs_mode": "post_sampling_probs",
+        "return_token_ids": "return_tokens response_fields",
+        "continue_final_message": "response_prefix",
+        "dynatemp_min": "dynatemp_low min_temp",
+        "dynatemp_max": "dynatemp_high max_temp",
+        "dynatemp_range": "dynamic_temperature",
+        "epsilon": "epsilon_cutoff",
+        "eta": "eta_cutoff",
+        "stages": "repetition_decay token_repetition_decay",
+        "max_time": "max_tokens_second",
+        "max_tokens, with -1": "auto_max_new_tokens",
+        "beams": "num_beams",
+        "contrastive_alpha": "penalty_alpha",
+        "tools": "functions",
+        "tool_choice": "function_call",
+        "model": "lora_path",
+    }
+)
 
 
 def is_hint(name: str) -> bool:
@@ -342,14 +324,8 @@ def is_hint(name: str) -> bool:
 
 def asks_for_nothing(name: str, value: Any) -> bool:
     """Whether a field of another server has a value with which it has no effect."""
-    if name in _ABSENT and not value:
-        return True
-    return any(
+    is_neutral = any(
         value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
-        for neutral in _NEUTRAL.get(name, ())
+        for neutral in NEUTRAL.get(name, ())
     )
-
-
-def is_known(name: str) -> bool:
-    """Whether a field has values with which it has no effect, besides empty ones."""
-    return name in _NEUTRAL
+    return is_neutral or (name in _ABSENT and not value)

@@ -39,7 +39,7 @@ def loaded_models(conditions=None, names=("",), **settings):
             loaded, _ = load_model(settings, Recorder(), companions=True, rows=8)
             compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), 30.0)))
             servings.append(Serving(settings, loaded, compiler, conditions, name=name))
-        yield Models.of(*servings)
+        yield Models(*servings)
 
 
 @pytest.fixture(scope="session")

@@ -68,7 +68,7 @@ def scenario(story, conditions=None, **settings):
 
     async def run():
         serving._quick = serving._slow = type(serving._quick)(2)
-        models = Models.of(serving)
+        models = Models(serving)
         app = make_app(models)
         app.models = models
         models.start()
