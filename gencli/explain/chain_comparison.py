@@ -78,8 +78,7 @@ class SideBySide:
             decided_by = self._a.explain(kept, token).decided_by
         unmeasured = ComparedPlace(self._pos, token, None, tuple(decided_by))
         position = self._measured(unmeasured, kept, kept if other is None else other)
-        if not self._is_lost:
-            self._is_lost = not self._b.follows(token)
+        self._is_lost = self._is_lost or not self._b.follows(token)
         if not self._is_lost:
             self._b.commit(token)
         self._a.commit(token)
@@ -101,7 +100,6 @@ class SideBySide:
 
 
 def _drawn(look: Look, replay: Replay) -> Tensor:
-    """Return the logits [V] of the distribution that is sampled."""
     if replay.run.draw != "greedy":
         return look.logits
     alone = torch.full_like(look.logits, -torch.inf)

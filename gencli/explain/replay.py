@@ -189,27 +189,24 @@ class Seeker:
         if key not in self._replays:
             parts = self.tokenizer, self._chain, self._draw, self._registry
             self._replays[key], self.sights[key] = replay_of(head, kept, *parts), []
-        self.sights[key].append(_look(self.named, chosen, kept, self._replays[key], self._count))
-
-
-def _look(named: int, chosen: int, kept: KeptLogits, replay: Replay, count: int) -> Sight:
-    if named >= kept.vocab_size:
-        raise UsageError(f"Token id {named} is outside the model's vocabulary of {kept.vocab_size}.")
-    look = replay.look(kept)
-    view = replay.explain(kept, named, count=count)
-    replay.commit(chosen)
-    is_kept = bool((kept.ids == named).any())
-    masks = (stage.name for stage in view.stages if stage.after.rank is None)
-    return Sight(
-        view=view,
-        chosen=chosen,
-        winner=look.token,
-        removed_by=next(masks, "") if view.raw.rank is not None else "model",
-        wins_without=view.wins_without,
-        bound=None if is_kept or len(kept.ids) == kept.vocab_size else float(kept.values.min()),
-        kept=len(kept.ids),
-        is_exact=look.is_exact,
-    )
+        if self.named >= kept.vocab_size:
+            raise UsageError(f"Token id {self.named} is outside the model's vocabulary of {kept.vocab_size}.")
+        look = self._replays[key].look(kept)
+        view = self._replays[key].explain(kept, self.named, count=self._count)
+        self._replays[key].commit(chosen)
+        is_kept = bool((kept.ids == self.named).any())
+        masks = (stage.name for stage in view.stages if stage.after.rank is None)
+        sight = Sight(
+            view=view,
+            chosen=chosen,
+            winner=look.token,
+            removed_by=next(masks, "") if view.raw.rank is not None else "model",
+            wins_without=view.wins_without,
+            bound=None if is_kept or len(kept.ids) == kept.vocab_size else float(kept.values.min()),
+            kept=len(kept.ids),
+            is_exact=look.is_exact,
+        )
+        self.sights[key].append(sight)
 
 
 def why_record(sight: Sight, tokenizer: Tokenizer, key: tuple[str, int], position: int) -> dict[str, Any]:

@@ -156,12 +156,8 @@ def _range(text: str) -> list[str]:
     count = int((last - first) / step) + 1
     if count > MOST_CELLS:
         raise UsageError(f"{text[:60]!r} has {count} values, at most {MOST_CELLS} are tried.")
-    return [_plain(first + number * step) for number in range(count)]
-
-
-def _plain(number: Decimal) -> str:
-    text = f"{number:f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) or "0"
+    written = (f"{first + number * step:f}" for number in range(count))
+    return [(value.rstrip("0").rstrip(".") if "." in value else value) or "0" for value in written]
 
 
 def cells(axes: Sequence[Axis]) -> list[Mapping[str, str]]:
