@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby, takewhile
 from typing import Literal
@@ -259,6 +259,7 @@ def _key(mask: Tensor) -> bytes:
     return mask.numpy().tobytes()
 
 
+@dataclass(eq=False)
 class Position:
     """A position in a document: matcher, last bytes of the text and, in JSON, its context (else None).
 
@@ -266,20 +267,14 @@ class Position:
     advance by tokens and roll back; `tokens` are those since its start.
     """
 
-    def __init__(
-        self,
-        matcher: Matcher,
-        text: bytes,
-        signs: JsonContext | None,
-        canonical: CanonicalTokenizer,
-        samples: Sequence[str] = (),
-        guide: Guide | None = None,
-    ) -> None:
-        self.matcher, self.text, self.signs, self.samples = matcher, text, signs, samples
-        self.guide = guide or Guide()
-        self.tokens: list[int] = []
-        self.canonical = canonical
-        self._undo: list[tuple[bytes, JsonContext | None]] = []
+    matcher: Matcher
+    text: bytes
+    signs: JsonContext | None
+    canonical: CanonicalTokenizer
+    samples: Sequence[str] = ()
+    guide: Guide = field(default_factory=Guide)
+    tokens: list[int] = field(default_factory=list, init=False)
+    _undo: list[tuple[bytes, JsonContext | None]] = field(default_factory=list, init=False)
 
     @property
     def in_string(self) -> bool:
@@ -333,8 +328,7 @@ class TokenKinds:
     """
 
     def __init__(self, token_bytes: Sequence[bytes], width: int) -> None:
-        missing = [b""] * (width - len(token_bytes))
-        self._token_bytes = [*token_bytes[:width], *missing]
+        self._token_bytes = [*token_bytes[:width], *[b""] * (width - len(token_bytes))]
         self._by_context: dict[Where, Kinds] = {}
 
     def at(self, where: Where) -> Kinds:
@@ -377,10 +371,10 @@ def _in_structure(data: bytes) -> bytes:
 
 def _in_pattern(data: bytes) -> bytes:
     """Return the character classes up to the first quote or backslash, then the rest unchanged."""
+    if len(data) == 1:
+        return data + b"\0"  # a single byte is a kind of its own
     from_sign = _from_sign(data, STRING_SIGNS)
-    text = data[: len(data) - len(from_sign)]
-    sorts = bytes(sort for sort, _ in groupby(map(_sort, text)))
-    return data + b"\0" if len(data) == 1 else sorts + from_sign  # a single byte is a kind of its own
+    return bytes(sort for sort, _ in groupby(map(_sort, data[: len(data) - len(from_sign)]))) + from_sign
 
 
 def _sort(byte: int) -> int:

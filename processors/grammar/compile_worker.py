@@ -62,13 +62,13 @@ def _compile(
         seconds = time.perf_counter() - begin
         try_steps(backend, grammar, vocabulary)
         if seconds > limit and isinstance(backend, Portable):
-            return CompileReply(seconds=seconds, data=backend.dump(grammar))
+            return CompileReply(data=backend.dump(grammar))
     except Exception as error:
         reason = str(error) or type(error).__name__
         if any(words in reason for words in _NO_MEMORY):  # the back end may be in an inconsistent state
             os._exit(OUT_OF_MEMORY)
         return CompileReply(error=reason)
-    return CompileReply(seconds=seconds)
+    return CompileReply()
 
 
 if __name__ == "__main__":

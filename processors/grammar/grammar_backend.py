@@ -38,7 +38,6 @@ class Matcher(Protocol):
 
     def accept(self, token: int) -> bool:
         """Advance by a token; return False, and change nothing, if the grammar forbids it."""
-        ...
 
     def accept_first(self, tokens: Iterable[int]) -> int | None:
         """Advance by the first of the tokens that the grammar allows and return it; None if there is none."""
@@ -46,27 +45,21 @@ class Matcher(Protocol):
 
     def rollback(self, count: int) -> None:
         """Undo the last `count` accepted tokens."""
-        ...
 
     def is_complete(self) -> bool:
         """Whether the output may end here."""
-        ...
 
     def is_over(self) -> bool:
         """Whether the output must end here: it is complete and no token may follow."""
-        ...
 
     def forced(self) -> bytes:
         """Return the bytes that must come next; b"" if there is a choice or the output may end."""
-        ...
 
     def limit(self) -> str:
         """Return the limit of the back end that leaves no token here; "" if none does."""
-        ...
 
     def fork(self) -> Matcher:
         """Return an independent copy."""
-        ...
 
 
 class Grammar(Protocol):
@@ -79,7 +72,6 @@ class Grammar(Protocol):
 
     def matcher(self) -> Matcher:
         """Return a matcher at the start."""
-        ...
 
     def __hash__(self) -> int: ...
 
@@ -104,7 +96,6 @@ class Backend(Protocol):
 
     def compile(self, constraint: Constraint) -> Grammar:
         """Compile a constraint. GrammarError if it is wrong or too large."""
-        ...
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
         """Write bit masks [rows, ceil(V / 32)] int32 on the CPU; bit i of word w is token 32 w + i.
@@ -113,7 +104,6 @@ class Backend(Protocol):
         Return for each ask a list with a flag per legal prefix: whether the text may end there. The bits of
         end-of-text ids are undefined. The matchers are left unchanged.
         """
-        ...
 
 
 def load_backend(name: str, env: Env) -> Backend:
@@ -141,7 +131,7 @@ class GrammarVocabulary:
             b"" if token in ends else data
             for token, data in enumerate((*islice(token_bytes, env.vocab_size), *padding))
         )
-        self.words = -(-env.vocab_size // 32)
+        self.words = words(env.vocab_size)
         text_ids = torch.tensor([bool(data) for data in self.token_bytes]).nonzero().flatten()
         self.text_mask = pack(text_ids, self.words)  # [ceil(V / 32)]
 
@@ -216,16 +206,13 @@ def fill_by_position(
             fill([(asks[i].matcher, asks[i].row + len(complete[i])) for i in alive])
             for i in alive:
                 complete[i].append(asks[i].matcher.is_complete())
-            alive = [i for i in alive if _step(asks[i], len(complete[i]) - 1)]
+            ahead = [(i, asks[i].drafts[len(complete[i]) - 1 :]) for i in alive]
+            alive = [i for i, drafts in ahead if drafts and asks[i].matcher.accept(drafts[0])]
     finally:
         for ask, ends in zip(asks, complete, strict=True):
             if len(ends) > 1:
                 ask.matcher.rollback(len(ends) - 1)
     return complete
-
-
-def _step(ask: Ask, position: int) -> bool:
-    return position < len(ask.drafts) and ask.matcher.accept(ask.drafts[position])
 
 
 def mask_of(backend: Backend, matcher: Matcher, size: int) -> tuple[Tensor, bool]:
@@ -270,17 +257,14 @@ class TrieBackend:
         return TrieGrammar(sorted({text.encode() for text in texts}), self)
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
-        return [self._fill(ask, masks) for ask in asks]
-
-    def _fill(self, ask: Ask, masks: Tensor) -> list[bool]:
-        matcher = ask.matcher
-        assert isinstance(matcher, TrieMatcher)
-        walk, complete = matcher.fork(), []
-        for row, token in enumerate((*ask.drafts, -1), start=ask.row):
-            masks[row] = pack(torch.tensor(walk.allowed(), dtype=torch.int64), masks.shape[1])
-            complete.append(walk.is_complete())
-            if token < 0 or not walk.accept(token):
-                break
+        complete: list[list[bool]] = [[] for _ in asks]
+        for ask, flags in zip(asks, complete, strict=True):
+            walk = cast(TrieMatcher, ask.matcher).fork()
+            for row, token in enumerate((*ask.drafts, -1), start=ask.row):
+                masks[row] = pack(torch.tensor(walk.allowed(), dtype=torch.int64), masks.shape[1])
+                flags.append(walk.is_complete())
+                if token < 0 or not walk.accept(token):
+                    break
         return complete
 
 

@@ -98,23 +98,20 @@ class LLGuidanceBackend:
         """
         grammar: dict[str, Any]
         if constraint.kind == "json_schema":
-            grammar = self._json_schema(constraint)
+            schema = json.loads(constraint.text)
+            if (lark := as_lark(schema, constraint.whitespace)) is not None:
+                grammar = {"lark_grammar": lark}
+            else:
+                text = "{}" if schema is True else constraint.text  # options need an object as the schema
+                options = cast(Any, json_options(constraint.whitespace))
+                written = self._matcher.grammar_from_json_schema(text, overrides=options)
+                grammar = json.loads(written)["grammars"][0]
         elif constraint.kind == "regex":
             grammar = json.loads(self._matcher.grammar_from_regex(constraint.text))["grammars"][0]
         else:
             grammar = {"lark_grammar": constraint.text}
         top = {"lark_grammar": '%llguidance {"no_forcing": true}\nstart: @main'}
         return json.dumps({"grammars": [top, {**grammar, "name": "main"}]})
-
-    def _json_schema(self, constraint: Constraint) -> dict[str, Any]:
-        schema = json.loads(constraint.text)
-        if (lark := as_lark(schema, constraint.whitespace)) is not None:
-            return {"lark_grammar": lark}
-        # Options need an object as the schema.
-        text = "{}" if schema is True else constraint.text
-        options = json_options(constraint.whitespace)
-        grammar = self._matcher.grammar_from_json_schema(text, overrides=cast(Any, options))
-        return cast(dict[str, Any], json.loads(grammar)["grammars"][0])
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
         """Fill the masks; a matcher that reached a limit gets an empty mask."""

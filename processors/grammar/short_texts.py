@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import compress, islice
 from typing import Any
 
 from processors.request_values import Constraint
@@ -175,7 +175,6 @@ def _listed(schema: dict[str, Any], keyword: str) -> list[Any]:
 
 
 def _spelled(text: str) -> bytes:
-    """Return the text as in a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1].encode(errors="replace")
 
 
@@ -243,10 +242,10 @@ def _part(kind: Any, value: Any) -> str | None:
         return "a"
     if kind in (ops.IN, ops.NOT_LITERAL):
         items = value if kind is ops.IN else [(ops.NEGATE, None), (ops.LITERAL, value)]
-        is_negated = items[0][0] is ops.NEGATE
-        signs = (*_named(items), *_TRIED_SIGNS)
-        fits = (sign for sign in signs if any(_has(what, of, sign) for what, of in items) != is_negated)
-        return next(fits, None)
+        is_negated, spans = items[0][0] is ops.NEGATE, list(_spans(items))
+        signs = [*(first for first, _ in spans), *_TRIED_SIGNS]
+        fits = (any(first <= sign <= last for first, last in spans) != is_negated for sign in signs)
+        return next(compress(signs, fits), None)
     if kind is ops.BRANCH:
         texts = [text for text in map(_text, value[1]) if text is not None]
         return min(texts, key=len, default=None)
@@ -259,23 +258,15 @@ def _part(kind: Any, value: Any) -> str | None:
     return "" if kind is ops.AT else None
 
 
-def _named(items: Any) -> Iterator[str]:
-    """Yield the characters listed in a set."""
+def _spans(items: Any) -> Iterator[tuple[str, str]]:
+    """Yield the first and the last character of each part of a set; a category has one character."""
     for kind, value in items:
         if kind is ops.LITERAL:
-            yield chr(value)
+            yield chr(value), chr(value)
         elif kind is ops.RANGE:
-            yield chr(value[0])
+            yield chr(value[0]), chr(value[1])
         elif kind is ops.CATEGORY and value in _OF_CATEGORY:
-            yield _OF_CATEGORY[value]
-
-
-def _has(kind: Any, value: Any, sign: str) -> bool:
-    if kind is ops.LITERAL:
-        return bool(ord(sign) == value)
-    if kind is ops.RANGE:
-        return bool(value[0] <= ord(sign) <= value[1])
-    return kind is ops.CATEGORY and _OF_CATEGORY.get(value) == sign
+            yield _OF_CATEGORY[value], _OF_CATEGORY[value]
 
 
 # Limits of CPU time; ordinary grammars use a tenth of them for all counted calls.
