@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, partial
@@ -95,12 +95,9 @@ def _is_deep(value: Any, max_depth: int) -> bool:
     """Whether the nesting of lists and objects exceeds `max_depth`."""
     level = [value]
     for _ in range(max_depth):
-        level = [item for each in level for item in _items(each)]
+        level = [value for value in level if isinstance(value, list | dict)]
+        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
     return any(isinstance(each, list | dict) for each in level)
-
-
-def _items(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -129,22 +126,13 @@ def _number(text: str, limits: JsonLimits) -> int | float | Decimal:
     return near if not limits.has_decimals or Decimal(repr(near)) == Decimal(text) else Decimal(text)
 
 
-@dataclass(slots=True)
-class _OpenValue:
-    """An unfinished list or object; `key` is the key of its next value."""
-
-    value: Any
-    key: str = ""
-
-
 class _JsonReader:
     """Reads the text without recursion; reports the position of a fault."""
 
     def __init__(self, text: str, limits: JsonLimits) -> None:
-        self._text = text
-        self._limits = limits
-        self._at = 0
-        self._open: list[_OpenValue] = []
+        self._text, self._limits, self._at = text, limits, 0
+        self._open: list[Any] = []  # the unfinished lists and objects
+        self._keys: list[str] = []  # for each of them the key of its next value
 
     def read(self) -> Any:
         if self._text.startswith("\ufeff"):
@@ -154,7 +142,8 @@ class _JsonReader:
             if value is _OPENED:
                 continue
             while self._open and self._is_last(value):
-                value = self._open.pop().value
+                value = self._open.pop()
+                self._keys.pop()
             if not self._open:
                 break
         self._space()
@@ -187,7 +176,8 @@ class _JsonReader:
         if self._space() == ("}" if bracket == "{" else "]"):
             self._at += 1
             return value
-        self._open.append(_OpenValue(value))
+        self._open.append(value)
+        self._keys.append("")
         if bracket == "{":
             self._key()
         return _OPENED
@@ -195,10 +185,10 @@ class _JsonReader:
     def _is_last(self, value: Any) -> bool:
         """Add a value to the innermost list or object; return whether that one ends after the value."""
         here = self._open[-1]
-        if is_object := isinstance(here.value, dict):
-            here.value[here.key] = value
+        if is_object := isinstance(here, dict):
+            here[self._keys[-1]] = value
         else:
-            here.value.append(value)
+            here.append(value)
         end = "}" if is_object else "]"
         char = self._space()
         if char not in (",", end):
@@ -212,32 +202,29 @@ class _JsonReader:
         if self._space() != '"':
             self._fail(f"{self._shown()} stands where a key in double quotes has to follow")
         start, key = self._at, self._string()
-        if key in self._open[-1].value:
+        if key in self._open[-1]:
             self._fail(f"the key {_short(key)} stands twice in one object", start)
         if self._space() != ":":
             self._fail(f"{self._shown()} stands where a colon has to follow")
         self._at += 1
-        self._open[-1].key = key
+        self._keys[-1] = key
 
     def _string(self) -> str:
         match = _STRING.match(self._text, self._at)
         if match is None:
-            self._fail_in_string()
+            sound = _SOUND.match(self._text, self._at)
+            end = sound.end() if sound else self._at
+            char = self._text[end : end + 1]
+            if not char:
+                self._fail("the document ends within the string that begins here")
+            if char == "\\":
+                self._fail(f"{self._text[end : end + 2]!r} begins no escape that JSON has", end)
+            self._fail(f"the control character {char!r} stands in a string; write \\u{ord(char):04x}", end)
         start, self._at = self._at, match.end()
         string: str = json.loads(match[0])
         if _SURROGATE.search(string):
             self._fail(f"the string {_short(string)} has half a surrogate pair", start)
         return string
-
-    def _fail_in_string(self) -> Never:
-        sound = _SOUND.match(self._text, self._at)
-        end = sound.end() if sound else self._at
-        char = self._text[end : end + 1]
-        if not char:
-            self._fail("the document ends within the string that begins here")
-        if char == "\\":
-            self._fail(f"{self._text[end : end + 2]!r} begins no escape that JSON has", end)
-        self._fail(f"the control character {char!r} stands in a string; write \\u{ord(char):04x}", end)
 
     def _number(self) -> int | float | Decimal:
         word = _WORD.match(self._text, self._at)
@@ -311,9 +298,7 @@ def _without_inf(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_inf(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        if _is_flat(value):
-            return list(value)
-        return [_without_inf(item) for item in value]
+        return list(value) if _is_flat(value) else [_without_inf(item) for item in value]
     if isinstance(value, Decimal):
         return as_float(value)
     return "-inf" if isinstance(value, float) and value == -math.inf else value

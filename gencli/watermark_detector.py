@@ -27,7 +27,7 @@ Verdict = Literal["marked", "not marked", "not enough tokens"]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SuspiciousWindow:
     """The most suspicious window: tokens start to end (exclusive), of `count` windows.
 
     `ln_p` is corrected for the number of windows: it is an upper bound of ln of the probability that an
@@ -50,7 +50,7 @@ class Detection:
     scored: int
     ln_p: float
     facts: dict[str, float]
-    window: Window | None = None
+    window: SuspiciousWindow | None = None
 
     @property
     def p_value(self) -> float:
@@ -59,7 +59,7 @@ class Detection:
 
 
 def detect(
-    scorer: Scorer, ids: Sequence[int], *, level: float = LEVEL, window: int | None = None
+    scorer: WatermarkScorer, ids: Sequence[int], *, level: float = LEVEL, window: int | None = None
 ) -> Detection:
     """Return whether the text of these ids has the watermark of the scorer.
 
@@ -78,7 +78,7 @@ def detect(
     return Detection(verdict, len(ids), scored, ln_p, scorer.facts(evidence), best)
 
 
-def _best_window(scorer: Scorer, evidence: Evidence, size: int) -> Window:
+def _best_window(scorer: WatermarkScorer, evidence: Evidence, size: int) -> SuspiciousWindow:
     sums = [0.0, *accumulate(evidence.values)]
     last = len(evidence.values) - size
     starts = sorted({*range(0, last, max(1, size // _STEPS)), last})
@@ -86,7 +86,7 @@ def _best_window(scorer: Scorer, evidence: Evidence, size: int) -> Window:
     ln_p, start = min(windows)
     positions = evidence.places
     corrected = min(0.0, ln_p + math.log(len(starts)))
-    return Window(size, len(starts), positions[start], positions[start + size - 1] + 1, corrected)
+    return SuspiciousWindow(size, len(starts), positions[start], positions[start + size - 1] + 1, corrected)
 
 
 _CHUNK = 4096  # tokens whose numbers are computed at once
@@ -104,7 +104,7 @@ class Evidence:
     plain: tuple[float, ...] = ()
 
 
-class Scorer(ABC):
+class WatermarkScorer(ABC):
     """Scores the tokens of a text for one watermark and key."""
 
     @abstractmethod
@@ -120,7 +120,7 @@ class Scorer(ABC):
         """Return the statistics of the literature, by name; requires a scored token."""
 
 
-class KgwScorer(Scorer):
+class KgwScorer(WatermarkScorer):
     """Counts green tokens. `vocab` is the number of logits of the model that may have made the text.
 
     With `is_once` an n-gram counts once, otherwise at each occurrence.
@@ -149,7 +149,7 @@ class KgwScorer(Scorer):
         return {"green": green, "z": z, "normal_p_value": math.exp(ln_normal_tail(z))}
 
 
-class SynthIdScorer(Scorer):
+class SynthIdScorer(WatermarkScorer):
     """Scores the mean of a token's bits, with weights falling from 10 to 1 over the depths."""
 
     def __init__(self, params: SynthIdParams, *, eos_ids: Sequence[int] = ()) -> None:
@@ -185,7 +185,7 @@ class SynthIdScorer(Scorer):
         return {"mean": sum(evidence.plain) / count, "weighted_mean": sum(evidence.values) / count}
 
 
-class GumbelScorer(Scorer):
+class GumbelScorer(WatermarkScorer):
     """Scores the sum of -ln(1 - u) over the tokens, Gamma distributed without a mark."""
 
     def __init__(self, params: GumbelMarkParams) -> None:
@@ -224,7 +224,7 @@ class GumbelScorer(Scorer):
         return {"score": sum(evidence.values)}
 
 
-def scorer_of(params: Params, *, vocab: int, eos_ids: Sequence[int] = ()) -> Scorer:
+def scorer_of(params: Params, *, vocab: int, eos_ids: Sequence[int] = ()) -> WatermarkScorer:
     """Return the scorer for a watermark's parameters; `vocab`: number of logits of the model."""
     if isinstance(params, KgwParams):
         return KgwScorer(params, vocab)

@@ -148,8 +148,15 @@ def _resolve_hints(collected: Collected) -> None:
     if "sustain" in hints:
         fades = bool(collected.stages.get(("repetition", "decay")))
         collected.stages["repetition", "sustain" if fades else "window"] = int(hints["sustain"])
-    if "encoder" in hints:
-        _resolve_encoder(collected, hints["encoder"])
+    if "encoder" not in hints:
+        return
+    if collected.stages.get(("repetition", "penalty"), 1.0) != 1.0 or hints["encoder"] <= 0:
+        collected.note("encoder_repetition_penalty", "one repetition penalty runs, and another one is set")
+        return
+    # A reward of prompt tokens is a repetition with the inverse penalty, over the prompt.
+    collected.stages["repetition", "penalty"] = 1.0 / hints["encoder"]
+    collected.stages["repetition", "scope"] = "prompt"
+    collected.stages["repetition", "window"] = None
 
 
 def _resolve_contrastive(collected: Collected, alpha: float) -> None:
@@ -172,16 +179,6 @@ def _resolve_contrastive(collected: Collected, alpha: float) -> None:
         collected.note("penalty_alpha", why)
 
 
-def _resolve_encoder(collected: Collected, strength: float) -> None:
-    """Set a reward of prompt tokens: repetition with the inverse penalty, over the prompt."""
-    if collected.stages.get(("repetition", "penalty"), 1.0) != 1.0 or strength <= 0:
-        collected.note("encoder_repetition_penalty", "one repetition penalty runs, and another one is set")
-        return
-    collected.stages["repetition", "penalty"] = 1.0 / strength
-    collected.stages["repetition", "scope"] = "prompt"
-    collected.stages["repetition", "window"] = None
-
-
 def _resolve_order(collected: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
     """Return the order if it differs from the profile's; stages that do not run there are dropped or off."""
     order = collected.hints.get("order")
@@ -200,7 +197,10 @@ def _resolve_order(collected: Collected, base: _Base, registry: Registry) -> tup
         if not is_kept and (stage, inner) in collected.sources:
             collected.drop((stage, inner), "the samplers that run do not include it")
     for stage in unnamed:
-        _switch_off(stage, collected, base, registry)
+        params = registry.spec(stage).params
+        main, off = params.main(), params.default(params.main())
+        if base.stages.get((stage, main), off) != off:
+            collected.stages[stage, main] = off
     return _new_order(named, collected, base, registry)
 
 
@@ -213,14 +213,6 @@ def _new_order(stages: list[str], collected: Collected, base: _Base, registry: R
         scales = [name for name in stages if registry.phase(name) == Phase.SCALE]
         stages = [*(name for name in stages if name not in (*draws, *scales)), *scales, *draws]
     return tuple(stages)
-
-
-def _switch_off(stage: str, collected: Collected, base: _Base, registry: Registry) -> None:
-    """Set the main value of a stage to "off" if the profile has the stage on."""
-    params = registry.spec(stage).params
-    main = params.main()
-    if base.stages.get((stage, main), params.default(main)) != params.default(main):
-        collected.stages[stage, main] = params.default(main)
 
 
 def _leave_out_idle(collected: Collected, base: _Base, registry: Registry) -> None:
@@ -278,10 +270,8 @@ def _check(text: str, registry: Registry) -> None:
 
 
 _SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops")
-_SETTINGS = {key for key, entry in KEYS.items() if entry.section in _SECTIONS} - {
-    "logprobs",
-    "prompt_logprobs",
-}
+_SETTINGS = {key for key, entry in KEYS.items() if entry.section in _SECTIONS}
+_SETTINGS -= {"logprobs", "prompt_logprobs"}
 # Values of fields of others, in small letters, that change nothing there.
 _UNSET = {
     "best_of": "1",
@@ -389,26 +379,19 @@ def _put(collected: Collected, key: str, value: Any, name: str, registry: Regist
         stage_fields = [(option(key).stage, option(key).field)] if option(key).stage else []
     try:
         if not stage_fields:
-            is_number = isinstance(value, int | float)
-            collected.options[key] = checked(
-                key, str(value) if key in ("stop", "ban") and is_number else value
-            )
-        for stage_field in stage_fields:
-            collected.stages[stage_field] = _checked_field(stage_field, value, registry)
-            collected.sources[stage_field] = name
-    except ParamError as error:
-        raise NotTaken(str(error).rstrip(".")) from None
-
-
-def _checked_field(stage_field: StageField, value: Any, registry: Registry) -> Any:
-    stage, inner = stage_field
-    try:
-        params = registry.spec(stage).params
+            is_text = key in ("stop", "ban") and isinstance(value, int | float)
+            collected.options[key] = checked(key, str(value) if is_text else value)
+        for stage, inner in stage_fields:
+            params = registry.spec(stage).params
+            is_whole = isinstance(value, float) and value.is_integer()
+            if is_whole and isinstance(params.default(inner), int):
+                value = int(value)  # JavaScript writes 40.0 for 40
+            field_value = getattr(params.from_mapping({inner: value}, stage=stage), inner)
+            collected.stages[stage, inner], collected.sources[stage, inner] = field_value, name
     except UnknownStage:
         raise NotTaken(f"there is no stage {stage}") from None
-    if isinstance(value, float) and value.is_integer() and isinstance(params.default(inner), int):
-        value = int(value)  # JavaScript writes 40.0 for 40
-    return getattr(params.from_mapping({inner: value}, stage=stage), inner)
+    except ParamError as error:
+        raise NotTaken(str(error).rstrip(".")) from None
 
 
 MAX_BYTES = PRESET_BOUNDS.max_bytes
@@ -451,12 +434,25 @@ def read_settings(text: str, peer: str = "") -> Source:
     Raises UsageError if the system cannot be detected, ConfigError for any other text.
     """
     stripped = text.strip()
+    line = stripped.partition("\n")[0]
     if stripped.startswith(("{", "[")):
-        content = _json(stripped)
-    elif _is_command(stripped):
-        return read_arguments(_split(stripped), peer)
+        try:
+            content = parse_json(stripped, _JSON)
+        except GencliError as error:
+            raise ConfigError(f"The settings are not valid JSON: {error.message}") from None
+    elif re.search(r"(^|\s)--?[a-zA-Z]", line) and not line.split()[0].endswith(":"):
+        try:
+            words = shlex.split(stripped.replace("\\\n", " "), comments=True)
+        except ValueError as error:
+            raise ConfigError(f"The command line cannot be read: {error}.") from None
+        return read_arguments(words, peer)
     else:
-        content = _yaml(text)
+        faults: list[YamlFault] = []
+        root = parse(text.encode(), faults)
+        if faults:
+            first = faults[0]
+            raise ConfigError(f"The settings are not valid YAML: line {first.line}: {first.text}")
+        content = {} if root is None else root.plain()
     if not isinstance(content, Mapping):
         raise ConfigError("The settings are not a mapping of names to values.")
     fields = dict(content)
@@ -470,17 +466,16 @@ def read_arguments(words: Sequence[str], peer: str = "") -> Source:
     module = next((index for index, word in enumerate(words[:4]) if word.startswith("mlx_lm")), None)
     first = next((index for index, word in enumerate(words) if _is_flag(word)), len(words))
     first = first if module is None else module + 1
-    name = peer or _program(words[:first])
+    programs = [PurePath(word).name.casefold() for word in words[:first]]
+    if peer:
+        name = peer
+    elif any("mlx" in program for program in programs):
+        name = "mlx"
+    elif any("llama" in program or program in ("main", "server") for program in programs):
+        name = "llama-cpp"
+    else:
+        raise _untold("the command line names no known program")
     return Source(name, "a command line", tuple(_flags(words[first:], PEERS[name].short).items()))
-
-
-def _program(words: Sequence[str]) -> str:
-    names = [PurePath(word).name.casefold() for word in words]
-    if any("mlx" in name for name in names):
-        return "mlx"
-    if any("llama" in name or name in ("main", "server") for name in names):
-        return "llama-cpp"
-    raise _untold("the command line names no known program")
 
 
 def _flags(words: Sequence[str], short: Mapping[str, str]) -> dict[str, Any]:
@@ -503,35 +498,6 @@ def _flags(words: Sequence[str], short: Mapping[str, str]) -> dict[str, Any]:
 
 def _is_flag(word: str) -> bool:
     return len(word) > 1 and word.startswith("-") and not _NUMBER.match(word)
-
-
-def _is_command(text: str) -> bool:
-    line = text.partition("\n")[0]
-    first = line.split()[0] if line.split() else ""
-    return bool(re.search(r"(^|\s)--?[a-zA-Z]", line)) and not first.endswith(":")
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text.replace("\\\n", " "), comments=True)
-    except ValueError as error:
-        raise ConfigError(f"The command line cannot be read: {error}.") from None
-
-
-def _json(text: str) -> Any:
-    try:
-        return parse_json(text, _JSON)
-    except GencliError as error:
-        raise ConfigError(f"The settings are not valid JSON: {error.message}") from None
-
-
-def _yaml(text: str) -> Any:
-    faults: list[YamlFault] = []
-    root = parse(text.encode(), faults)
-    if faults:
-        first = faults[0]
-        raise ConfigError(f"The settings are not valid YAML: line {first.line}: {first.text}")
-    return {} if root is None else root.plain()
 
 
 def _flat(fields: dict[str, Any]) -> dict[str, Any]:
