@@ -50,9 +50,7 @@ class DocumentError(GenerationError):
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {message}")
-        self.text = message
-        self.line = line
-        self.column = column
+        self.text, self.line, self.column = message, line, column
 
     def about(self, text: str) -> str:
         """Return the message; without words of a text that does not begin as an object or a list does.
@@ -64,10 +62,7 @@ class DocumentError(GenerationError):
 
 
 def parse_json(text: str, limits: JsonLimits = DOCUMENT) -> Any:
-    """Return the value of the JSON document in `text`, which may have white space around it.
-
-    Raises DocumentError with line and column.
-    """
+    """Return the value of the JSON document in `text`. DocumentError, with line and column, for any other."""
     if not _SURROGATES.search(text):
         has_long = re.search(f"[0-9]{{{limits.max_digits + 1}}}", text) is not None
         try:

@@ -133,10 +133,7 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
         return [math.fsum(entry.chosen.logprob for _ in part for entry in next(entries)) for part in parts]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Return the generated texts.
-
-        A prompt that leaves no room for the output is truncated at its beginning.
-        """
+        """Return the generated texts; a prompt that leaves no room for one loses its beginning."""
         params_of_texts, prompts = list[SamplingParams](), list[tuple[int, ...]]()
         for request in requests:
             text, arguments = request.args

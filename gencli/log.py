@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,6 @@ class Entry:
 
     @property
     def recipe(self) -> Recipe:
-        """Recipe that reproduces the job of the run."""
         return Recipe(self.preset, self.code, self.files)
 
     def details(self) -> str:
@@ -171,10 +171,8 @@ def _prompts(database: sqlite3.Connection, run: int) -> tuple[PromptEntry, ...]:
     for row in database.execute("SELECT place, text FROM texts WHERE run = ? ORDER BY place, sample", (run,)):
         texts.setdefault(row["place"], []).append(row["text"])
     rows = database.execute("SELECT place, prompt, record FROM prompts WHERE run = ? ORDER BY place", (run,))
-    return tuple(
-        PromptEntry(row["prompt"], tuple(texts.get(row["place"], ())), json.loads(row["record"]))
-        for row in rows
-    )
+    prompts = ((prompt, tuple(texts.get(place, ())), json.loads(record)) for place, prompt, record in rows)
+    return tuple(starmap(PromptEntry, prompts))
 
 
 @contextmanager

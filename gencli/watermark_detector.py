@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import mul
 from typing import Literal
 
 import torch
@@ -94,10 +95,7 @@ _CHUNK = 4096  # tokens whose numbers are computed at once
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Ascending positions of the scored tokens in a text, and a value for each, larger in a marked text.
-
-    `plain`: further values that are only reported.
-    """
+    """Ascending positions of scored tokens and values, larger in a marked text; `plain` are only reported."""
 
     places: tuple[int, ...]
     values: tuple[float, ...]
@@ -134,9 +132,8 @@ class KgwScorer(WatermarkScorer):
         ngrams = [tuple(ids[end - self._size : end]) for end in range(self._size, len(ids) + 1)]
         kept = _first_indices(ngrams) if self._is_once else range(len(ngrams))
         is_green = {ngram: float(self._green.is_green(ngram)) for ngram in dict.fromkeys(ngrams)}
-        return Evidence(
-            tuple(index + self._size - 1 for index in kept), tuple(is_green[ngrams[i]] for i in kept)
-        )
+        places = tuple(index + self._size - 1 for index in kept)
+        return Evidence(places, tuple(is_green[ngrams[index]] for index in kept))
 
     def ln_p(self, total: float, count: int) -> float:
         """Return ln p; without a mark the number of green tokens is binomially distributed."""
@@ -192,12 +189,10 @@ class GumbelScorer(WatermarkScorer):
         assert params.key is not None
         (key,) = params.key.numbers
         self._width, alpha = params.width, params.alpha
-        self._keys: tuple[int, ...] = (key,)
-        self._weights: tuple[float, ...] = (1.0,)
+        self._weights: dict[int, float] = {key: 1.0}  # of each key
         if alpha is not None:
-            self._keys = (derived_key(key, "key_a"), derived_key(key, "key_b"))
-            self._weights = (1 - alpha, alpha)
-        self._variance = sum(weight**2 for weight in self._weights)
+            self._weights = {derived_key(key, "key_a"): 1 - alpha, derived_key(key, "key_b"): alpha}
+        self._variance = sum(weight**2 for weight in self._weights.values())
 
     def evidence(self, ids: Sequence[int]) -> Evidence:
         padded = (*[-1] * self._width, *ids)
@@ -208,12 +203,10 @@ class GumbelScorer(WatermarkScorer):
             some = kept[first : first + _CHUNK]
             context = torch.tensor([contexts[index] for index in some])
             targets = torch.tensor([ids[index] for index in some])
-            values += _floats(sum(self._score(context, targets, i) for i in range(len(self._keys))))
+            keys = (torch.full_like(targets, signed(key)) for key in self._weights)
+            scores = (-torch.log1p(-uniforms(state_of(key, context), targets)) for key in keys)
+            values += _floats(sum(map(mul, scores, self._weights.values())))
         return Evidence(tuple(kept), tuple(values))
-
-    def _score(self, context: Tensor, targets: Tensor, which: int) -> Tensor:
-        key = torch.full_like(targets, signed(self._keys[which]))
-        return -torch.log1p(-uniforms(state_of(key, context), targets)) * self._weights[which]
 
     def ln_p(self, total: float, count: int) -> float:
         """Return ln p; with two keys of a Gamma variable with mean and variance of the weighted sum."""

@@ -39,9 +39,7 @@ class YamlFault(Exception):
 
     def __init__(self, text: str, line: int = 1, column: int = 1) -> None:
         super().__init__(text)
-        self.text = text
-        self.line = line
-        self.column = column
+        self.text, self.line, self.column = text, line, column
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +59,7 @@ class YamlNode:
         return self.value
 
     def at(self, path: Sequence[int]) -> YamlNode:
-        """Return the item at these indices, or the deepest node on the path.
-
-        A mapping counts as a list of pairs.
-        """
+        """Return the item at these indices, or the deepest node on the path; a mapping is a list of pairs."""
         node = self
         parts: Sequence[Any] = self._parts()
         for index in path:
@@ -136,17 +131,14 @@ class _TreeBuilder:
     """Converts PyYAML's nodes to YamlNode, within the bounds."""
 
     def __init__(self, faults: list[YamlFault], bounds: Bounds) -> None:
-        self._faults = faults
-        self._bounds = bounds
-        self._count = 0
+        self._faults, self._bounds, self._count = faults, bounds, 0
 
     def build(self, node: yaml.Node, depth: int) -> YamlNode:
         line, column = node.start_mark.line + 1, node.start_mark.column + 1
         self._count += 1
         if self._count > self._bounds.max_nodes:
-            raise YamlFault(
-                f"There are more than {self._bounds.max_nodes} values, aliases included.", line, column
-            )
+            message = f"There are more than {self._bounds.max_nodes} values, aliases included."
+            raise YamlFault(message, line, column)
         if depth > self._bounds.max_depth:
             raise YamlFault(f"Values are nested more than {self._bounds.max_depth} deep.", line, column)
         kind = node.tag.removeprefix(_TAG)

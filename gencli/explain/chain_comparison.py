@@ -297,10 +297,7 @@ TextOf = Callable[[int], str | None]  # returns the text of a token id; None if 
 
 
 def comparison_record(comparison: Comparison, text_of: TextOf) -> dict[str, Any]:
-    """Return the record of a prompt.
-
-    Tokens are [id, text]; an infinite KL divergence is null while `tv` is a number.
-    """
+    """Return the record of a prompt; an infinite KL divergence is null while `tv` is a number."""
     return {
         "id": comparison.id,
         "prompt": comparison.prompt,

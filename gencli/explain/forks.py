@@ -1,6 +1,4 @@
-"""Forks of texts: a cut in a text of a tree becomes requests, and their results become nodes; and the head
-of a traced text, the fields before its tokens.
-"""
+"""Forks of texts: a cut in a text of a tree becomes requests, their results nodes; heads of traced texts."""
 
 from __future__ import annotations
 
@@ -39,7 +37,6 @@ class Forks:
 
     @classmethod
     def of(cls, job: Job, prompt: str, tokenizer: Tokenizer) -> Forks:
-        """Return the forks of a run with this prompt."""
         return cls(job, encode_prompt(job, prompt, tokenizer), tokenizer)
 
     def root(self, text: TracedText) -> Node:
@@ -130,10 +127,7 @@ class Forks:
 def pieces(
     prompt: tuple[int, ...], ids: tuple[int, ...], tokenizer: Tokenizer, *, is_whole: bool = True
 ) -> list[str]:
-    """Return the text that each token adds after a prompt; with `is_whole` the last has the held rest.
-
-    A character belongs to the token that completes it.
-    """
+    """Return each token's text, a character at its last token; with `is_whole` the last has the held rest."""
     stream = tokenizer.stream(prompt)
     texts = [stream.push(token) for token in ids]
     if texts and is_whole:

@@ -161,17 +161,14 @@ class Words:
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids."""
         return len(self.texts)
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """No ids are special."""
         return frozenset()
 
     @cached_property
     def token_bytes(self) -> Sequence[bytes]:
-        """The texts in UTF-8."""
         return [text.encode() for text in self.texts]
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:

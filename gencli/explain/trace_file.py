@@ -29,10 +29,7 @@ Head = Callable[[str, int], Mapping[str, Any]]  # returns the head of a sample, 
 
 
 class TraceWriter:
-    """Writes the lines of a trace.
-
-    `waits`: samples may be retried, so only tokens of the last attempt are written.
-    """
+    """Writes the lines of a trace; `waits`: samples may be retried, only the last attempt is written."""
 
     def __init__(
         self, write: Callable[[str], None], head: Head, tokenizer: Tokenizer, *, waits: bool = False
@@ -91,10 +88,7 @@ def _line(kind: str, values: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TracedText:
-    """One sample of a trace: its head, its records, and the reason of its end, "" while it runs.
-
-    A notebook shows it as a coloured text.
-    """
+    """One sample of a trace: head, records, reason of its end ("" while it runs). A notebook colours it."""
 
     head: Mapping[str, Any]
     records: tuple[Record, ...]
@@ -113,16 +107,12 @@ class TracedText:
         from gencli.explain.page import html_fragments as html
 
         title = f"{self.head.get('model')}, prompt {text_label(self.key)}"
-        return html.fragment(
-            *html.trace(str(self.head.get("prompt", "")), self.records), html.facts(title, self.reason)
-        )
+        blocks = html.trace(str(self.head.get("prompt", "")), self.records)
+        return html.fragment(*blocks, html.facts(title, self.reason))
 
 
 def text_label(key: tuple[str, int], num_samples: int = 2) -> str:
-    """Return the number of a sample for a person, as in 1.2 for the second one of request 1.
-
-    A request of one sample has no second number.
-    """
+    """Return a sample's number: 1.2 for the second one of request 1, and 1 for the only one."""
     request, sample = key
     return f"{request}.{sample + 1}" if num_samples > 1 else request
 
@@ -144,10 +134,7 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[tuple[tuple[str, int], Mapping[str, Any]]]:
-    """Yield the checked lines of a trace one by one, each with its request and sample.
-
-    Raises GenerationError at the first invalid line.
-    """
+    """Yield the lines of a trace, each with request and sample. GenerationError at the first invalid line."""
     begun = set[tuple[str, int]]()
     for number, line in objects(lines):
         sample = line.get("sample")
@@ -192,9 +179,10 @@ def check_record(line: Mapping[str, Any]) -> None:
     typed(line, text=str, bytes=str, raw=dict, final=dict, stages=list, draw=dict)
     _counts(line, "pos", "id")
     for key in ("raw", "final"):
-        _check_place(line[key])
+        _check_state(line[key])
         _counts(line[key], "alive")
-    _number_or_none(line, "surprise", least=0)
+    if line["surprise"] is not None:
+        _numbers(line, "surprise", least=0)
     for stage in line["stages"]:
         _check_stage(stage)
     names = {stage["name"] for stage in line["stages"]}
@@ -209,7 +197,8 @@ def check_record(line: Mapping[str, Any]) -> None:
     draw = line["draw"]
     if draw["kind"] not in get_args(Draw):
         raise ValueError(f"kind is {_shown(draw['kind'])}")
-    _number_or_none(draw, "margin")
+    if draw["margin"] is not None:
+        _numbers(draw, "margin")
     for key in ("greedy", "forced"):
         if key in draw:
             typed(draw, **{key: bool})
@@ -218,7 +207,7 @@ def check_record(line: Mapping[str, Any]) -> None:
     if line["forgone"] is not None:
         typed(line["forgone"], text=str)
         _counts(line["forgone"], "id")
-        _probabilities(line["forgone"], "p")
+        _numbers(line["forgone"], "p", least=0, largest=1)
         _check_names([line["forgone"]["removed_by"]], names, "removed_by")
     if "logits" in line:
         typed(line, logits=dict)
@@ -227,19 +216,20 @@ def check_record(line: Mapping[str, Any]) -> None:
         _counts(line["mask"], "n_masked")
 
 
-def _check_place(place: Mapping[str, Any]) -> None:
-    _probabilities(place, "p", "others")
-    _number(place["entropy"], "entropy", least=0)
-    _number_or_none(place, "logit")
-    if place["rank"] is not None:
-        _counts(place, "rank")
-    _check_weighed(place["top"])
+def _check_state(state: Mapping[str, Any]) -> None:
+    _numbers(state, "p", "others", least=0, largest=1)
+    _numbers(state, "entropy", least=0)
+    if state["logit"] is not None:
+        _numbers(state, "logit")
+    if state["rank"] is not None:
+        _counts(state, "rank")
+    _check_weighed(state["top"])
 
 
 def _check_weighed(entries: Any) -> None:
     for token, text, p in _listed(entries):
         _check_named([token, text])
-        _probabilities({"p": p}, "p")
+        _numbers({"p": p}, "p", least=0, largest=1)
 
 
 def _check_named(entry: Any) -> None:
@@ -249,18 +239,18 @@ def _check_named(entry: Any) -> None:
 
 
 def _check_stage(stage: Mapping[str, Any]) -> None:
-    _check_place(stage)
+    _check_state(stage)
     typed(stage, name=str, params=str, acted=bool, note=str)
     if "why_not" in stage:
         typed(stage, why_not=str)
-    _probabilities(stage, "mass_kept")
+    _numbers(stage, "mass_kept", least=0, largest=1)
     before, after = _listed(stage["alive"])
     _counts({"before": before, "after": after}, "before", "after")
     _check_weighed(stage["removed"])
     for token, text, old, new in _listed(stage["changed"]):
         _check_named([token, text])
-        _number(old, "changed")
-        _number(new, "changed")
+        _numbers({"changed": old}, "changed")
+        _numbers({"changed": new}, "changed")
 
 
 def _check_names(names: Any, stages: Iterable[str], what: str) -> None:
@@ -289,19 +279,12 @@ def _counts(fields: Mapping[str, Any], *names: str) -> None:
             raise ValueError(f"{name} is {_shown(value)}")
 
 
-def _probabilities(fields: Mapping[str, Any], *names: str) -> None:
+def _numbers(
+    fields: Mapping[str, Any], *names: str, least: float = -_MAX_NUMBER, largest: float = _MAX_NUMBER
+) -> None:
     for name in names:
-        _number(fields[name], name, least=0, largest=1)
-
-
-def _number_or_none(fields: Mapping[str, Any], name: str, least: float = -_MAX_NUMBER) -> None:
-    if fields[name] is not None:
-        _number(fields[name], name, least=least)
-
-
-def _number(value: Any, name: str, *, least: float = -_MAX_NUMBER, largest: float = _MAX_NUMBER) -> None:
-    if type(value) not in (int, float) or not least <= value <= largest:
-        raise ValueError(f"{name} is {_shown(value)}")
+        if type(fields[name]) not in (int, float) or not least <= fields[name] <= largest:
+            raise ValueError(f"{name} is {_shown(fields[name])}")
 
 
 def _shown(value: Any) -> str:
@@ -344,9 +327,8 @@ def opened_trace(name: str, *, hint: str = "") -> Iterator[BinaryIO]:
         with open_regular(Path(name), pipes=True) as file:
             yield file
     except OSError as error:
-        raise UsageError(
-            f"The trace {name!r} cannot be read: {error.strerror or error}.", hint=hint
-        ) from None
+        message = f"The trace {name!r} cannot be read: {error.strerror or error}."
+        raise UsageError(message, hint=hint) from None
     except UnicodeDecodeError:
         raise UsageError(f"The trace {name!r} is not UTF-8.") from None
 

@@ -58,10 +58,7 @@ class TreeFile:
 
 
 def read_tree(path: Path) -> Tree:
-    """Return the tree of a file.
-
-    Raises UsageError if it cannot be read, GenerationError if it has no valid tree.
-    """
+    """Return the tree of a file. UsageError if it cannot be read, GenerationError without a valid tree."""
     return _read(path)[0]
 
 

@@ -17,7 +17,7 @@ from gencli.config.option_names import key_of, meant_option
 from gencli.config.preset_files import profile_file
 from gencli.config.presets import KEYS, load_presets, read_text
 from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
-from gencli.config.settings import COMPAT, checked, resolve
+from gencli.config.settings import COMPAT, Layer, checked, resolve
 from gencli.errors import ConfigError, GencliError, UsageError
 from gencli.files import read_file, read_stream
 from gencli.imports.other_systems import COMMON, NO_SETTINGS, PEERS, NotTaken, Order, Peer
@@ -85,6 +85,7 @@ class _Base:
     """Settings before any field is applied: the values and the stage order of the profile, if any."""
 
     profile: str
+    layers: list[Layer]
     stages: dict[StageField, Any]
     options: dict[str, Any]
 
@@ -93,7 +94,7 @@ class _Base:
         layers = load_presets([str(profile_file(profile))], registry, origin=COMPAT) if profile else []
         stages = {(entry.stage, entry.field): entry.value for layer in layers for entry in layer.stages}
         options = {key: value for layer in layers for key, value in layer.values.items()}
-        return cls(profile, stages, options)
+        return cls(profile, layers, stages, options)
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -116,7 +117,11 @@ def import_settings(source: Source, registry: Registry) -> Imported:
     _leave_out_idle(collected, base, registry)
     head = f"# From {source.what} of {peer.title}, by gencli config import."
     text = "\n".join([head, *_lines(collected, base, order)]) + "\n"
-    _check(text, registry)
+    preset = read_text(text.encode(), Path("imported.yaml"), registry)
+    for message in preset.messages():
+        raise ConfigError(f"The settings make no preset: {message}")
+    # Raises ConfigError for settings that are valid one by one, but contradict each other.
+    make_job(resolve(*base.layers, preset.layer(), registry=registry))
     return Imported(text, tuple(collected.notes))
 
 
@@ -217,27 +222,25 @@ def _new_order(stages: list[str], collected: Collected, base: _Base, registry: R
 
 def _leave_out_idle(collected: Collected, base: _Base, registry: Registry) -> None:
     """Drop values that equal those without the field, and fields of stages that are off."""
+
+    def is_off(stage: str) -> bool:
+        values = {**base.stages, **collected.stages}.items()
+        fields = {inner: value for (name, inner), value in values if name == stage}
+        return registry.spec(stage).params.from_mapping(fields, stage=stage).is_off()
+
     for stage_field, value in list(collected.stages.items()):
         stage, inner = stage_field
         params = registry.spec(stage).params
         default, main = params.default(inner), params.main()
         if value == base.stages.get(stage_field, default) and value == default:
             del collected.stages[stage_field]
-        elif inner != main and _is_off(stage, collected, base, registry):
+        elif inner != main and is_off(stage):
             if value == base.stages.get(stage_field, default) or stage_field not in collected.sources:
                 del collected.stages[stage_field]
             elif stage in PENALTY_STAGES or inner in ("window", "keep"):
                 del collected.stages[stage_field]  # a field of all penalties, one of which is off
             else:
                 collected.drop(stage_field, f"{stage} is off")
-
-
-def _is_off(stage: str, collected: Collected, base: _Base, registry: Registry) -> bool:
-    params = registry.spec(stage).params
-    values = {
-        inner: value for (name, inner), value in {**base.stages, **collected.stages}.items() if name == stage
-    }
-    return params.from_mapping(values, stage=stage).is_off()
 
 
 def _lines(collected: Collected, base: _Base, order: tuple[str, ...]) -> Iterator[str]:
@@ -257,16 +260,6 @@ def _lines(collected: Collected, base: _Base, order: tuple[str, ...]) -> Iterato
     if others:
         yield "stages:"
         yield from (f"  {stage}: {{{', '.join(values)}}}" for stage, values in others.items())
-
-
-def _check(text: str, registry: Registry) -> None:
-    """Raise ConfigError for settings that are valid one by one, but contradict each other."""
-    preset = read_text(text.encode(), Path("imported.yaml"), registry)
-    for message in preset.messages():
-        raise ConfigError(f"The settings make no preset: {message}")
-    profile = preset.values.get("compat")
-    below = load_presets([str(profile_file(profile))], registry, origin=COMPAT) if profile else []
-    make_job(resolve(*below, preset.layer(), registry=registry))
 
 
 _SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops")
@@ -399,24 +392,20 @@ _JSON = JsonLimits(max_depth=PRESET_BOUNDS.max_depth, max_digits=400, has_decima
 _NUMBER = re.compile(r"-\.?\d")
 _LISTS = ("dry_sequence_breaker", "logit_bias", "reverse_prompt", "stop")  # repeatable flags
 # Fields that only one system has; the first match decides.
-_MARKS: tuple[tuple[str, frozenset[str]], ...] = tuple(
-    (peer, frozenset(names.split()))
-    for peer, names in (
-        ("sillytavern", "temp samplers_priorities rep_pen_size genamt"),
-        ("koboldcpp", "sampler_order rep_pen rep_pen_range max_context_length sampler_seed genkey"),
-        ("hf", "transformers_version _from_model_config pad_token_id decoder_start_token_id "
-         "top_h exponential_decay_length_penalty encoder_no_repeat_ngram_size"),
-        ("llama-cpp", "n_predict repeat_penalty repeat_last_n samplers cache_prompt id_slot "
-         "t_max_predict_ms"),
-        ("tgw", "repetition_penalty_range sampler_priority truncation_length dynatemp_low "
-         "dynamic_temperature mirostat_mode epsilon_cutoff eta_cutoff custom_token_bans"),
-        ("exl2", "token_repetition_penalty penalty_range repetition_decay token_healing"),
-        ("vllm", "structured_outputs guided_json guided_choice guided_regex allowed_token_ids bad_words "
-         "include_stop_str_in_output"),
-        ("sglang", "sampling_params sampling_seed custom_params"),
-        ("openai", "messages prompt model input"),
-    )
-)  # fmt: skip
+_MARKS = {
+    "sillytavern": "temp samplers_priorities rep_pen_size genamt",
+    "koboldcpp": "sampler_order rep_pen rep_pen_range max_context_length sampler_seed genkey",
+    "hf": "transformers_version _from_model_config pad_token_id decoder_start_token_id top_h "
+          "exponential_decay_length_penalty encoder_no_repeat_ngram_size",
+    "llama-cpp": "n_predict repeat_penalty repeat_last_n samplers cache_prompt id_slot t_max_predict_ms",
+    "tgw": "repetition_penalty_range sampler_priority truncation_length dynatemp_low dynamic_temperature "
+           "mirostat_mode epsilon_cutoff eta_cutoff custom_token_bans",
+    "exl2": "token_repetition_penalty penalty_range repetition_decay token_healing",
+    "vllm": "structured_outputs guided_json guided_choice guided_regex allowed_token_ids bad_words "
+            "include_stop_str_in_output",
+    "sglang": "sampling_params sampling_seed custom_params",
+    "openai": "messages prompt model input",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -517,8 +506,8 @@ def _guess(fields: Mapping[str, Any], *, is_yaml: bool) -> str:
     values = list(fields.values())
     if values and all(isinstance(value, Mapping) and "override" in value for value in values):
         return "exl2"
-    for peer, marks in _MARKS:
-        if marks & fields.keys():
+    for peer, marks in _MARKS.items():
+        if not fields.keys().isdisjoint(marks.split()):
             return peer
     if is_yaml and fields:
         return "tgw"  # the only system with YAML presets, often of few fields

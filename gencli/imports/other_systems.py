@@ -47,16 +47,12 @@ def switch(value: Any) -> bool:
     return words[text]
 
 
-def to(*keys: str, off: float | None = None, below: bool = False) -> Reader:
-    """Return a reader of a number for these keys; numbers <= 0 mean `off`, if `off` is given.
-
-    With `below` only numbers < 0 mean `off`.
-    """
+def to(*keys: str, off: float | None = None) -> Reader:
+    """Return a reader of a number for keys; numbers <= 0 mean `off`, if `off` is given."""
 
     def read(value: Any) -> Values:
         parsed = number(value)
-        is_off = off is not None and (parsed < 0 if below else parsed <= 0)
-        return dict.fromkeys(keys, off if is_off else parsed)
+        return dict.fromkeys(keys, off if off is not None and parsed <= 0 else parsed)
 
     return read
 
@@ -165,9 +161,8 @@ COMMON: Mapping[str, Reader] = {
 }
 
 
-_PENALTIES = ("repetition", "frequency", "presence")
 _STAGES: dict[str, tuple[str, ...]] = {
-    "penalties": _PENALTIES,
+    "penalties": ("repetition", "frequency", "presence"),
     "repetition_penalty": ("repetition",),
     "frequency_penalty": ("frequency",),
     "presence_penalty": ("presence",),

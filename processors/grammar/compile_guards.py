@@ -62,14 +62,10 @@ def is_small(constraint: Constraint) -> bool:
         return True
     if constraint.kind == "regex":
         return len(constraint.text) <= _SMALL_REGEX and not _UNBOUNDED_COST.search(constraint.text)
-    return constraint.kind == "json_schema" and _is_plain_schema(constraint.text)
-
-
-def _is_plain_schema(text: str) -> bool:
-    if text.count("{") > _SUBSCHEMAS:
+    if constraint.kind != "json_schema" or constraint.text.count("{") > _SUBSCHEMAS:
         return False
     try:
-        return set(_keywords(json.loads(text))) <= _PLAIN_KEYWORDS
+        return set(_keywords(json.loads(constraint.text))) <= _PLAIN_KEYWORDS
     except (ValueError, AttributeError):  # a faulty schema; the child process reports it
         return False
 
@@ -122,7 +118,6 @@ class SlowTokenGuard:
         return accepted
 
     def rollback(self, count: int) -> None:
-        """Record that `count` tokens were undone."""
         self._count -= count
         if self._slow_at is not None and self._slow_at > self._count:
             self._slow_at = None

@@ -141,10 +141,9 @@ class SeparatorModel:
         """Return the default model, from two short JSON texts."""
         model = cls()
         for text in _DEFAULT_TEXTS:
-            model.signs = JsonContext()
             for token in vocabulary.encode(text, special=False):
                 model.add(token, vocabulary.token_bytes[token], _DEFAULT_WEIGHT)
-        model.signs = JsonContext()
+            model.signs = JsonContext()
         return model
 
     def copy(self) -> SeparatorModel:

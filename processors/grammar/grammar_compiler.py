@@ -1,6 +1,4 @@
-"""`GrammarCompiler`: compile each grammar once, in the background, in a child process within limits of
-time and memory, and try its first steps.
-"""
+"""`GrammarCompiler`: compile each grammar once, in a child process within limits, and try its first steps."""
 
 from __future__ import annotations
 

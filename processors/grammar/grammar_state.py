@@ -76,7 +76,6 @@ class GrammarState:
 
     @classmethod
     def start(cls, matcher: Matcher, rules: GrammarRules) -> GrammarState:
-        """Return the state at the start of the output."""
         state = cls(matcher, rules, b"" if rules.marker else None)
         if state.tail is None:
             state.outlook = state._first_outlook(0)
@@ -103,7 +102,6 @@ class GrammarState:
         return Ask(self.matcher, drafts[:end], row)
 
     def commit(self, tokens: tuple[int, ...]) -> None:
-        """Advance by tokens that were appended to the output."""
         for token in tokens:
             self.count += 1
             if self.is_done:

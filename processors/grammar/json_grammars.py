@@ -87,10 +87,7 @@ class _BagMember:
 
 
 def _row(row: Sequence[_BagMember], name: str) -> tuple[_BagMember, dict[str, str]]:
-    """Return members in this order as one, and its rules.
-
-    The rules are a balanced tree, because llguidance recurses over rules.
-    """
+    """Return members in this order as one, and its rules: a balanced tree, since llguidance recurses."""
     if len(row) == 1:
         return row[0], {}
     middle = len(row) // 2

@@ -162,13 +162,17 @@ def command(text: TracedText, texts: Sequence[TracedText]) -> str:
     does not record guidance, template, grammar or stops; to reproduce such a run, these options have to be
     added.
     """
-    head, prompts = text.head, _prompts(text, texts)
+    head, request = text.head, text.key[0]
+    by_request = {other.key[0]: other.head.get("prompt") for other in texts}
+    numbers = [str(number) for number in range(1, len(by_request) + 1)]
+    numbers = numbers[: numbers.index(request) + 1] if request in numbers else []
+    prompts = [prompt for number in numbers if isinstance(prompt := by_request.get(number), str)]
     try:
         chain = Chain.from_list(head["chain"])
     except (ProcessorsError, AttributeError, KeyError, TypeError, ValueError):
         return ""
     names = [name for name, _ in chain]
-    if prompts is None or not _SET_ELSEWHERE.isdisjoint(names):
+    if not numbers or len(prompts) < len(numbers) or not _SET_ELSEWHERE.isdisjoint(names):
         return ""
     settings = [("model", head["model"]), ("seed", head["seed"]), ("sampler", head["draw"])]
     settings += [("stage", str(Chain((stage,)))) for stage in chain.stages]
@@ -177,17 +181,6 @@ def command(text: TracedText, texts: Sequence[TracedText]) -> str:
     settings += [("max_tokens", len(text.records))]
     words = [word for key, value in settings for word in (with_flags(f"`{key}`"), str(value))]
     return shlex.join(["gencli", "run", *words, "--", *prompts])
-
-
-def _prompts(text: TracedText, texts: Sequence[TracedText]) -> list[str] | None:
-    """Return the prompts up to the text's own; None if one is not in the trace."""
-    by_request = {other.key[0]: other.head.get("prompt") for other in texts}
-    numbers = [str(number) for number in range(1, len(by_request) + 1)]
-    if text.key[0] not in numbers:
-        return None
-    numbers = numbers[: numbers.index(text.key[0]) + 1]
-    prompts = [prompt for n in numbers if isinstance(prompt := by_request.get(n), str)]
-    return prompts if len(prompts) == len(numbers) else None
 
 
 @dataclass(frozen=True, slots=True)
