@@ -100,6 +100,7 @@ class SideBySide:
 
 
 def _drawn(look: Look, replay: Replay) -> Tensor:
+    """Return the logits [V] of the distribution that is sampled."""
     if replay.run.draw != "greedy":
         return look.logits
     alone = torch.full_like(look.logits, -torch.inf)

@@ -283,7 +283,7 @@ def _numbers(
     fields: Mapping[str, Any], *names: str, least: float = -_MAX_NUMBER, largest: float = _MAX_NUMBER
 ) -> None:
     for name in names:
-        if type(fields[name]) not in (int, float) or not least <= fields[name] <= largest:
+        if type(fields[name]) not in (int, float) or not least <= fields[name] <= largest:  # no booleans
             raise ValueError(f"{name} is {_shown(fields[name])}")
 
 

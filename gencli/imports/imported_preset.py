@@ -135,9 +135,8 @@ def _resolve_hints(collected: Collected) -> None:
         collected.stages["dynamic_temperature", "min"] = float(hints["low"])
         collected.stages["dynamic_temperature", "max"] = float(hints["high"])
         if collected.stages.get(("temperature", "temperature"), 1.0) != 1.0:
-            collected.note(
-                collected.sources["temperature", "temperature"], "the dynamic temperature replaces it"
-            )
+            name = collected.sources["temperature", "temperature"]
+            collected.note(name, "the dynamic temperature replaces it")
         collected.stages["temperature", "temperature"] = 1.0
     if (is_dynamic and hints.get("exponent", 1) != 1) or (hints.get("range") and "exponent" in hints):
         collected.stages["dynamic_temperature", "exponent"] = float(hints["exponent"])
@@ -147,9 +146,8 @@ def _resolve_hints(collected: Collected) -> None:
         collected.stages["temperature", "temperature"] = 0.0
     for stage in (*PENALTY_STAGES, "dry"):
         if f"off.{stage}" in hints:
-            collected.stages[stage, "multiplier" if stage == "dry" else "penalty"] = 0.0 + (
-                stage == "repetition"
-            )
+            main = "multiplier" if stage == "dry" else "penalty"
+            collected.stages[stage, main] = 1.0 if stage == "repetition" else 0.0
     if "sustain" in hints:
         fades = bool(collected.stages.get(("repetition", "decay")))
         collected.stages["repetition", "sustain" if fades else "window"] = int(hints["sustain"])
@@ -235,10 +233,9 @@ def _leave_out_idle(collected: Collected, base: _Base, registry: Registry) -> No
         if value == base.stages.get(stage_field, default) and value == default:
             del collected.stages[stage_field]
         elif inner != main and is_off(stage):
-            if value == base.stages.get(stage_field, default) or stage_field not in collected.sources:
-                del collected.stages[stage_field]
-            elif stage in PENALTY_STAGES or inner in ("window", "keep"):
-                del collected.stages[stage_field]  # a field of all penalties, one of which is off
+            is_idle = value == base.stages.get(stage_field, default) or stage_field not in collected.sources
+            if is_idle or stage in PENALTY_STAGES or inner in ("window", "keep"):
+                del collected.stages[stage_field]  # also a field of all penalties, one of which is off
             else:
                 collected.drop(stage_field, f"{stage} is off")
 

@@ -217,12 +217,10 @@ class GrammarState:
             statuses[-1] = self._status()
         try:
             for token in tokens[free:]:
-                if token in self.rules.ends:
-                    is_legal = self.matcher.is_complete()
+                is_end = token in self.rules.ends
+                if is_end or not self.matcher.accept(token):
+                    is_legal = is_end and self.matcher.is_complete()
                     statuses.append(GrammarStatus("over" if is_legal else "broken"))
-                    break
-                if not self.matcher.accept(token):
-                    statuses.append(GrammarStatus("broken"))
                     break
                 accepted += 1
                 statuses.append(self._status())
