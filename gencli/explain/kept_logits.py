@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from processors.explain_rows import KeptLogits
@@ -23,8 +22,8 @@ _SLACK = 1e-3  # rounding error of a sum of logits
 def kept_fields(kept: KeptLogits) -> dict[str, Any]:
     """Return the fields: ids (int32) and values (float32) as little-endian bytes in base64."""
     return {
-        "ids": _packed(kept.ids.numpy(), _IDS),
-        "values": _packed(kept.values.numpy(), _VALUES),
+        "ids": base64.b64encode(kept.ids.numpy().astype(_IDS).tobytes()).decode("ascii"),
+        "values": base64.b64encode(kept.values.numpy().astype(_VALUES).tobytes()).decode("ascii"),
         "rest": None if kept.rest == -math.inf else kept.rest,  # null: the other ids have no probability
         "vocab": kept.vocab_size,
         "seed": kept.seed,
@@ -51,10 +50,6 @@ def read_kept(fields: Mapping[str, Any]) -> KeptLogits:
     if others is not None and others > bound + _SLACK:  # no other logit exceeds the smallest kept one
         raise ValueError(f"rest is {others}, but at most {bound} with the logits that are kept")
     return KeptLogits(ids, values, -math.inf if others is None else float(others), size, seed)
-
-
-def _packed(values: NDArray[Any], kind: str) -> str:
-    return base64.b64encode(values.astype(kind).tobytes()).decode("ascii")
 
 
 def _unpacked(text: str, kind: str) -> Tensor:
