@@ -171,7 +171,7 @@ def _prompts(database: sqlite3.Connection, run: int) -> tuple[PromptEntry, ...]:
     for row in database.execute("SELECT place, text FROM texts WHERE run = ? ORDER BY place, sample", (run,)):
         texts.setdefault(row["place"], []).append(row["text"])
     rows = database.execute("SELECT place, prompt, record FROM prompts WHERE run = ? ORDER BY place", (run,))
-    prompts = ((prompt, tuple(texts.get(place, ())), json.loads(record)) for place, prompt, record in rows)
+    prompts = ((prompt, tuple(texts.get(index, ())), json.loads(record)) for index, prompt, record in rows)
     return tuple(starmap(PromptEntry, prompts))
 
 

@@ -36,8 +36,8 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         "id": view.token,
         "text": token_text(view.token, tokenizer),
         "bytes": base64.b64encode(_bytes(view.token, tokenizer)).decode("ascii"),
-        "raw": _place(view.raw, tokenizer),
-        "final": _place(view.final, tokenizer),
+        "raw": _state(view.raw, tokenizer),
+        "final": _state(view.final, tokenizer),
         "surprise": significant(view.surprise),
         "stages": [_stage(stage, tokenizer) for stage in view.stages],
         "draw": {
@@ -85,15 +85,15 @@ def significant(value: float) -> float | None:
     return rounded if abs(rounded) != float("inf") and rounded == rounded else None
 
 
-def _place(place: Place, tokenizer: Tokenizer) -> dict[str, Any]:
+def _state(state: Place, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
-        "p": significant(place.p),
-        "rank": place.rank,
-        "logit": significant(place.logit),
-        "entropy": significant(place.entropy),
-        "alive": place.alive,
-        "top": _weighed(place.top, tokenizer),
-        "others": significant(place.others),
+        "p": significant(state.p),
+        "rank": state.rank,
+        "logit": significant(state.logit),
+        "entropy": significant(state.entropy),
+        "alive": state.alive,
+        "top": _weighed(state.top, tokenizer),
+        "others": significant(state.others),
     }
 
 
@@ -104,7 +104,7 @@ def _stage(stage: StageView, tokenizer: Tokenizer) -> dict[str, Any]:
         "acted": stage.acted,
         "alive": list(stage.alive),
         "mass_kept": significant(stage.mass_kept),
-        **{key: value for key, value in _place(stage.after, tokenizer).items() if key != "alive"},
+        **{key: value for key, value in _state(stage.after, tokenizer).items() if key != "alive"},
         "removed": _weighed(stage.removed, tokenizer),
         "changed": [
             [token, token_text(token, tokenizer), significant(before), significant(after)]
