@@ -6,12 +6,9 @@ from gencli.cli import app
 
 
 def main() -> int:
-    """Run the command line and return its exit code.
-
-    Afterwards Ctrl-C is ignored, so that it cannot change the exit code.
-    """
+    """Run the command line and return its exit code."""
     code = app.main()
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C can no longer change the exit code
     return code
 
 

@@ -178,8 +178,9 @@ def _open_locked(path: Path, what: str, hint: str) -> int:
                 f"{path} cannot be locked: {error.strerror or error}.",
                 hint="Some network file systems have no locks; write to a local disk.",
             ) from None
-        if _is_current(path, handle):
-            return handle
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.stat(path), os.fstat(handle)):
+                return handle
         os.close(handle)  # the owner removed it between open and lock
 
 
@@ -194,10 +195,3 @@ def _lock(handle: int) -> None:
         import fcntl
 
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-
-
-def _is_current(path: Path, handle: int) -> bool:
-    try:
-        return os.path.samestat(os.stat(path), os.fstat(handle))
-    except FileNotFoundError:
-        return False

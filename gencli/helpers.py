@@ -1,6 +1,4 @@
-"""Small helpers of all rooms: seconds and bytes as short texts for a person, notices that are reported
-once, and a cache of the most recently used values.
-"""
+"""Helpers of all rooms: seconds and bytes as short texts, notices reported once, a cache of recent values."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cache, partial
@@ -50,9 +50,7 @@ class DocumentError(GenerationError):
 
     def __init__(self, message: str, line: int, column: int) -> None:
         super().__init__(f"line {line}, column {column}: {message}")
-        self.text = message
-        self.line = line
-        self.column = column
+        self.text, self.line, self.column = message, line, column
 
     def about(self, text: str) -> str:
         """Return the message; without words of a text that does not begin as an object or a list does.
@@ -64,10 +62,7 @@ class DocumentError(GenerationError):
 
 
 def parse_json(text: str, limits: JsonLimits = DOCUMENT) -> Any:
-    """Return the value of the JSON document in `text`, which may have white space around it.
-
-    Raises DocumentError with line and column.
-    """
+    """Return the value of the JSON document in `text`. DocumentError, with line and column, for any other."""
     if not _SURROGATES.search(text):
         has_long = re.search(f"[0-9]{{{limits.max_digits + 1}}}", text) is not None
         try:
@@ -95,12 +90,9 @@ def _is_deep(value: Any, max_depth: int) -> bool:
     """Whether the nesting of lists and objects exceeds `max_depth`."""
     level = [value]
     for _ in range(max_depth):
-        level = [item for each in level for item in _items(each)]
+        level = [value for value in level if isinstance(value, list | dict)]
+        level = [item for each in level for item in (each.values() if isinstance(each, dict) else each)]
     return any(isinstance(each, list | dict) for each in level)
-
-
-def _items(value: Any) -> Iterable[Any]:
-    return value if isinstance(value, list) else value.values() if isinstance(value, dict) else ()
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -129,22 +121,13 @@ def _number(text: str, limits: JsonLimits) -> int | float | Decimal:
     return near if not limits.has_decimals or Decimal(repr(near)) == Decimal(text) else Decimal(text)
 
 
-@dataclass(slots=True)
-class _OpenValue:
-    """An unfinished list or object; `key` is the key of its next value."""
-
-    value: Any
-    key: str = ""
-
-
 class _JsonReader:
     """Reads the text without recursion; reports the position of a fault."""
 
     def __init__(self, text: str, limits: JsonLimits) -> None:
-        self._text = text
-        self._limits = limits
-        self._at = 0
-        self._open: list[_OpenValue] = []
+        self._text, self._limits, self._at = text, limits, 0
+        self._open: list[Any] = []  # the unfinished lists and objects
+        self._keys: list[str] = []  # for each of them the key of its next value
 
     def read(self) -> Any:
         if self._text.startswith("\ufeff"):
@@ -154,7 +137,8 @@ class _JsonReader:
             if value is _OPENED:
                 continue
             while self._open and self._is_last(value):
-                value = self._open.pop().value
+                value = self._open.pop()
+                self._keys.pop()
             if not self._open:
                 break
         self._space()
@@ -187,7 +171,8 @@ class _JsonReader:
         if self._space() == ("}" if bracket == "{" else "]"):
             self._at += 1
             return value
-        self._open.append(_OpenValue(value))
+        self._open.append(value)
+        self._keys.append("")
         if bracket == "{":
             self._key()
         return _OPENED
@@ -195,10 +180,10 @@ class _JsonReader:
     def _is_last(self, value: Any) -> bool:
         """Add a value to the innermost list or object; return whether that one ends after the value."""
         here = self._open[-1]
-        if is_object := isinstance(here.value, dict):
-            here.value[here.key] = value
+        if is_object := isinstance(here, dict):
+            here[self._keys[-1]] = value
         else:
-            here.value.append(value)
+            here.append(value)
         end = "}" if is_object else "]"
         char = self._space()
         if char not in (",", end):
@@ -212,32 +197,29 @@ class _JsonReader:
         if self._space() != '"':
             self._fail(f"{self._shown()} stands where a key in double quotes has to follow")
         start, key = self._at, self._string()
-        if key in self._open[-1].value:
+        if key in self._open[-1]:
             self._fail(f"the key {_short(key)} stands twice in one object", start)
         if self._space() != ":":
             self._fail(f"{self._shown()} stands where a colon has to follow")
         self._at += 1
-        self._open[-1].key = key
+        self._keys[-1] = key
 
     def _string(self) -> str:
         match = _STRING.match(self._text, self._at)
         if match is None:
-            self._fail_in_string()
+            sound = _SOUND.match(self._text, self._at)
+            end = sound.end() if sound else self._at
+            char = self._text[end : end + 1]
+            if not char:
+                self._fail("the document ends within the string that begins here")
+            if char == "\\":
+                self._fail(f"{self._text[end : end + 2]!r} begins no escape that JSON has", end)
+            self._fail(f"the control character {char!r} stands in a string; write \\u{ord(char):04x}", end)
         start, self._at = self._at, match.end()
         string: str = json.loads(match[0])
         if _SURROGATE.search(string):
             self._fail(f"the string {_short(string)} has half a surrogate pair", start)
         return string
-
-    def _fail_in_string(self) -> Never:
-        sound = _SOUND.match(self._text, self._at)
-        end = sound.end() if sound else self._at
-        char = self._text[end : end + 1]
-        if not char:
-            self._fail("the document ends within the string that begins here")
-        if char == "\\":
-            self._fail(f"{self._text[end : end + 2]!r} begins no escape that JSON has", end)
-        self._fail(f"the control character {char!r} stands in a string; write \\u{ord(char):04x}", end)
 
     def _number(self) -> int | float | Decimal:
         word = _WORD.match(self._text, self._at)
@@ -311,9 +293,7 @@ def _without_inf(value: Any) -> Any:
     if isinstance(value, dict):
         return {key: _without_inf(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        if _is_flat(value):
-            return list(value)
-        return [_without_inf(item) for item in value]
+        return list(value) if _is_flat(value) else [_without_inf(item) for item in value]
     if isinstance(value, Decimal):
         return as_float(value)
     return "-inf" if isinstance(value, float) and value == -math.inf else value

@@ -20,7 +20,7 @@ from gencli.config.job import PARAM_KEYS, SamplingParams
 from gencli.errors import UsageError
 from gencli.runtime.llm import LLM
 from gencli.scoring.scorer import Scorer, make_convention
-from gencli.scoring.text_scores import Window, cut_window, encoded, prefix_id, text_windows
+from gencli.scoring.text_scores import cut_window, encoded, prefix_id, text_windows
 from gencli.templates.chat_templates import render_conversation
 
 try:
@@ -52,7 +52,11 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__()
-        options = _shared(options)
+        options = {key: value for key, value in options.items() if value is not None}
+        options.pop("max_batch_size", None)
+        size = str(options.pop("batch_size", ""))  # of the harness; it may be a word such as auto
+        if size.isdigit() and int(size) > 1:
+            options.setdefault("max_batch", int(size))
         params = {key: value for key, value in options.items() if key in PARAM_KEYS}
         self.llm = LLM(pretrained, **{key: value for key, value in options.items() if key not in params})
         self._params = SamplingParams(**params)
@@ -123,19 +127,13 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
 
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return the log-probability of each text, in disjoint windows."""
-        texts = [request.args[0] for request in requests]
-        parts: list[list[Window]] = []
-        for text in texts:
-            ids = self.tok_encode(text)
-            parts.append([*text_windows(ids, self._convention, self.prefix_token_id)])
+        texts = (self.tok_encode(request.args[0]) for request in requests)
+        parts = [[*text_windows(ids, self._convention, self.prefix_token_id)] for ids in texts]
         entries = iter(self._scorer.window_entries([window for part in parts for window in part]))
         return [math.fsum(entry.chosen.logprob for _ in part for entry in next(entries)) for part in parts]
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """Return the generated texts.
-
-        A prompt that leaves no room for the output is truncated at its beginning.
-        """
+        """Return the generated texts; a prompt that leaves no room for one loses its beginning."""
         params_of_texts, prompts = list[SamplingParams](), list[tuple[int, ...]]()
         for request in requests:
             text, arguments = request.args
@@ -148,16 +146,6 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
             if completion.error is not None:
                 raise UsageError(f"A text could not be generated: {completion.error}")
         return [completion.text for completion in completions]
-
-
-def _shared(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that the harness has set, with `batch_size` as `max_batch`."""
-    shared = {key: value for key, value in options.items() if value is not None}
-    size = shared.pop("batch_size", None)
-    shared.pop("max_batch_size", None)
-    if size is not None and str(size).isdigit() and int(size) > 1:
-        shared.setdefault("max_batch", int(size))
-    return shared
 
 
 def _generation(task: Mapping[str, Any], max_tokens: int, base: Mapping[str, Any]) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
+from itertools import starmap
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +55,6 @@ class Entry:
 
     @property
     def recipe(self) -> Recipe:
-        """Recipe that reproduces the job of the run."""
         return Recipe(self.preset, self.code, self.files)
 
     def details(self) -> str:
@@ -107,7 +107,7 @@ def log_file() -> Path:
 def add_run(entry: Entry) -> int:
     """Add a run and return its number. Raises ConfigError if the log cannot be written."""
     path = log_file()
-    with _refused(path), _opened(path, is_new=True) as database, _transaction(database):
+    with _opened(path, is_new=True) as database, _transaction(database):
         run = database.execute(
             "INSERT INTO runs (time, version, model, seed, exit_code, details) VALUES (?, ?, ?, ?, ?, ?)",
             (entry.time, entry.version, entry.model, str(entry.seed), entry.exit_code, entry.details()),
@@ -128,7 +128,7 @@ def list_runs(query: str, limit: int) -> Iterator[dict[str, Any]]:
     path = log_file()
     if not os.path.lexists(path):
         return
-    with _refused(path), _opened(path) as database:
+    with _opened(path) as database:
         for row in database.execute(_LIST, {"query": query.casefold(), "limit": limit}):
             yield {**dict(row), "seed": int(row["seed"])}
 
@@ -139,7 +139,7 @@ def read_run(name: str) -> tuple[int, Entry]:
     if name != "last" and not (name.isdecimal() and len(name) < 19):
         raise UsageError(f"{name!r} is not a run.", hint="Give its number, or last.")
     if os.path.lexists(path):
-        with _refused(path), _opened(path) as database:
+        with _opened(path) as database:
             condition = "number = ?" if name != "last" else "? = 'last' ORDER BY number DESC"
             query = f"SELECT * FROM runs WHERE {condition} LIMIT 1"
             run = database.execute(query, (name if name == "last" else int(name),)).fetchone()
@@ -153,7 +153,7 @@ def clear_log(numbers: Sequence[int] = ()) -> int:
     path = log_file()
     if not os.path.lexists(path):
         return 0
-    with _refused(path), _opened(path) as database:
+    with _opened(path) as database:
         database.execute("PRAGMA secure_delete = ON")
         with _transaction(database):
             if numbers:
@@ -171,33 +171,38 @@ def _prompts(database: sqlite3.Connection, run: int) -> tuple[PromptEntry, ...]:
     for row in database.execute("SELECT place, text FROM texts WHERE run = ? ORDER BY place, sample", (run,)):
         texts.setdefault(row["place"], []).append(row["text"])
     rows = database.execute("SELECT place, prompt, record FROM prompts WHERE run = ? ORDER BY place", (run,))
-    return tuple(
-        PromptEntry(row["prompt"], tuple(texts.get(row["place"], ())), json.loads(row["record"]))
-        for row in rows
-    )
+    prompts = ((prompt, tuple(texts.get(index, ())), json.loads(record)) for index, prompt, record in rows)
+    return tuple(starmap(PromptEntry, prompts))
 
 
 @contextmanager
 def _opened(path: Path, *, is_new: bool = False) -> Iterator[sqlite3.Connection]:
-    """Open the database; `is_new` creates it if needed. Only its owner may read it."""
-    if is_new:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)
-        try:
-            check_regular(handle)
-        finally:
-            os.close(handle)
-        with suppress(OSError):
-            path.chmod(0o600)  # a copied file may be readable by others
-    else:
-        open_regular(path).close()
+    """Open the database; `is_new` creates it if needed. Only its owner may read it.
+
+    Errors of the database and its file, also those of the block, are raised as ConfigError.
+    """
     address = f"{path.absolute().as_uri()}?mode=rw"
-    with closing(sqlite3.connect(address, uri=True, timeout=_TIMEOUT, isolation_level=None)) as database:
-        database.row_factory = sqlite3.Row
-        database.create_function("head", 1, lambda text: text and text[:_HEAD], deterministic=True)
-        database.create_function("contains", 2, _contains, deterministic=True)
-        _prepare(database, path)
-        yield database
+    try:
+        if is_new:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)
+            try:
+                check_regular(handle)
+            finally:
+                os.close(handle)
+            with suppress(OSError):
+                path.chmod(0o600)  # a copied file may be readable by others
+        else:
+            open_regular(path).close()
+        with closing(sqlite3.connect(address, uri=True, timeout=_TIMEOUT, isolation_level=None)) as database:
+            database.row_factory = sqlite3.Row
+            database.create_function("head", 1, lambda text: text and text[:_HEAD], deterministic=True)
+            database.create_function("contains", 2, _contains, deterministic=True)
+            _prepare(database, path)
+            yield database
+    except (OSError, sqlite3.Error, ValueError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
+        raise ConfigError(f"The log {path} cannot be used: {reason}.") from error
 
 
 def _prepare(database: sqlite3.Connection, path: Path) -> None:
@@ -237,16 +242,6 @@ def _transaction(database: sqlite3.Connection) -> Iterator[None]:
         with suppress(sqlite3.Error):  # a full disk may have ended it already
             database.execute("ROLLBACK")
         raise
-
-
-@contextmanager
-def _refused(path: Path) -> Iterator[None]:
-    """Raise errors of the database and its file as ConfigError."""
-    try:
-        yield
-    except (OSError, sqlite3.Error, ValueError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or str(error)
-        raise ConfigError(f"The log {path} cannot be used: {reason}.") from error
 
 
 def _contains(text: str | None, query: str) -> bool:

@@ -9,6 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from operator import mul
 from typing import Literal
 
 import torch
@@ -27,7 +28,7 @@ Verdict = Literal["marked", "not marked", "not enough tokens"]
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class SuspiciousWindow:
     """The most suspicious window: tokens start to end (exclusive), of `count` windows.
 
     `ln_p` is corrected for the number of windows: it is an upper bound of ln of the probability that an
@@ -50,7 +51,7 @@ class Detection:
     scored: int
     ln_p: float
     facts: dict[str, float]
-    window: Window | None = None
+    window: SuspiciousWindow | None = None
 
     @property
     def p_value(self) -> float:
@@ -59,7 +60,7 @@ class Detection:
 
 
 def detect(
-    scorer: Scorer, ids: Sequence[int], *, level: float = LEVEL, window: int | None = None
+    scorer: WatermarkScorer, ids: Sequence[int], *, level: float = LEVEL, window: int | None = None
 ) -> Detection:
     """Return whether the text of these ids has the watermark of the scorer.
 
@@ -78,7 +79,7 @@ def detect(
     return Detection(verdict, len(ids), scored, ln_p, scorer.facts(evidence), best)
 
 
-def _best_window(scorer: Scorer, evidence: Evidence, size: int) -> Window:
+def _best_window(scorer: WatermarkScorer, evidence: Evidence, size: int) -> SuspiciousWindow:
     sums = [0.0, *accumulate(evidence.values)]
     last = len(evidence.values) - size
     starts = sorted({*range(0, last, max(1, size // _STEPS)), last})
@@ -86,7 +87,7 @@ def _best_window(scorer: Scorer, evidence: Evidence, size: int) -> Window:
     ln_p, start = min(windows)
     positions = evidence.places
     corrected = min(0.0, ln_p + math.log(len(starts)))
-    return Window(size, len(starts), positions[start], positions[start + size - 1] + 1, corrected)
+    return SuspiciousWindow(size, len(starts), positions[start], positions[start + size - 1] + 1, corrected)
 
 
 _CHUNK = 4096  # tokens whose numbers are computed at once
@@ -94,17 +95,14 @@ _CHUNK = 4096  # tokens whose numbers are computed at once
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Ascending positions of the scored tokens in a text, and a value for each, larger in a marked text.
-
-    `plain`: further values that are only reported.
-    """
+    """Ascending positions of scored tokens and values, larger in a marked text; `plain` are only reported."""
 
     places: tuple[int, ...]
     values: tuple[float, ...]
     plain: tuple[float, ...] = ()
 
 
-class Scorer(ABC):
+class WatermarkScorer(ABC):
     """Scores the tokens of a text for one watermark and key."""
 
     @abstractmethod
@@ -120,7 +118,7 @@ class Scorer(ABC):
         """Return the statistics of the literature, by name; requires a scored token."""
 
 
-class KgwScorer(Scorer):
+class KgwScorer(WatermarkScorer):
     """Counts green tokens. `vocab` is the number of logits of the model that may have made the text.
 
     With `is_once` an n-gram counts once, otherwise at each occurrence.
@@ -134,9 +132,8 @@ class KgwScorer(Scorer):
         ngrams = [tuple(ids[end - self._size : end]) for end in range(self._size, len(ids) + 1)]
         kept = _first_indices(ngrams) if self._is_once else range(len(ngrams))
         is_green = {ngram: float(self._green.is_green(ngram)) for ngram in dict.fromkeys(ngrams)}
-        return Evidence(
-            tuple(index + self._size - 1 for index in kept), tuple(is_green[ngrams[i]] for i in kept)
-        )
+        places = tuple(index + self._size - 1 for index in kept)
+        return Evidence(places, tuple(is_green[ngrams[index]] for index in kept))
 
     def ln_p(self, total: float, count: int) -> float:
         """Return ln p; without a mark the number of green tokens is binomially distributed."""
@@ -149,7 +146,7 @@ class KgwScorer(Scorer):
         return {"green": green, "z": z, "normal_p_value": math.exp(ln_normal_tail(z))}
 
 
-class SynthIdScorer(Scorer):
+class SynthIdScorer(WatermarkScorer):
     """Scores the mean of a token's bits, with weights falling from 10 to 1 over the depths."""
 
     def __init__(self, params: SynthIdParams, *, eos_ids: Sequence[int] = ()) -> None:
@@ -185,19 +182,17 @@ class SynthIdScorer(Scorer):
         return {"mean": sum(evidence.plain) / count, "weighted_mean": sum(evidence.values) / count}
 
 
-class GumbelScorer(Scorer):
+class GumbelScorer(WatermarkScorer):
     """Scores the sum of -ln(1 - u) over the tokens, Gamma distributed without a mark."""
 
     def __init__(self, params: GumbelMarkParams) -> None:
         assert params.key is not None
         (key,) = params.key.numbers
         self._width, alpha = params.width, params.alpha
-        self._keys: tuple[int, ...] = (key,)
-        self._weights: tuple[float, ...] = (1.0,)
+        self._weights: dict[int, float] = {key: 1.0}  # of each key
         if alpha is not None:
-            self._keys = (derived_key(key, "key_a"), derived_key(key, "key_b"))
-            self._weights = (1 - alpha, alpha)
-        self._variance = sum(weight**2 for weight in self._weights)
+            self._weights = {derived_key(key, "key_a"): 1 - alpha, derived_key(key, "key_b"): alpha}
+        self._variance = sum(weight**2 for weight in self._weights.values())
 
     def evidence(self, ids: Sequence[int]) -> Evidence:
         padded = (*[-1] * self._width, *ids)
@@ -208,12 +203,10 @@ class GumbelScorer(Scorer):
             some = kept[first : first + _CHUNK]
             context = torch.tensor([contexts[index] for index in some])
             targets = torch.tensor([ids[index] for index in some])
-            values += _floats(sum(self._score(context, targets, i) for i in range(len(self._keys))))
+            keys = (torch.full_like(targets, signed(key)) for key in self._weights)
+            scores = (-torch.log1p(-uniforms(state_of(key, context), targets)) for key in keys)
+            values += _floats(sum(map(mul, scores, self._weights.values())))
         return Evidence(tuple(kept), tuple(values))
-
-    def _score(self, context: Tensor, targets: Tensor, which: int) -> Tensor:
-        key = torch.full_like(targets, signed(self._keys[which]))
-        return -torch.log1p(-uniforms(state_of(key, context), targets)) * self._weights[which]
 
     def ln_p(self, total: float, count: int) -> float:
         """Return ln p; with two keys of a Gamma variable with mean and variance of the weighted sum."""
@@ -224,7 +217,7 @@ class GumbelScorer(Scorer):
         return {"score": sum(evidence.values)}
 
 
-def scorer_of(params: Params, *, vocab: int, eos_ids: Sequence[int] = ()) -> Scorer:
+def scorer_of(params: Params, *, vocab: int, eos_ids: Sequence[int] = ()) -> WatermarkScorer:
     """Return the scorer for a watermark's parameters; `vocab`: number of logits of the model."""
     if isinstance(params, KgwParams):
         return KgwScorer(params, vocab)

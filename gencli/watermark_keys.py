@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from gencli.errors import ConfigError
 from gencli.files import read_file
-from gencli.yaml_text import Bounds, YamlFault, YamlNode, parse
+from gencli.yaml_text import Bounds, YamlFault, parse
 from processors.errors import ParamError
 from processors.params import Params, Secret, fingerprint_of
 from processors.stages.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
@@ -81,7 +81,16 @@ def read_key_file(kind: str, file: str | NamedKey) -> Params:
         source, text = f"The key file {file}", _content(file, "The key file")
     numbers = _numbers(text)
     fields: Mapping[str, Any] = {"key": numbers} if numbers else _mapping(kind, text, source)
-    return _params(kind, fields, source)
+    try:
+        key = Secret(fields["key"])
+        if kind == "synthid" and len(key.numbers) == 1:  # a key of 32 bits for each depth
+            seed = key.numbers[0].to_bytes(8, "big")
+            digests = (hashlib.sha256(b"synthid" + bytes([depth]) + seed).digest() for depth in range(_DEPTH))
+            key = Secret([int.from_bytes(digest[:4], "big") for digest in digests])
+        return STAGES[kind][1].from_mapping({**fields, "key": key})
+    except ParamError as error:
+        message = str(error) if not str(error).startswith("is no key") else f"key {error}"
+        raise ConfigError(f"{source}: {message}") from None
 
 
 def file_fingerprint(path: Path) -> str | None:
@@ -118,10 +127,6 @@ def _mapping(kind: str, text: str, source: str) -> dict[str, Any]:
             f"{source} has neither whole numbers nor a mapping in YAML or JSON{where}.",
             hint="Make a number with: python -c 'import secrets; print(secrets.randbits(63))'",
         )
-    return _fields(kind, root, source)
-
-
-def _fields(kind: str, root: YamlNode, source: str) -> dict[str, Any]:
     names = [field.name for field in STAGES[kind][1].own_fields()]
     fields: dict[str, Any] = {}
     for name, value in root.plain().items():
@@ -142,20 +147,3 @@ def _fields(kind: str, root: YamlNode, source: str) -> dict[str, Any]:
     if fields.get("key") is None:
         raise ConfigError(f"{source} has no key: add a line such as key: NUMBER.")
     return fields
-
-
-def _params(kind: str, fields: Mapping[str, Any], source: str) -> Params:
-    try:
-        key = Secret(fields["key"])
-        if kind == "synthid" and len(key.numbers) == 1:
-            key = Secret([_derived(key.numbers[0], depth) for depth in range(_DEPTH)])
-        return STAGES[kind][1].from_mapping({**fields, "key": key})
-    except ParamError as error:
-        text = str(error) if not str(error).startswith("is no key") else f"key {error}"
-        raise ConfigError(f"{source}: {text}") from None
-
-
-def _derived(number: int, depth: int) -> int:
-    """Return a key of 32 bits for a depth, derived from one number."""
-    digest = hashlib.sha256(b"synthid" + bytes([depth]) + number.to_bytes(8, "big")).digest()
-    return int.from_bytes(digest[:4], "big")

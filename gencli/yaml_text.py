@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,9 +39,7 @@ class YamlFault(Exception):
 
     def __init__(self, text: str, line: int = 1, column: int = 1) -> None:
         super().__init__(text)
-        self.text = text
-        self.line = line
-        self.column = column
+        self.text, self.line, self.column = text, line, column
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +59,7 @@ class YamlNode:
         return self.value
 
     def at(self, path: Sequence[int]) -> YamlNode:
-        """Return the item at these indices, or the deepest node on the path.
-
-        A mapping counts as a list of pairs.
-        """
+        """Return the item at these indices, or the deepest node on the path; a mapping is a list of pairs."""
         node = self
         parts: Sequence[Any] = self._parts()
         for index in path:
@@ -110,60 +105,54 @@ for _name, _pattern, _first in _RULES:
 
 def parse(content: bytes, faults: list[YamlFault], bounds: Bounds = PRESET_BOUNDS) -> YamlNode | None:
     """Return the document's tree, and add its faults to `faults`; None if it cannot be read."""
+    if len(content) > bounds.max_bytes:
+        text = f"The file has {len(content)} bytes, but a {bounds.kind} has at most {bounds.max_bytes}."
+        faults.append(YamlFault(text))
+        return None
     try:
-        return _parse(content, faults, bounds)
+        root = _Loader(content.decode("utf-8-sig")).get_single_node()
+        return _TreeBuilder(faults, bounds).build(root, 0) if root is not None else None
     except YamlFault as fault:
         faults.append(fault)
-    return None
-
-
-def _parse(content: bytes, faults: list[YamlFault], bounds: Bounds) -> YamlNode | None:
-    if len(content) > bounds.max_bytes:
-        raise YamlFault(
-            f"The file has {len(content)} bytes, but a {bounds.kind} has at most {bounds.max_bytes}."
-        )
-    try:
-        loader = _Loader(content.decode("utf-8-sig"))
-        root = loader.get_single_node()
     except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        raise YamlFault("The file is not UTF-8 text.", line) from None
+        faults.append(YamlFault("The file is not UTF-8 text.", content.count(b"\n", 0, error.start) + 1))
     except RecursionError:
-        raise YamlFault(f"Values are nested more than {bounds.max_depth} deep.") from None
+        faults.append(YamlFault(f"Values are nested more than {bounds.max_depth} deep."))
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         position = (mark.line + 1, mark.column + 1) if mark else ()
-        raise YamlFault(f"This is not valid YAML: {error.problem or error.context}.", *position) from None
+        faults.append(YamlFault(f"This is not valid YAML: {error.problem or error.context}.", *position))
     except yaml.YAMLError as error:
-        raise YamlFault(f"This is not valid YAML: {' '.join(str(error).split())}.") from None
-    return _TreeBuilder(faults, bounds).build(root, 0) if root is not None else None
+        faults.append(YamlFault(f"This is not valid YAML: {' '.join(str(error).split())}."))
+    return None
 
 
 class _TreeBuilder:
     """Converts PyYAML's nodes to YamlNode, within the bounds."""
 
     def __init__(self, faults: list[YamlFault], bounds: Bounds) -> None:
-        self._faults = faults
-        self._bounds = bounds
-        self._count = 0
+        self._faults, self._bounds, self._count = faults, bounds, 0
 
     def build(self, node: yaml.Node, depth: int) -> YamlNode:
         line, column = node.start_mark.line + 1, node.start_mark.column + 1
         self._count += 1
         if self._count > self._bounds.max_nodes:
-            raise YamlFault(
-                f"There are more than {self._bounds.max_nodes} values, aliases included.", line, column
-            )
+            message = f"There are more than {self._bounds.max_nodes} values, aliases included."
+            raise YamlFault(message, line, column)
         if depth > self._bounds.max_depth:
             raise YamlFault(f"Values are nested more than {self._bounds.max_depth} deep.", line, column)
         kind = node.tag.removeprefix(_TAG)
-        if isinstance(node, yaml.ScalarNode):
-            return YamlNode(_scalar(kind, node.value, line, column), line, column)
         if isinstance(node, yaml.SequenceNode) and kind == "seq":
             return YamlNode(tuple(self.build(item, depth + 1) for item in node.value), line, column)
         if isinstance(node, yaml.MappingNode) and kind == "map":
             return YamlNode(self._mapping(node, depth), line, column)
-        raise YamlFault(f"The tag {_shown(kind)} is not allowed; write the value as it is.", line, column)
+        if isinstance(node, yaml.ScalarNode) and kind in _READERS:
+            try:
+                return YamlNode(_READERS[kind](node.value), line, column)
+            except (KeyError, ValueError):
+                raise YamlFault(f"{node.value[:40]!r} is not a {_KINDS[kind]}.", line, column) from None
+        tag = kind if kind.startswith("!") else f"!!{kind}"
+        raise YamlFault(f"The tag {tag} is not allowed; write the value as it is.", line, column)
 
     def _mapping(self, node: yaml.MappingNode, depth: int) -> dict[_Scalar, tuple[YamlNode, YamlNode]]:
         pairs: dict[_Scalar, tuple[YamlNode, YamlNode]] = {}
@@ -179,26 +168,13 @@ class _TreeBuilder:
         return pairs
 
 
-def _scalar(kind: str, text: str, line: int, column: int) -> _Scalar:
-    try:
-        match kind:
-            case "str":
-                return text.encode().decode()  # raises for a lone surrogate
-            case "null":
-                return None
-            case "bool":
-                return {"true": True, "false": False}[text.lower()]
-            case "int":
-                return int(text)
-            case "float":
-                return float(text.lower().replace(".inf", "inf").replace(".nan", "nan"))
-    except (KeyError, ValueError):
-        raise YamlFault(f"{text[:40]!r} is not a {_KINDS[kind]}.", line, column) from None
-    raise YamlFault(f"The tag {_shown(kind)} is not allowed; write the value as it is.", line, column)
-
-
-def _shown(kind: str) -> str:
-    return kind if kind.startswith("!") else f"!!{kind}"
+_READERS: Mapping[str, Callable[[str], _Scalar]] = {
+    "str": lambda text: text.encode().decode(),  # raises for a lone surrogate
+    "null": lambda text: None,
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+    "int": int,
+    "float": lambda text: float(text.lower().replace(".inf", "inf").replace(".nan", "nan")),
+}
 
 
 # A number or a date in one version of YAML, and text in the other.

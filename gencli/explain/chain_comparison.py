@@ -78,8 +78,7 @@ class SideBySide:
             decided_by = self._a.explain(kept, token).decided_by
         unmeasured = ComparedPlace(self._pos, token, None, tuple(decided_by))
         position = self._measured(unmeasured, kept, kept if other is None else other)
-        if not self._is_lost:
-            self._is_lost = not self._b.follows(token)
+        self._is_lost = self._is_lost or not self._b.follows(token)
         if not self._is_lost:
             self._b.commit(token)
         self._a.commit(token)
@@ -299,10 +298,7 @@ TextOf = Callable[[int], str | None]  # returns the text of a token id; None if 
 
 
 def comparison_record(comparison: Comparison, text_of: TextOf) -> dict[str, Any]:
-    """Return the record of a prompt.
-
-    Tokens are [id, text]; an infinite KL divergence is null while `tv` is a number.
-    """
+    """Return the record of a prompt; an infinite KL divergence is null while `tv` is a number."""
     return {
         "id": comparison.id,
         "prompt": comparison.prompt,

@@ -1,11 +1,8 @@
-"""Forks of texts: a cut in a text of a tree becomes requests, and their results become nodes; and the head
-of a traced text, the fields before its tokens.
-"""
+"""Forks of texts: a cut in a text of a tree becomes requests, their results nodes; heads of traced texts."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -40,7 +37,6 @@ class Forks:
 
     @classmethod
     def of(cls, job: Job, prompt: str, tokenizer: Tokenizer) -> Forks:
-        """Return the forks of a run with this prompt."""
         return cls(job, encode_prompt(job, prompt, tokenizer), tokenizer)
 
     def root(self, text: TracedText) -> Node:
@@ -131,10 +127,7 @@ class Forks:
 def pieces(
     prompt: tuple[int, ...], ids: tuple[int, ...], tokenizer: Tokenizer, *, is_whole: bool = True
 ) -> list[str]:
-    """Return the text that each token adds after a prompt; with `is_whole` the last has the held rest.
-
-    A character belongs to the token that completes it.
-    """
+    """Return each token's text, a character at its last token; with `is_whole` the last has the held rest."""
     stream = tokenizer.stream(prompt)
     texts = [stream.push(token) for token in ids]
     if texts and is_whole:
@@ -149,23 +142,17 @@ def token_of(text: str, tokenizer: Tokenizer) -> int:
     ids = ids or [token for token in sorted(tokenizer.special_ids) if piece(token, tokenizer) == text]
     if ids and text:
         return ids[0]
-    near = list(dict.fromkeys(_near(data, tokenizer)))[:4]
-    shown = ", ".join(repr(similar.decode(errors="replace")) for similar in near)
+    tokens, bare = set(tokenizer.token_bytes) - {b"", data}, data.strip()
+    # The most similar first: other spaces or case, then the prefixes of the text.
+    similar = (b" " + bare, bare, b" " + bare.lower(), bare.lower(), b" " + bare.capitalize())
+    prefixes = (data[:size] for size in range(len(data) - 1, 0, -1))
+    near = [spelling for spelling in dict.fromkeys((*similar, *prefixes)) if spelling in tokens][:4]
+    shown = ", ".join(repr(spelling.decode(errors="replace")) for spelling in near)
     parts = " ".join(repr(piece(token, tokenizer)) for token in tokenizer.encode(text, special=False)[:8])
     raise UsageError(
         f"{text!r} is no single token of the model; it is made of {parts or 'nothing'}.",
         hint=f"Nearest tokens: {shown}." if shown else "gencli tokenize shows the tokens of a text.",
     )
-
-
-def _near(data: bytes, tokenizer: Tokenizer) -> Iterator[bytes]:
-    """Yield tokens similar to a text, most similar first: other spaces or case, then its prefixes."""
-    tokens = set(tokenizer.token_bytes) - {b""}
-    bare = data.strip()
-    for similar in (b" " + bare, bare, b" " + bare.lower(), bare.lower(), b" " + bare.capitalize()):
-        if similar in tokens and similar != data:
-            yield similar
-    yield from (data[:size] for size in range(len(data) - 1, 0, -1) if data[:size] in tokens)
 
 
 def text_head(info: RunInfo, prompt: str, prompt_ids: tuple[int, ...]) -> dict[str, Any]:

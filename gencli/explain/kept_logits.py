@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from processors.explain_rows import KeptLogits
@@ -21,14 +20,11 @@ _SLACK = 1e-3  # rounding error of a sum of logits
 
 
 def kept_fields(kept: KeptLogits) -> dict[str, Any]:
-    """Return the fields: ids (int32) and values (float32) as little-endian bytes in base64.
-
-    `rest` is null if the other ids have no probability.
-    """
+    """Return the fields: ids (int32) and values (float32) as little-endian bytes in base64."""
     return {
-        "ids": _packed(kept.ids.numpy(), _IDS),
-        "values": _packed(kept.values.numpy(), _VALUES),
-        "rest": None if kept.rest == -math.inf else kept.rest,
+        "ids": base64.b64encode(kept.ids.numpy().astype(_IDS).tobytes()).decode("ascii"),
+        "values": base64.b64encode(kept.values.numpy().astype(_VALUES).tobytes()).decode("ascii"),
+        "rest": None if kept.rest == -math.inf else kept.rest,  # null: the other ids have no probability
         "vocab": kept.vocab_size,
         "seed": kept.seed,
     }
@@ -36,7 +32,7 @@ def kept_fields(kept: KeptLogits) -> dict[str, Any]:
 
 def read_kept(fields: Mapping[str, Any]) -> KeptLogits:
     """Return the kept logits of a record. Raises KeyError, TypeError or ValueError for invalid fields."""
-    size, seed, rest = fields["vocab"], fields["seed"], fields["rest"]
+    size, seed, others = fields["vocab"], fields["seed"], fields["rest"]
     if not isinstance(size, int) or not 0 < size <= _MAX_VOCABULARY:
         raise ValueError(f"vocab is {str(size)[:40]}")
     if not isinstance(seed, int) or not 0 <= seed < 1 << 64:
@@ -46,18 +42,14 @@ def read_kept(fields: Mapping[str, Any]) -> KeptLogits:
         raise ValueError(f"{len(values)} logits of {len(ids)} ids are kept")
     if int(ids.min()) < 0 or int(ids.max()) >= size:
         raise ValueError(f"ids reach from {int(ids.min())} to {int(ids.max())} in a vocabulary of {size}")
-    if rest is not None and not (isinstance(rest, int | float) and math.isfinite(rest)):
-        raise ValueError(f"rest is {str(rest)[:40]}")
+    if others is not None and not (isinstance(others, int | float) and math.isfinite(others)):
+        raise ValueError(f"rest is {str(others)[:40]}")
     if not bool((values < math.inf).all()):  # also rejects NaN
         raise ValueError("a logit is no number")
     bound = float(values.min()) + math.log(size - len(ids)) if len(ids) < size else -math.inf
-    if rest is not None and rest > bound + _SLACK:  # no other logit exceeds the smallest kept one
-        raise ValueError(f"rest is {rest}, but at most {bound} with the logits that are kept")
-    return KeptLogits(ids, values, -math.inf if rest is None else float(rest), size, seed)
-
-
-def _packed(values: NDArray[Any], kind: str) -> str:
-    return base64.b64encode(values.astype(kind).tobytes()).decode("ascii")
+    if others is not None and others > bound + _SLACK:  # no other logit exceeds the smallest kept one
+        raise ValueError(f"rest is {others}, but at most {bound} with the logits that are kept")
+    return KeptLogits(ids, values, -math.inf if others is None else float(others), size, seed)
 
 
 def _unpacked(text: str, kind: str) -> Tensor:

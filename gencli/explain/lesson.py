@@ -17,8 +17,7 @@ from processors.standalone import ChainRun
 
 _TEXT_WORDS = ("The", " cat", " sat", " on", " the", " mat", ".", " The", " dog", " sat", " on", " the")
 TEXT = "".join(_TEXT_WORDS)
-# Probabilities that a model might give the next word; "mat" occurs in the text already, after the same three
-# words.
+# Probabilities that a model might give the next word; "mat" is in the text, after the same three words.
 WORDS = {
     " mat": 0.30, " floor": 0.22, " sofa": 0.15, " chair": 0.11, " bed": 0.08, " roof": 0.05,
     " table": 0.04, " grass": 0.025, " moon": 0.012, " idea": 0.007, " Tuesday": 0.004, " of": 0.002,
@@ -64,8 +63,6 @@ def make_lesson(chain: Chain, draw: Draw, seed: int, registry: Registry | None =
         raise run.pipeline.explain_failure(logits, rows, 0)
     texts = [str(Chain((stage,))) for stage in run.chain]
     columns = [Column("model", "", tuple(WORDS.values()))]
-    columns += [
-        Column(text, sentence(registry, name), tuple(p))
-        for text, (name, _), p in zip(texts, run.chain, shares, strict=True)
-    ]
+    for text, (name, _), p in zip(texts, run.chain, shares, strict=True):
+        columns.append(Column(text, sentence(registry, name), tuple(p)))
     return Lesson(tuple(columns), run.draw, words[token])

@@ -25,8 +25,8 @@ def read_logits(name: str, tensor: str | None = None) -> Tensor:
     except (OSError, ValueError, SafetensorError) as error:
         raise UsageError(f"The logits {name!r} cannot be read: {error}.") from None
     if logits.dim() not in (1, 2) or not logits.numel():
-        shape = list(logits.shape)
-        raise UsageError(f"The logits {name!r} have the shape {shape}.", hint="It has to be [V] or [T, V].")
+        message = f"The logits {name!r} have the shape {list(logits.shape)}."
+        raise UsageError(message, hint="It has to be [V] or [T, V].")
     rows = logits.reshape(-1, logits.shape[-1]).float()
     for number, row in enumerate(rows):
         if bool(torch.isnan(row).any()) or bool((row == torch.inf).any()):
@@ -48,9 +48,8 @@ def _safetensors(path: Path, tensor: str | None) -> Tensor:
     with safe_open(path, "pt") as file:
         names = list(file.keys())
         if tensor is None and len(names) != 1:
-            raise UsageError(
-                f"{path} has {len(names)} tensors: {', '.join(names[:5])}.", hint="Name one of them."
-            )
+            message = f"{path} has {len(names)} tensors: {', '.join(names[:5])}."
+            raise UsageError(message, hint="Name one of them.")
         name = names[0] if tensor is None else tensor
         if name not in names:
             raise UsageError(f"{path} has no tensor {name[:60]!r}, but {', '.join(names[:5])}.")

@@ -1,6 +1,4 @@
-"""Replay of a chain on kept logits, without the model: its choices at each position of a text, and why a
-named token was not chosen.
-"""
+"""Replay of a chain on kept logits, without the model: its choices, and why it left out a named token."""
 
 from __future__ import annotations
 
@@ -68,7 +66,13 @@ class Replay:
         """Return the chain's choice for the logits of the next position."""
         chosen = self.run.choose(self._rows(kept))
         token, logits = int(chosen.tokens[0]), chosen.logits[0]
-        return Look(token, logits, self._is_whole or _is_settled(chosen.tokens, chosen.logits, kept.ids))
+        if self._is_whole:
+            return Look(token, logits, True)
+        # Both rows of KeptLogits.rows [2, V] have to give the same token and distribution, on kept ids only.
+        others = chosen.logits.index_fill(1, kept.ids, -torch.inf)
+        p = chosen.logits.double().softmax(-1)
+        is_settled = not bool((others > -torch.inf).any()) and bool(chosen.tokens[0] == chosen.tokens[1])
+        return Look(token, logits, is_settled and bool((p[0] - p[1]).abs().max() < _SAME))
 
     def explain(self, kept: KeptLogits, token: int, *, count: int = 5) -> RowView:
         """Return the explanation of a token, chosen or not, at the next position."""
@@ -80,20 +84,10 @@ class Replay:
         return all(status.document not in _ENDED for status in self.run.pipeline.preview(0, [token]))
 
     def commit(self, token: int) -> None:
-        """Advance by a token of the text."""
         self.run.commit([token])
 
     def _rows(self, kept: KeptLogits) -> Tensor:
         return kept.rows()[:1] if self._is_whole else kept.rows()
-
-
-def _is_settled(tokens: Tensor, logits: Tensor, ids: Tensor) -> bool:
-    """Whether both rows of KeptLogits.rows [2, V] give the same token and distribution, on kept ids only."""
-    others = logits.index_fill(1, ids, -torch.inf)
-    if bool((others > -torch.inf).any()) or bool(tokens[0] != tokens[1]):
-        return False
-    p = logits.double().softmax(-1)
-    return bool((p[0] - p[1]).abs().max() < _SAME)
 
 
 def chain_of(head: Mapping[str, Any], registry: Registry | None = None) -> tuple[Chain, Draw]:
@@ -101,14 +95,11 @@ def chain_of(head: Mapping[str, Any], registry: Registry | None = None) -> tuple
     stages, draw = head.get("chain"), head.get("draw")
     if not isinstance(stages, list) or not all(isinstance(stage, dict) for stage in stages):
         raise GenerationError("The trace does not say which chain its text has.")
-    if len(stages) > _MAX_STAGES:
-        raise GenerationError(
-            f"The chain of the trace has {len(stages)} stages, at most {_MAX_STAGES} are read."
-        )
-    if draw not in get_args(Draw):
-        raise GenerationError(
-            f"The trace's draw is {str(draw)[:40]!r}, but has to be one of {', '.join(get_args(Draw))}."
-        )
+    if (count := len(stages)) > _MAX_STAGES:
+        raise GenerationError(f"The chain of the trace has {count} stages, at most {_MAX_STAGES} are read.")
+    if draw not in (draws := get_args(Draw)):
+        wrong = str(draw)[:40]
+        raise GenerationError(f"The trace's draw is {wrong!r}, but has to be one of {', '.join(draws)}.")
     return Chain.from_list(stages, registry), cast(Draw, draw)
 
 
@@ -134,9 +125,8 @@ def replay_of(
     """Return the replay of a traced text, whose first logits are `kept`, with a chain and a draw."""
     lists = {key: head.get(key, []) for key in ("prompt_ids", "eos_ids", "stop_ids")}
     for key, ids in lists.items():
-        if not isinstance(ids, list | tuple) or not all(
-            isinstance(i, int) and 0 <= i < kept.vocab_size for i in ids
-        ):
+        is_list = isinstance(ids, list | tuple)
+        if not is_list or not all(isinstance(i, int) and 0 <= i < kept.vocab_size for i in ids):
             raise GenerationError(f"{key} of the trace is no list of token ids below {kept.vocab_size}.")
     limit = head.get("max_tokens")
     max_tokens = limit if isinstance(limit, int) and 0 < limit <= MOST else None
@@ -189,27 +179,24 @@ class Seeker:
         if key not in self._replays:
             parts = self.tokenizer, self._chain, self._draw, self._registry
             self._replays[key], self.sights[key] = replay_of(head, kept, *parts), []
-        self.sights[key].append(_look(self.named, chosen, kept, self._replays[key], self._count))
-
-
-def _look(named: int, chosen: int, kept: KeptLogits, replay: Replay, count: int) -> Sight:
-    if named >= kept.vocab_size:
-        raise UsageError(f"Token id {named} is outside the model's vocabulary of {kept.vocab_size}.")
-    look = replay.look(kept)
-    view = replay.explain(kept, named, count=count)
-    replay.commit(chosen)
-    is_kept = bool((kept.ids == named).any())
-    masks = (stage.name for stage in view.stages if stage.after.rank is None)
-    return Sight(
-        view=view,
-        chosen=chosen,
-        winner=look.token,
-        removed_by=next(masks, "") if view.raw.rank is not None else "model",
-        wins_without=view.wins_without,
-        bound=None if is_kept or len(kept.ids) == kept.vocab_size else float(kept.values.min()),
-        kept=len(kept.ids),
-        is_exact=look.is_exact,
-    )
+        if self.named >= kept.vocab_size:
+            raise UsageError(f"Token id {self.named} is outside the model's vocabulary of {kept.vocab_size}.")
+        look = self._replays[key].look(kept)
+        view = self._replays[key].explain(kept, self.named, count=self._count)
+        self._replays[key].commit(chosen)
+        is_kept = bool((kept.ids == self.named).any())
+        masks = (stage.name for stage in view.stages if stage.after.rank is None)
+        sight = Sight(
+            view=view,
+            chosen=chosen,
+            winner=look.token,
+            removed_by=next(masks, "") if view.raw.rank is not None else "model",
+            wins_without=view.wins_without,
+            bound=None if is_kept or len(kept.ids) == kept.vocab_size else float(kept.values.min()),
+            kept=len(kept.ids),
+            is_exact=look.is_exact,
+        )
+        self.sights[key].append(sight)
 
 
 def why_record(sight: Sight, tokenizer: Tokenizer, key: tuple[str, int], position: int) -> dict[str, Any]:

@@ -77,18 +77,17 @@ class Tree:
         return tuple(ids)
 
     def text(self, node: int) -> str:
-        """Return the whole text of a node."""
         text = ""
         for step in self.path(node):
             text = text[: step.kept] + step.text
         return text
 
-    def walk(self, node: int = ROOT, depth: int = 0) -> Iterator[tuple[int, Node]]:
+    def walk(self, node: int = ROOT) -> Iterator[tuple[int, Node]]:
         """Yield `node` and all nodes below it with their depths, each before its children."""
         below: dict[int | None, list[Node]] = {}
         for child in self.nodes.values():
             below.setdefault(child.parent, []).append(child)
-        stack = [(depth, self.nodes[node])] if node in self.nodes else []
+        stack = [(0, self.nodes[node])] if node in self.nodes else []
         while stack:
             depth, top = stack.pop()
             yield depth, top
@@ -156,19 +155,12 @@ def _range(text: str) -> list[str]:
     count = int((last - first) / step) + 1
     if count > MOST_CELLS:
         raise UsageError(f"{text[:60]!r} has {count} values, at most {MOST_CELLS} are tried.")
-    return [_plain(first + number * step) for number in range(count)]
-
-
-def _plain(number: Decimal) -> str:
-    text = f"{number:f}"
-    return (text.rstrip("0").rstrip(".") if "." in text else text) or "0"
+    written = (f"{first + number * step:f}" for number in range(count))
+    return [(value.rstrip("0").rstrip(".") if "." in value else value) or "0" for value in written]
 
 
 def cells(axes: Sequence[Axis]) -> list[Mapping[str, str]]:
-    """Return the values of each cell, the last axis changing fastest.
-
-    Raises UsageError if there are too many.
-    """
+    """Return the values of each cell, the last axis changing fastest. UsageError if there are too many."""
     keys = [axis.key for axis in axes]
     if len(set(keys)) < len(keys):
         raise UsageError("An option is varied twice.", hint="Put its values into one list.")
@@ -233,13 +225,11 @@ class TextMeter:
     decided: int = 0
 
     def add(self, event: Token) -> None:
-        """Add the tokens of an event."""
         self.ids.extend(event.ids)
         for view in event.views:
             self.see(view)
 
     def see(self, view: RowView) -> None:
-        """Add an explained token."""
         self.entropies.append(view.final.entropy)
         self.alive.append(view.final.alive)
         self.bits.append(view.surprise)

@@ -24,7 +24,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
     Ids are written with their texts, [id, text, p]. Bytes of partial characters appear as U+FFFD; `bytes` has
     the token's bytes in base64.
     """
-    names, forgone, kept = _Names(tokenizer), view.forgone, dict[str, Any]()
+    forgone, race, kept = view.forgone, view.race, dict[str, Any]()
     if view.kept is not None:
         from gencli.explain.kept_logits import kept_fields
 
@@ -34,26 +34,26 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         "sample": sample,
         "pos": position,
         "id": view.token,
-        "text": names.text(view.token),
-        "bytes": base64.b64encode(names.bytes(view.token)).decode("ascii"),
-        "raw": _place(view.raw, names),
-        "final": _place(view.final, names),
+        "text": token_text(view.token, tokenizer),
+        "bytes": base64.b64encode(_bytes(view.token, tokenizer)).decode("ascii"),
+        "raw": _state(view.raw, tokenizer),
+        "final": _state(view.final, tokenizer),
         "surprise": significant(view.surprise),
-        "stages": [_stage(stage, names) for stage in view.stages],
+        "stages": [_stage(stage, tokenizer) for stage in view.stages],
         "draw": {
-            "kind": view.race.kind,
-            "greedy": view.race.kind == "greedy",
+            "kind": race.kind,
+            "greedy": race.kind == "greedy",
             "forced": view.final.alive == 1,
-            "margin": None if view.race.margin is None else significant(view.race.margin),
-            "runner_up": None if view.race.runner_up is None else names.pair(view.race.runner_up),
+            "margin": None if race.margin is None else significant(race.margin),
+            "runner_up": _pair(race.runner_up, tokenizer),
         },
         "decided_by": list(view.decided_by),
-        "instead": [None if token is None else names.pair(token) for token in view.instead],
+        "instead": [_pair(token, tokenizer) for token in view.instead],
         "mask": {"constrained_by": list(view.mask.constrained_by), "n_masked": view.mask.n_masked},
         "forgone": forgone
         and {
             "id": forgone.id,
-            "text": names.text(forgone.id),
+            "text": token_text(forgone.id, tokenizer),
             "p": significant(forgone.p_raw),
             "removed_by": forgone.removed_by,
         },
@@ -63,28 +63,20 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
 
 def token_text(token: int, tokenizer: Tokenizer) -> str:
     """Return the characters that a token adds to the text."""
-    return _Names(tokenizer).text(token)
+    return _bytes(token, tokenizer).decode("utf-8", "replace")
 
 
-class _Names:
-    """The bytes and the characters that tokens add to a text."""
+def _bytes(token: int, tokenizer: Tokenizer) -> bytes:
+    by_id = tokenizer.token_bytes
+    return by_id[token] if token < len(by_id) else b""
 
-    def __init__(self, tokenizer: Tokenizer) -> None:
-        self._tokenizer = tokenizer
 
-    def bytes(self, token: int) -> bytes:
-        by_id = self._tokenizer.token_bytes
-        return by_id[token] if token < len(by_id) else b""
+def _pair(token: int | None, tokenizer: Tokenizer) -> list[Any] | None:
+    return None if token is None else [token, token_text(token, tokenizer)]
 
-    def text(self, token: int) -> str:
-        return self.bytes(token).decode("utf-8", "replace")
 
-    def pair(self, token: int) -> list[Any]:
-        return [token, self.text(token)]
-
-    def weighed(self, tokens: Iterable[Weighed]) -> list[list[Any]]:
-        """Return [id, text, p] of each token."""
-        return [[token, self.text(token), significant(p)] for token, p in tokens]
+def _weighed(tokens: Iterable[Weighed], tokenizer: Tokenizer) -> list[list[Any]]:
+    return [[token, token_text(token, tokenizer), significant(p)] for token, p in tokens]
 
 
 def significant(value: float) -> float | None:
@@ -93,29 +85,29 @@ def significant(value: float) -> float | None:
     return rounded if abs(rounded) != float("inf") and rounded == rounded else None
 
 
-def _place(place: Place, names: _Names) -> dict[str, Any]:
+def _state(state: Place, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
-        "p": significant(place.p),
-        "rank": place.rank,
-        "logit": significant(place.logit),
-        "entropy": significant(place.entropy),
-        "alive": place.alive,
-        "top": names.weighed(place.top),
-        "others": significant(place.others),
+        "p": significant(state.p),
+        "rank": state.rank,
+        "logit": significant(state.logit),
+        "entropy": significant(state.entropy),
+        "alive": state.alive,
+        "top": _weighed(state.top, tokenizer),
+        "others": significant(state.others),
     }
 
 
-def _stage(stage: StageView, names: _Names) -> dict[str, Any]:
+def _stage(stage: StageView, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         "name": stage.name,
         "params": stage.params,
         "acted": stage.acted,
         "alive": list(stage.alive),
         "mass_kept": significant(stage.mass_kept),
-        **{key: value for key, value in _place(stage.after, names).items() if key != "alive"},
-        "removed": names.weighed(stage.removed),
+        **{key: value for key, value in _state(stage.after, tokenizer).items() if key != "alive"},
+        "removed": _weighed(stage.removed, tokenizer),
         "changed": [
-            [token, names.text(token), significant(before), significant(after)]
+            [token, token_text(token, tokenizer), significant(before), significant(after)]
             for token, before, after in stage.changed
         ],
         "note": stage.note,
@@ -169,17 +161,14 @@ class Words:
 
     @property
     def vocab_size(self) -> int:
-        """The number of ids."""
         return len(self.texts)
 
     @property
     def special_ids(self) -> frozenset[int]:
-        """No ids are special."""
         return frozenset()
 
     @cached_property
     def token_bytes(self) -> Sequence[bytes]:
-        """The texts in UTF-8."""
         return [text.encode() for text in self.texts]
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:

@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, get_args
 
@@ -28,64 +28,39 @@ MAX_LINE = 1 << 22  # characters of a line
 Head = Callable[[str, int], Mapping[str, Any]]  # returns the head of a sample, by request and sample
 
 
-@dataclass(slots=True)
-class _RunningSample:
-    """A running sample: the number of its records, and explanations held until its end."""
-
-    count: int = 0
-    waiting: list[RowView] = field(default_factory=list)
-
-
 class TraceWriter:
-    """Writes the lines of a trace.
-
-    `waits`: samples may be retried, so only tokens of the last attempt are written.
-    """
+    """Writes the lines of a trace; `waits`: samples may be retried, only the last attempt is written."""
 
     def __init__(
         self, write: Callable[[str], None], head: Head, tokenizer: Tokenizer, *, waits: bool = False
     ) -> None:
         self._write, self._head, self._tokenizer, self._waits = write, head, tokenizer, waits
-        self._running: dict[tuple[str, int], _RunningSample] = {}
+        self._counts: dict[tuple[str, int], int] = {}  # records written of each running sample
+        self._waiting: dict[tuple[str, int], list[RowView]] = {}  # explanations held until its end
 
     def add(self, event: Event) -> None:
         """Write the lines of an event."""
         if isinstance(event, Token):
-            self._add_token(event)
+            self._add_records(event, () if self._waits else event.views)
+            if self._waits:
+                self._waiting.setdefault((event.request, event.sample), []).extend(event.views)
         for end in by_sample([event]):
             if isinstance(end, Finish | Error):
-                self._end(end)
+                key = end.request, end.sample
+                self._add_records(end, of_last_attempt(self._waiting.pop(key, []), end))
+                self._write(_end_line(end.request, end, self._counts.pop(key)))
 
     def close(self) -> None:
         """Do nothing: lines are written when their event arrives."""
 
-    def _sample(self, request: str, sample: int) -> _RunningSample:
-        key = request, sample
-        if key not in self._running:
-            self._running[key] = _RunningSample()
-            self._write(_text_line(request, sample, self._head(request, sample)))
-        return self._running[key]
-
-    def _add_token(self, event: Token) -> None:
-        running = self._sample(event.request, event.sample)
-        if self._waits:
-            running.waiting += event.views
-        else:
-            self._add_records(event, running, event.views)
-
-    def _end(self, event: Finish | Error) -> None:
-        running = self._sample(event.request, event.sample)
-        self._add_records(event, running, of_last_attempt(running.waiting, event))
-        self._write(_end_line(event.request, event, running.count))
-        del self._running[event.request, event.sample]
-
-    def _add_records(
-        self, event: Token | Finish | Error, running: _RunningSample, views: Sequence[RowView]
-    ) -> None:
+    def _add_records(self, event: Token | Finish | Error, views: Sequence[RowView]) -> None:
         run, sample = event.request, event.sample
-        for record in records(views, self._tokenizer, run=run, sample=sample, first=running.count):
+        if (run, sample) not in self._counts:
+            self._write(_text_line(run, sample, self._head(run, sample)))
+        first = self._counts.get((run, sample), 0)
+        for record in records(views, self._tokenizer, run=run, sample=sample, first=first):
             self._write(_line("token", record))
-        running.count += len(views)
+        self._counts[run, sample] = first + len(views)
 
 
 def sample_lines(
@@ -113,10 +88,7 @@ def _line(kind: str, values: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TracedText:
-    """One sample of a trace: its head, its records, and the reason of its end, "" while it runs.
-
-    A notebook shows it as a coloured text.
-    """
+    """One sample of a trace: head, records, reason of its end ("" while it runs). A notebook colours it."""
 
     head: Mapping[str, Any]
     records: tuple[Record, ...]
@@ -135,16 +107,12 @@ class TracedText:
         from gencli.explain.page import html_fragments as html
 
         title = f"{self.head.get('model')}, prompt {text_label(self.key)}"
-        return html.fragment(
-            *html.trace(str(self.head.get("prompt", "")), self.records), html.facts(title, self.reason)
-        )
+        blocks = html.trace(str(self.head.get("prompt", "")), self.records)
+        return html.fragment(*blocks, html.facts(title, self.reason))
 
 
 def text_label(key: tuple[str, int], num_samples: int = 2) -> str:
-    """Return the number of a sample for a person, as in 1.2 for the second one of request 1.
-
-    A request of one sample has no second number.
-    """
+    """Return a sample's number: 1.2 for the second one of request 1, and 1 for the only one."""
     request, sample = key
     return f"{request}.{sample + 1}" if num_samples > 1 else request
 
@@ -166,10 +134,7 @@ def read_trace(lines: Iterable[str]) -> list[TracedText]:
 
 
 def read_lines(lines: Iterable[str]) -> Iterator[tuple[tuple[str, int], Mapping[str, Any]]]:
-    """Yield the checked lines of a trace one by one, each with its request and sample.
-
-    Raises GenerationError at the first invalid line.
-    """
+    """Yield the lines of a trace, each with request and sample. GenerationError at the first invalid line."""
     begun = set[tuple[str, int]]()
     for number, line in objects(lines):
         sample = line.get("sample")
@@ -183,7 +148,12 @@ def read_lines(lines: Iterable[str]) -> Iterator[tuple[tuple[str, int], Mapping[
         if line["kind"] != "text" and key not in begun:
             raise GenerationError(f"Line {number} belongs to no text that has begun.")
         begun.add(key)
-        yield key, _checked(line, number) if line["kind"] == "token" else line
+        if line["kind"] == "token":
+            try:
+                check_record(line)
+            except (LookupError, TypeError, ValueError) as error:
+                raise GenerationError(f"Line {number} is no record of a token: {error}.") from None
+        yield key, line
 
 
 def objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -200,15 +170,6 @@ def objects(lines: Iterable[str]) -> Iterator[tuple[int, dict[str, Any]]]:
         yield number, line
 
 
-def _checked(line: dict[str, Any], number: int) -> Record:
-    """Return a token's record. Raises GenerationError if a field is missing or has another type."""
-    try:
-        check_record(line)
-    except (LookupError, TypeError, ValueError) as error:
-        raise GenerationError(f"Line {number} is no record of a token: {error}.") from None
-    return line
-
-
 _MAX_NUMBER = 1e39  # above any float32
 _MAX_COUNT = 1 << 53  # the largest integer that every JSON reader represents exactly
 
@@ -218,20 +179,35 @@ def check_record(line: Mapping[str, Any]) -> None:
     typed(line, text=str, bytes=str, raw=dict, final=dict, stages=list, draw=dict)
     _counts(line, "pos", "id")
     for key in ("raw", "final"):
-        _check_place(line[key])
+        _check_state(line[key])
         _counts(line[key], "alive")
-    _number_or_none(line, "surprise", least=0)
+    if line["surprise"] is not None:
+        _numbers(line, "surprise", least=0)
     for stage in line["stages"]:
         _check_stage(stage)
     names = {stage["name"] for stage in line["stages"]}
     _check_names(line["decided_by"], names, "decided_by")
     if "instead" in line:
-        _check_instead(line["instead"], len(line["decided_by"]))
-    _check_draw(line["draw"])
+        tokens, count = _listed(line["instead"]), len(line["decided_by"])
+        if len(tokens) != count:
+            raise ValueError(f"instead has {len(tokens)} tokens for {count} stages")
+        for entry in tokens:
+            if entry is not None:
+                _check_named(entry)
+    draw = line["draw"]
+    if draw["kind"] not in get_args(Draw):
+        raise ValueError(f"kind is {_shown(draw['kind'])}")
+    if draw["margin"] is not None:
+        _numbers(draw, "margin")
+    for key in ("greedy", "forced"):
+        if key in draw:
+            typed(draw, **{key: bool})
+    if draw["runner_up"] is not None:
+        _check_named(draw["runner_up"])
     if line["forgone"] is not None:
         typed(line["forgone"], text=str)
         _counts(line["forgone"], "id")
-        _probabilities(line["forgone"], "p")
+        _numbers(line["forgone"], "p", least=0, largest=1)
         _check_names([line["forgone"]["removed_by"]], names, "removed_by")
     if "logits" in line:
         typed(line, logits=dict)
@@ -240,60 +216,41 @@ def check_record(line: Mapping[str, Any]) -> None:
         _counts(line["mask"], "n_masked")
 
 
-def _check_place(place: Mapping[str, Any]) -> None:
-    _probabilities(place, "p", "others")
-    _number(place["entropy"], "entropy", least=0)
-    _number_or_none(place, "logit")
-    if place["rank"] is not None:
-        _counts(place, "rank")
-    _check_weighed(place["top"])
+def _check_state(state: Mapping[str, Any]) -> None:
+    _numbers(state, "p", "others", least=0, largest=1)
+    _numbers(state, "entropy", least=0)
+    if state["logit"] is not None:
+        _numbers(state, "logit")
+    if state["rank"] is not None:
+        _counts(state, "rank")
+    _check_weighed(state["top"])
 
 
 def _check_weighed(entries: Any) -> None:
     for token, text, p in _listed(entries):
-        fields = {"id": token, "text": text, "p": p}
-        _counts(fields, "id")
-        typed(fields, text=str)
-        _probabilities(fields, "p")
+        _check_named([token, text])
+        _numbers({"p": p}, "p", least=0, largest=1)
+
+
+def _check_named(entry: Any) -> None:
+    token, text = _listed(entry)
+    _counts({"id": token}, "id")
+    typed({"text": text}, text=str)
 
 
 def _check_stage(stage: Mapping[str, Any]) -> None:
-    _check_place(stage)
+    _check_state(stage)
     typed(stage, name=str, params=str, acted=bool, note=str)
     if "why_not" in stage:
         typed(stage, why_not=str)
-    _probabilities(stage, "mass_kept")
+    _numbers(stage, "mass_kept", least=0, largest=1)
     before, after = _listed(stage["alive"])
     _counts({"before": before, "after": after}, "before", "after")
     _check_weighed(stage["removed"])
     for token, text, old, new in _listed(stage["changed"]):
-        _counts({"id": token}, "id")
-        typed({"text": text}, text=str)
-        _number(old, "changed")
-        _number(new, "changed")
-
-
-def _check_draw(draw: Mapping[str, Any]) -> None:
-    if draw["kind"] not in get_args(Draw):
-        raise ValueError(f"kind is {_shown(draw['kind'])}")
-    _number_or_none(draw, "margin")
-    for key in ("greedy", "forced"):
-        if key in draw:
-            typed(draw, **{key: bool})
-    if draw["runner_up"] is not None:
-        token, text = _listed(draw["runner_up"])
-        _counts({"id": token}, "id")
-        typed({"text": text}, text=str)
-
-
-def _check_instead(tokens: Any, count: int) -> None:
-    if len(_listed(tokens)) != count:
-        raise ValueError(f"instead has {len(tokens)} tokens for {count} stages")
-    for entry in tokens:
-        if entry is not None:
-            token, text = _listed(entry)
-            _counts({"id": token}, "id")
-            typed({"text": text}, text=str)
+        _check_named([token, text])
+        _numbers({"changed": old}, "changed")
+        _numbers({"changed": new}, "changed")
 
 
 def _check_names(names: Any, stages: Iterable[str], what: str) -> None:
@@ -322,20 +279,12 @@ def _counts(fields: Mapping[str, Any], *names: str) -> None:
             raise ValueError(f"{name} is {_shown(value)}")
 
 
-def _probabilities(fields: Mapping[str, Any], *names: str) -> None:
+def _numbers(
+    fields: Mapping[str, Any], *names: str, least: float = -_MAX_NUMBER, largest: float = _MAX_NUMBER
+) -> None:
     for name in names:
-        _number(fields[name], name, least=0, largest=1)
-
-
-def _number_or_none(fields: Mapping[str, Any], name: str, least: float = -_MAX_NUMBER) -> None:
-    if fields[name] is not None:
-        _number(fields[name], name, least=least)
-
-
-def _number(value: Any, name: str, *, least: float = -_MAX_NUMBER, largest: float = _MAX_NUMBER) -> None:
-    """Raise ValueError unless the value is a number within these bounds; booleans are not numbers."""
-    if type(value) not in (int, float) or not least <= value <= largest:
-        raise ValueError(f"{name} is {_shown(value)}")
+        if type(fields[name]) not in (int, float) or not least <= fields[name] <= largest:  # no booleans
+            raise ValueError(f"{name} is {_shown(fields[name])}")
 
 
 def _shown(value: Any) -> str:
@@ -355,8 +304,20 @@ def follow(name: str, pause: float = _PAUSE) -> Iterator[str]:
     """
     if not pause > 0:
         raise UsageError(f"pause is {pause:g}, but has to be above 0 seconds.")
+    held = b""
     with opened_trace(name) as file:
-        yield from _lines(Path(name), file, pause)
+        is_file = file.seekable()
+        while True:
+            if chunk := file.read(_CHUNK):
+                *lines, held = (held + chunk).split(b"\n")
+                yield from (line.decode("utf-8") for line in lines)
+                if len(held) > MAX_LINE:
+                    raise GenerationError(f"The trace has a line of more than {MAX_LINE:,} bytes.")
+            elif is_file:
+                _check(Path(name), file)
+                time.sleep(pause)
+            else:
+                return
 
 
 @contextmanager
@@ -366,27 +327,10 @@ def opened_trace(name: str, *, hint: str = "") -> Iterator[BinaryIO]:
         with open_regular(Path(name), pipes=True) as file:
             yield file
     except OSError as error:
-        raise UsageError(
-            f"The trace {name!r} cannot be read: {error.strerror or error}.", hint=hint
-        ) from None
+        message = f"The trace {name!r} cannot be read: {error.strerror or error}."
+        raise UsageError(message, hint=hint) from None
     except UnicodeDecodeError:
         raise UsageError(f"The trace {name!r} is not UTF-8.") from None
-
-
-def _lines(path: Path, file: BinaryIO, pause: float) -> Iterator[str]:
-    held = b""
-    is_file = file.seekable()
-    while True:
-        if chunk := file.read(_CHUNK):
-            *lines, held = (held + chunk).split(b"\n")
-            yield from (line.decode("utf-8") for line in lines)
-            if len(held) > MAX_LINE:
-                raise GenerationError(f"The trace has a line of more than {MAX_LINE:,} bytes.")
-        elif is_file:
-            _check(path, file)
-            time.sleep(pause)
-        else:
-            return
 
 
 def _check(path: Path, file: BinaryIO) -> None:

@@ -58,10 +58,7 @@ class TreeFile:
 
 
 def read_tree(path: Path) -> Tree:
-    """Return the tree of a file.
-
-    Raises UsageError if it cannot be read, GenerationError if it has no valid tree.
-    """
+    """Return the tree of a file. UsageError if it cannot be read, GenerationError without a valid tree."""
     return _read(path)[0]
 
 
@@ -131,74 +128,57 @@ def _read(path: Path) -> tuple[Tree, int]:
 
 
 def _tree(lines: Iterable[str]) -> Tree:
-    reader: _TreeReader | None = None
+    head: dict[str, Any] | None = None
+    nodes: dict[int, Node] = {}
+    sizes: dict[int, tuple[int, int]] = {}  # tokens and characters of the whole text of each node
+    pruned = set[int]()
     for number, line in objects(lines):
         if line.get("v") != VERSION or line.get("kind") not in ("tree", "node", "prune"):
             raise GenerationError(f"Line {number} is no line of a tree of version {VERSION}.")
-        if (reader is None) != (line["kind"] == "tree"):
+        if (head is None) != (line["kind"] == "tree"):
             raise GenerationError(f"Line {number}: a tree has one head, which is its first line.")
         try:
-            if reader is None:
-                reader = _TreeReader(checked_head(line))
+            if head is None:
+                head = checked_head(line)
             elif line["kind"] == "node":
-                reader.add(line)
+                _add_node(line, nodes, sizes)
+            elif (node := _whole(line, "id", _END_OF_IDS)) == ROOT or node not in nodes:
+                raise ValueError(f"node {node} cannot be pruned")
             else:
-                reader.prune(line)
+                pruned.add(node)
         except (KeyError, TypeError, ValueError) as error:
             raise GenerationError(f"Line {number} is no {line['kind']} of a tree: {error}.") from None
-    if reader is None or ROOT not in reader.nodes:
+    if head is None or ROOT not in nodes:
         raise GenerationError("The tree has no node 0, the text that it began with.")
-    return reader.tree()
+    for child in nodes.values():  # parents come before children
+        if child.parent in pruned:
+            pruned.add(child.id)
+    return Tree(head, {key: kept for key, kept in nodes.items() if key not in pruned}, max(nodes) + 1)
 
 
-class _TreeReader:
-    """The nodes so far, each with the numbers of tokens and characters of its whole text."""
-
-    def __init__(self, head: Mapping[str, Any]) -> None:
-        self._head, self._next = head, ROOT
-        self.nodes: dict[int, Node] = {}
-        self._sizes: dict[int, tuple[int, int]] = {}
-        self._gone = set[int]()
-
-    def add(self, line: Mapping[str, Any]) -> None:
-        """Add a node. Raises KeyError, TypeError or ValueError for an invalid one."""
-        typed(line, token=str, text=str, ids=list, reason=str, given=bool)
-        node, at, kept = (_whole(line, key, _END_OF_IDS) for key in ("id", "at", "kept"))
-        seed, parent, p = _whole(line, "seed", _END_OF_SEEDS), line["parent"], line["p"]
-        if node in self.nodes:
-            raise ValueError(f"id {node} is taken")
-        if (parent is None) != (node == ROOT):
-            raise ValueError(f"parent is {str(parent)[:40]}")
-        if parent is not None:
-            parent = _whole(line, "parent", _END_OF_IDS)
-            if parent not in self.nodes:
-                raise ValueError(f"there is no node {parent} before it")
-        tokens, chars = (0, 0) if parent is None else self._sizes[parent]
-        if at > tokens or kept > chars:
-            raise ValueError(f"at is {at} and kept is {kept}, beyond the end of the parent")
-        if not line["ids"] or any(type(i) is not int or not 0 <= i < _END_OF_IDS for i in line["ids"]):
-            raise ValueError("ids are no token ids")
-        if p is not None and (type(p) not in (int, float) or not 0 <= p <= 1):
-            raise ValueError("p is no probability")
-        ids, texts = tuple(line["ids"]), (line["token"], line["text"])
-        self.nodes[node] = Node(node, parent, at, *texts, ids, kept, p, line["given"], line["reason"], seed)
-        self._sizes[node] = at + len(ids), kept + len(line["text"])
-        self._next = max(self._next, node + 1)
-
-    def prune(self, line: Mapping[str, Any]) -> None:
-        """Record that a node is pruned."""
-        node = _whole(line, "id", _END_OF_IDS)
-        if node == ROOT or node not in self.nodes:
-            raise ValueError(f"node {node} cannot be pruned")
-        self._gone.add(node)
-
-    def tree(self) -> Tree:
-        """Return the tree without pruned nodes; parents come before children."""
-        for number, node in self.nodes.items():
-            if node.parent in self._gone:
-                self._gone.add(number)
-        kept = {number: node for number, node in self.nodes.items() if number not in self._gone}
-        return Tree(self._head, kept, self._next)
+def _add_node(line: Mapping[str, Any], nodes: dict[int, Node], sizes: dict[int, tuple[int, int]]) -> None:
+    """Add a node. Raises KeyError, TypeError or ValueError for an invalid one."""
+    typed(line, token=str, text=str, ids=list, reason=str, given=bool)
+    node, at, kept = (_whole(line, key, _END_OF_IDS) for key in ("id", "at", "kept"))
+    seed, parent, p = _whole(line, "seed", _END_OF_SEEDS), line["parent"], line["p"]
+    if node in nodes:
+        raise ValueError(f"id {node} is taken")
+    if (parent is None) != (node == ROOT):
+        raise ValueError(f"parent is {str(parent)[:40]}")
+    if parent is not None:
+        parent = _whole(line, "parent", _END_OF_IDS)
+        if parent not in nodes:
+            raise ValueError(f"there is no node {parent} before it")
+    tokens, chars = (0, 0) if parent is None else sizes[parent]
+    if at > tokens or kept > chars:
+        raise ValueError(f"at is {at} and kept is {kept}, beyond the end of the parent")
+    if not line["ids"] or any(type(i) is not int or not 0 <= i < _END_OF_IDS for i in line["ids"]):
+        raise ValueError("ids are no token ids")
+    if p is not None and (type(p) not in (int, float) or not 0 <= p <= 1):
+        raise ValueError("p is no probability")
+    ids, texts = tuple(line["ids"]), (line["token"], line["text"])
+    nodes[node] = Node(node, parent, at, *texts, ids, kept, p, line["given"], line["reason"], seed)
+    sizes[node] = at + len(ids), kept + len(line["text"])
 
 
 def _whole(line: Mapping[str, Any], key: str, below: int) -> int:

@@ -17,7 +17,7 @@ from gencli.config.option_names import key_of, meant_option
 from gencli.config.preset_files import profile_file
 from gencli.config.presets import KEYS, load_presets, read_text
 from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
-from gencli.config.settings import COMPAT, checked, resolve
+from gencli.config.settings import COMPAT, Layer, checked, resolve
 from gencli.errors import ConfigError, GencliError, UsageError
 from gencli.files import read_file, read_stream
 from gencli.imports.other_systems import COMMON, NO_SETTINGS, PEERS, NotTaken, Order, Peer
@@ -85,6 +85,7 @@ class _Base:
     """Settings before any field is applied: the values and the stage order of the profile, if any."""
 
     profile: str
+    layers: list[Layer]
     stages: dict[StageField, Any]
     options: dict[str, Any]
 
@@ -93,7 +94,7 @@ class _Base:
         layers = load_presets([str(profile_file(profile))], registry, origin=COMPAT) if profile else []
         stages = {(entry.stage, entry.field): entry.value for layer in layers for entry in layer.stages}
         options = {key: value for layer in layers for key, value in layer.values.items()}
-        return cls(profile, stages, options)
+        return cls(profile, layers, stages, options)
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -116,7 +117,11 @@ def import_settings(source: Source, registry: Registry) -> Imported:
     _leave_out_idle(collected, base, registry)
     head = f"# From {source.what} of {peer.title}, by gencli config import."
     text = "\n".join([head, *_lines(collected, base, order)]) + "\n"
-    _check(text, registry)
+    preset = read_text(text.encode(), Path("imported.yaml"), registry)
+    for message in preset.messages():
+        raise ConfigError(f"The settings make no preset: {message}")
+    # Raises ConfigError for settings that are valid one by one, but contradict each other.
+    make_job(resolve(*base.layers, preset.layer(), registry=registry))
     return Imported(text, tuple(collected.notes))
 
 
@@ -130,9 +135,8 @@ def _resolve_hints(collected: Collected) -> None:
         collected.stages["dynamic_temperature", "min"] = float(hints["low"])
         collected.stages["dynamic_temperature", "max"] = float(hints["high"])
         if collected.stages.get(("temperature", "temperature"), 1.0) != 1.0:
-            collected.note(
-                collected.sources["temperature", "temperature"], "the dynamic temperature replaces it"
-            )
+            name = collected.sources["temperature", "temperature"]
+            collected.note(name, "the dynamic temperature replaces it")
         collected.stages["temperature", "temperature"] = 1.0
     if (is_dynamic and hints.get("exponent", 1) != 1) or (hints.get("range") and "exponent" in hints):
         collected.stages["dynamic_temperature", "exponent"] = float(hints["exponent"])
@@ -142,14 +146,20 @@ def _resolve_hints(collected: Collected) -> None:
         collected.stages["temperature", "temperature"] = 0.0
     for stage in (*PENALTY_STAGES, "dry"):
         if f"off.{stage}" in hints:
-            collected.stages[stage, "multiplier" if stage == "dry" else "penalty"] = 0.0 + (
-                stage == "repetition"
-            )
+            main = "multiplier" if stage == "dry" else "penalty"
+            collected.stages[stage, main] = 1.0 if stage == "repetition" else 0.0
     if "sustain" in hints:
         fades = bool(collected.stages.get(("repetition", "decay")))
         collected.stages["repetition", "sustain" if fades else "window"] = int(hints["sustain"])
-    if "encoder" in hints:
-        _resolve_encoder(collected, hints["encoder"])
+    if "encoder" not in hints:
+        return
+    if collected.stages.get(("repetition", "penalty"), 1.0) != 1.0 or hints["encoder"] <= 0:
+        collected.note("encoder_repetition_penalty", "one repetition penalty runs, and another one is set")
+        return
+    # A reward of prompt tokens is a repetition with the inverse penalty, over the prompt.
+    collected.stages["repetition", "penalty"] = 1.0 / hints["encoder"]
+    collected.stages["repetition", "scope"] = "prompt"
+    collected.stages["repetition", "window"] = None
 
 
 def _resolve_contrastive(collected: Collected, alpha: float) -> None:
@@ -172,16 +182,6 @@ def _resolve_contrastive(collected: Collected, alpha: float) -> None:
         collected.note("penalty_alpha", why)
 
 
-def _resolve_encoder(collected: Collected, strength: float) -> None:
-    """Set a reward of prompt tokens: repetition with the inverse penalty, over the prompt."""
-    if collected.stages.get(("repetition", "penalty"), 1.0) != 1.0 or strength <= 0:
-        collected.note("encoder_repetition_penalty", "one repetition penalty runs, and another one is set")
-        return
-    collected.stages["repetition", "penalty"] = 1.0 / strength
-    collected.stages["repetition", "scope"] = "prompt"
-    collected.stages["repetition", "window"] = None
-
-
 def _resolve_order(collected: Collected, base: _Base, registry: Registry) -> tuple[str, ...]:
     """Return the order if it differs from the profile's; stages that do not run there are dropped or off."""
     order = collected.hints.get("order")
@@ -200,7 +200,10 @@ def _resolve_order(collected: Collected, base: _Base, registry: Registry) -> tup
         if not is_kept and (stage, inner) in collected.sources:
             collected.drop((stage, inner), "the samplers that run do not include it")
     for stage in unnamed:
-        _switch_off(stage, collected, base, registry)
+        params = registry.spec(stage).params
+        main, off = params.main(), params.default(params.main())
+        if base.stages.get((stage, main), off) != off:
+            collected.stages[stage, main] = off
     return _new_order(named, collected, base, registry)
 
 
@@ -215,37 +218,26 @@ def _new_order(stages: list[str], collected: Collected, base: _Base, registry: R
     return tuple(stages)
 
 
-def _switch_off(stage: str, collected: Collected, base: _Base, registry: Registry) -> None:
-    """Set the main value of a stage to "off" if the profile has the stage on."""
-    params = registry.spec(stage).params
-    main = params.main()
-    if base.stages.get((stage, main), params.default(main)) != params.default(main):
-        collected.stages[stage, main] = params.default(main)
-
-
 def _leave_out_idle(collected: Collected, base: _Base, registry: Registry) -> None:
     """Drop values that equal those without the field, and fields of stages that are off."""
+
+    def is_off(stage: str) -> bool:
+        values = {**base.stages, **collected.stages}.items()
+        fields = {inner: value for (name, inner), value in values if name == stage}
+        return registry.spec(stage).params.from_mapping(fields, stage=stage).is_off()
+
     for stage_field, value in list(collected.stages.items()):
         stage, inner = stage_field
         params = registry.spec(stage).params
         default, main = params.default(inner), params.main()
         if value == base.stages.get(stage_field, default) and value == default:
             del collected.stages[stage_field]
-        elif inner != main and _is_off(stage, collected, base, registry):
-            if value == base.stages.get(stage_field, default) or stage_field not in collected.sources:
-                del collected.stages[stage_field]
-            elif stage in PENALTY_STAGES or inner in ("window", "keep"):
-                del collected.stages[stage_field]  # a field of all penalties, one of which is off
+        elif inner != main and is_off(stage):
+            is_idle = value == base.stages.get(stage_field, default) or stage_field not in collected.sources
+            if is_idle or stage in PENALTY_STAGES or inner in ("window", "keep"):
+                del collected.stages[stage_field]  # also a field of all penalties, one of which is off
             else:
                 collected.drop(stage_field, f"{stage} is off")
-
-
-def _is_off(stage: str, collected: Collected, base: _Base, registry: Registry) -> bool:
-    params = registry.spec(stage).params
-    values = {
-        inner: value for (name, inner), value in {**base.stages, **collected.stages}.items() if name == stage
-    }
-    return params.from_mapping(values, stage=stage).is_off()
 
 
 def _lines(collected: Collected, base: _Base, order: tuple[str, ...]) -> Iterator[str]:
@@ -267,21 +259,9 @@ def _lines(collected: Collected, base: _Base, order: tuple[str, ...]) -> Iterato
         yield from (f"  {stage}: {{{', '.join(values)}}}" for stage, values in others.items())
 
 
-def _check(text: str, registry: Registry) -> None:
-    """Raise ConfigError for settings that are valid one by one, but contradict each other."""
-    preset = read_text(text.encode(), Path("imported.yaml"), registry)
-    for message in preset.messages():
-        raise ConfigError(f"The settings make no preset: {message}")
-    profile = preset.values.get("compat")
-    below = load_presets([str(profile_file(profile))], registry, origin=COMPAT) if profile else []
-    make_job(resolve(*below, preset.layer(), registry=registry))
-
-
 _SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops")
-_SETTINGS = {key for key, entry in KEYS.items() if entry.section in _SECTIONS} - {
-    "logprobs",
-    "prompt_logprobs",
-}
+_SETTINGS = {key for key, entry in KEYS.items() if entry.section in _SECTIONS}
+_SETTINGS -= {"logprobs", "prompt_logprobs"}
 # Values of fields of others, in small letters, that change nothing there.
 _UNSET = {
     "best_of": "1",
@@ -389,26 +369,19 @@ def _put(collected: Collected, key: str, value: Any, name: str, registry: Regist
         stage_fields = [(option(key).stage, option(key).field)] if option(key).stage else []
     try:
         if not stage_fields:
-            is_number = isinstance(value, int | float)
-            collected.options[key] = checked(
-                key, str(value) if key in ("stop", "ban") and is_number else value
-            )
-        for stage_field in stage_fields:
-            collected.stages[stage_field] = _checked_field(stage_field, value, registry)
-            collected.sources[stage_field] = name
-    except ParamError as error:
-        raise NotTaken(str(error).rstrip(".")) from None
-
-
-def _checked_field(stage_field: StageField, value: Any, registry: Registry) -> Any:
-    stage, inner = stage_field
-    try:
-        params = registry.spec(stage).params
+            is_text = key in ("stop", "ban") and isinstance(value, int | float)
+            collected.options[key] = checked(key, str(value) if is_text else value)
+        for stage, inner in stage_fields:
+            params = registry.spec(stage).params
+            is_whole = isinstance(value, float) and value.is_integer()
+            if is_whole and isinstance(params.default(inner), int):
+                value = int(value)  # JavaScript writes 40.0 for 40
+            field_value = getattr(params.from_mapping({inner: value}, stage=stage), inner)
+            collected.stages[stage, inner], collected.sources[stage, inner] = field_value, name
     except UnknownStage:
         raise NotTaken(f"there is no stage {stage}") from None
-    if isinstance(value, float) and value.is_integer() and isinstance(params.default(inner), int):
-        value = int(value)  # JavaScript writes 40.0 for 40
-    return getattr(params.from_mapping({inner: value}, stage=stage), inner)
+    except ParamError as error:
+        raise NotTaken(str(error).rstrip(".")) from None
 
 
 MAX_BYTES = PRESET_BOUNDS.max_bytes
@@ -416,24 +389,20 @@ _JSON = JsonLimits(max_depth=PRESET_BOUNDS.max_depth, max_digits=400, has_decima
 _NUMBER = re.compile(r"-\.?\d")
 _LISTS = ("dry_sequence_breaker", "logit_bias", "reverse_prompt", "stop")  # repeatable flags
 # Fields that only one system has; the first match decides.
-_MARKS: tuple[tuple[str, frozenset[str]], ...] = tuple(
-    (peer, frozenset(names.split()))
-    for peer, names in (
-        ("sillytavern", "temp samplers_priorities rep_pen_size genamt"),
-        ("koboldcpp", "sampler_order rep_pen rep_pen_range max_context_length sampler_seed genkey"),
-        ("hf", "transformers_version _from_model_config pad_token_id decoder_start_token_id "
-         "top_h exponential_decay_length_penalty encoder_no_repeat_ngram_size"),
-        ("llama-cpp", "n_predict repeat_penalty repeat_last_n samplers cache_prompt id_slot "
-         "t_max_predict_ms"),
-        ("tgw", "repetition_penalty_range sampler_priority truncation_length dynatemp_low "
-         "dynamic_temperature mirostat_mode epsilon_cutoff eta_cutoff custom_token_bans"),
-        ("exl2", "token_repetition_penalty penalty_range repetition_decay token_healing"),
-        ("vllm", "structured_outputs guided_json guided_choice guided_regex allowed_token_ids bad_words "
-         "include_stop_str_in_output"),
-        ("sglang", "sampling_params sampling_seed custom_params"),
-        ("openai", "messages prompt model input"),
-    )
-)  # fmt: skip
+_MARKS = {
+    "sillytavern": "temp samplers_priorities rep_pen_size genamt",
+    "koboldcpp": "sampler_order rep_pen rep_pen_range max_context_length sampler_seed genkey",
+    "hf": "transformers_version _from_model_config pad_token_id decoder_start_token_id top_h "
+          "exponential_decay_length_penalty encoder_no_repeat_ngram_size",
+    "llama-cpp": "n_predict repeat_penalty repeat_last_n samplers cache_prompt id_slot t_max_predict_ms",
+    "tgw": "repetition_penalty_range sampler_priority truncation_length dynatemp_low dynamic_temperature "
+           "mirostat_mode epsilon_cutoff eta_cutoff custom_token_bans",
+    "exl2": "token_repetition_penalty penalty_range repetition_decay token_healing",
+    "vllm": "structured_outputs guided_json guided_choice guided_regex allowed_token_ids bad_words "
+            "include_stop_str_in_output",
+    "sglang": "sampling_params sampling_seed custom_params",
+    "openai": "messages prompt model input",
+}  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -451,12 +420,25 @@ def read_settings(text: str, peer: str = "") -> Source:
     Raises UsageError if the system cannot be detected, ConfigError for any other text.
     """
     stripped = text.strip()
+    line = stripped.partition("\n")[0]
     if stripped.startswith(("{", "[")):
-        content = _json(stripped)
-    elif _is_command(stripped):
-        return read_arguments(_split(stripped), peer)
+        try:
+            content = parse_json(stripped, _JSON)
+        except GencliError as error:
+            raise ConfigError(f"The settings are not valid JSON: {error.message}") from None
+    elif re.search(r"(^|\s)--?[a-zA-Z]", line) and not line.split()[0].endswith(":"):
+        try:
+            words = shlex.split(stripped.replace("\\\n", " "), comments=True)
+        except ValueError as error:
+            raise ConfigError(f"The command line cannot be read: {error}.") from None
+        return read_arguments(words, peer)
     else:
-        content = _yaml(text)
+        faults: list[YamlFault] = []
+        root = parse(text.encode(), faults)
+        if faults:
+            first = faults[0]
+            raise ConfigError(f"The settings are not valid YAML: line {first.line}: {first.text}")
+        content = {} if root is None else root.plain()
     if not isinstance(content, Mapping):
         raise ConfigError("The settings are not a mapping of names to values.")
     fields = dict(content)
@@ -470,17 +452,16 @@ def read_arguments(words: Sequence[str], peer: str = "") -> Source:
     module = next((index for index, word in enumerate(words[:4]) if word.startswith("mlx_lm")), None)
     first = next((index for index, word in enumerate(words) if _is_flag(word)), len(words))
     first = first if module is None else module + 1
-    name = peer or _program(words[:first])
+    programs = [PurePath(word).name.casefold() for word in words[:first]]
+    if peer:
+        name = peer
+    elif any("mlx" in program for program in programs):
+        name = "mlx"
+    elif any("llama" in program or program in ("main", "server") for program in programs):
+        name = "llama-cpp"
+    else:
+        raise _untold("the command line names no known program")
     return Source(name, "a command line", tuple(_flags(words[first:], PEERS[name].short).items()))
-
-
-def _program(words: Sequence[str]) -> str:
-    names = [PurePath(word).name.casefold() for word in words]
-    if any("mlx" in name for name in names):
-        return "mlx"
-    if any("llama" in name or name in ("main", "server") for name in names):
-        return "llama-cpp"
-    raise _untold("the command line names no known program")
 
 
 def _flags(words: Sequence[str], short: Mapping[str, str]) -> dict[str, Any]:
@@ -505,35 +486,6 @@ def _is_flag(word: str) -> bool:
     return len(word) > 1 and word.startswith("-") and not _NUMBER.match(word)
 
 
-def _is_command(text: str) -> bool:
-    line = text.partition("\n")[0]
-    first = line.split()[0] if line.split() else ""
-    return bool(re.search(r"(^|\s)--?[a-zA-Z]", line)) and not first.endswith(":")
-
-
-def _split(text: str) -> list[str]:
-    try:
-        return shlex.split(text.replace("\\\n", " "), comments=True)
-    except ValueError as error:
-        raise ConfigError(f"The command line cannot be read: {error}.") from None
-
-
-def _json(text: str) -> Any:
-    try:
-        return parse_json(text, _JSON)
-    except GencliError as error:
-        raise ConfigError(f"The settings are not valid JSON: {error.message}") from None
-
-
-def _yaml(text: str) -> Any:
-    faults: list[YamlFault] = []
-    root = parse(text.encode(), faults)
-    if faults:
-        first = faults[0]
-        raise ConfigError(f"The settings are not valid YAML: line {first.line}: {first.text}")
-    return {} if root is None else root.plain()
-
-
 def _flat(fields: dict[str, Any]) -> dict[str, Any]:
     """Return the fields, merged with those in sampling_params (SGLang), overrides (TabbyAPI), extra_body."""
     flat: dict[str, Any] = {}
@@ -551,8 +503,8 @@ def _guess(fields: Mapping[str, Any], *, is_yaml: bool) -> str:
     values = list(fields.values())
     if values and all(isinstance(value, Mapping) and "override" in value for value in values):
         return "exl2"
-    for peer, marks in _MARKS:
-        if marks & fields.keys():
+    for peer, marks in _MARKS.items():
+        if not fields.keys().isdisjoint(marks.split()):
             return peer
     if is_yaml and fields:
         return "tgw"  # the only system with YAML presets, often of few fields

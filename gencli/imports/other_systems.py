@@ -8,8 +8,8 @@ koboldcpp gpttype_adapter.cpp. A reader of a field returns values by key: an opt
 from __future__ import annotations
 
 import json
-import math
 import re
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,16 +32,10 @@ def number(value: Any) -> int | float:
     """Return a number; a command line gives it as text. Raises NotTaken."""
     if isinstance(value, str) and len(value) <= _MAX_DIGITS and _NUMBER.fullmatch(value.strip()):
         value = float(value) if set(value) & set(".eE") else int(value)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(_float(value)):
+    # Neither NaN nor an integer that no float holds.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
         raise NotTaken("it is no number")
     return value
-
-
-def _float(value: int | float) -> float:
-    try:
-        return float(value)
-    except OverflowError:
-        return math.inf
 
 
 def switch(value: Any) -> bool:
@@ -53,16 +47,12 @@ def switch(value: Any) -> bool:
     return words[text]
 
 
-def to(*keys: str, off: float | None = None, below: bool = False) -> Reader:
-    """Return a reader of a number for these keys; numbers <= 0 mean `off`, if `off` is given.
-
-    With `below` only numbers < 0 mean `off`.
-    """
+def to(*keys: str, off: float | None = None) -> Reader:
+    """Return a reader of a number for keys; numbers <= 0 mean `off`, if `off` is given."""
 
     def read(value: Any) -> Values:
         parsed = number(value)
-        is_off = off is not None and (parsed < 0 if below else parsed <= 0)
-        return dict.fromkeys(keys, off if is_off else parsed)
+        return dict.fromkeys(keys, off if off is not None and parsed <= 0 else parsed)
 
     return read
 
@@ -119,11 +109,6 @@ def breakers(value: Any) -> Values:
     return {"dry.breakers": texts(value)}
 
 
-def _encoder(value: Any) -> Values:
-    strength = number(value)
-    return {"?encoder": strength} if strength != 1 else {}
-
-
 def _neutral(plain: Any, why: str) -> Reader:
     """Return a reader of a feature that gencli lacks; the value `plain` means that it is off."""
 
@@ -151,7 +136,10 @@ COMMON: Mapping[str, Reader] = {
     **dict.fromkeys("dry_window dry_penalty_last_n dry_range".split(), window("dry.window")),
     **dict.fromkeys("dry_breaker dry_sequence_breaker dry_sequence_breakers".split(), breakers),
     "penalty_window": window(*WINDOWS),
-    **dict.fromkeys("encoder_repetition_penalty encoder_rep_pen".split(), _encoder),
+    **dict.fromkeys(
+        "encoder_repetition_penalty encoder_rep_pen".split(),
+        lambda value: {"?encoder": number(value)} if number(value) != 1 else {},
+    ),
     "rep_pen_slope": to("repetition.slope"),
     "rep_pen_decay": to("repetition.decay"),
     "do_sample": lambda value: {"?greedy": not switch(value)},
@@ -173,9 +161,8 @@ COMMON: Mapping[str, Reader] = {
 }
 
 
-_PENALTIES = ("repetition", "frequency", "presence")
 _STAGES: dict[str, tuple[str, ...]] = {
-    "penalties": _PENALTIES,
+    "penalties": ("repetition", "frequency", "presence"),
     "repetition_penalty": ("repetition",),
     "frequency_penalty": ("frequency",),
     "presence_penalty": ("presence",),
@@ -321,8 +308,8 @@ NO_SETTINGS: Mapping[str, str] = {
 }  # fmt: skip
 
 
-def _other_order(*names: str) -> dict[str, str]:
-    return dict.fromkeys(names, "it is the order of another back end")
+def _other_order(names: str) -> dict[str, str]:
+    return _why("it is the order of another back end", names)
 
 
 def _bias_texts(value: Any) -> Values | None:
@@ -339,11 +326,6 @@ def _bias_texts(value: Any) -> Values | None:
         else:
             pairs.append([int(parts[1]), float(number(parts[2]))])
     return {**({"logit_bias": pairs} if pairs else {}), **({"suppress_ids": banned} if banned else {})}
-
-
-def _min_keep(value: Any) -> Values:
-    count = number(value)
-    return dict.fromkeys(("typical.keep", "top_p.keep", "min_p.keep"), count) if count > 1 else {}
 
 
 def _clamped_bias(value: Any) -> Values | None:
@@ -370,14 +352,6 @@ def _banned_texts(value: Any) -> Values:
     return {"ban": banned} if (banned := texts(value) if value else []) else {}
 
 
-def _context(value: Any) -> Values:
-    raise NotTaken("it is the size of the context")
-
-
-def _whole_length(value: Any) -> Values:
-    raise NotTaken("it counts the prompt too; set `max_tokens`")
-
-
 _LLAMA: Mapping[str, Reader] = {
     "samplers": lambda value: {"?order": llama_order(value)},
     "sampler_seq": lambda value: {"?order": llama_letters(value)},
@@ -388,7 +362,11 @@ _LLAMA: Mapping[str, Reader] = {
     "penalty_window": window(*WINDOWS, zero_is_all=False),
     "dry_window": window("dry.window", zero_is_all=False),
     "logit_bias": _bias_texts,
-    "min_keep": _min_keep,
+    "min_keep": lambda value: (
+        dict.fromkeys(("typical.keep", "top_p.keep", "min_p.keep"), number(value))
+        if number(value) > 1
+        else {}
+    ),
 }
 _WEBUI: Mapping[str, Reader] = {
     "sampler_priority": lambda value: {"?order": webui_order(value)},
@@ -404,7 +382,7 @@ _FADING: Mapping[str, Reader] = {
     ),
     **dict.fromkeys(("repetition_decay", "token_repetition_decay"), to("repetition.decay")),
 }
-_OF_WEBUI = _other_order("samplers", "sampler_order", "samplers_priorities")
+_OF_WEBUI = _other_order("samplers sampler_order samplers_priorities")
 
 PEERS: Mapping[str, Peer] = {
     "llama-cpp": Peer(
@@ -412,13 +390,13 @@ PEERS: Mapping[str, Peer] = {
         short={"n": "n_predict", "s": "seed", "l": "logit_bias", "p": "prompt", "m": "model", "c": "ctx_size",
                "t": "threads", "j": "json_schema", "f": "file", "r": "stop", "i": "interactive",
                "b": "batch_size", "e": "escape"},
-        dropped={**_other_order("sampler_priority", "sampler_order", "samplers_priorities"),
+        dropped={**_other_order("sampler_priority sampler_order samplers_priorities"),
                  "escape": "texts are read with their escapes"},
     ),
     "tgw": Peer("text-generation-webui", "tgw", _WEBUI, dropped=_OF_WEBUI),
     "sillytavern": Peer(
         "SillyTavern", "tgw",
-        {**_WEBUI, "max_length": _context},
+        {**_WEBUI, "max_length": _neutral(None, "it is the size of the context")},
         dropped={**_OF_WEBUI, "dry_penalty_last_n": "text-generation-webui counts as rep_pen_range says"},
     ),
     "koboldcpp": Peer(
@@ -426,7 +404,7 @@ PEERS: Mapping[str, Peer] = {
         {"sampler_order": lambda value: {"?order": kobold_order(value)},
          "penalty_window": window("repetition.window", "presence.window"),
          "ban": _banned_texts, "banned_tokens": _banned_texts, "sampler_seed": to("seed")},
-        dropped=_other_order("sampler_priority", "samplers", "samplers_priorities"),
+        dropped=_other_order("sampler_priority samplers samplers_priorities"),
     ),
     "openai": Peer("the OpenAI API"),
     "vllm": Peer("vLLM", "vllm", {"temperature": greedy_below(1e-5, 0.01), "logit_bias": _clamped_bias}),
@@ -434,7 +412,7 @@ PEERS: Mapping[str, Peer] = {
     "hf": Peer(
         "transformers", "hf",
         {"exponential_decay_length_penalty": _length_decay, "bad_words_ids": _bad_words,
-         "max_length": _whole_length},
+         "max_length": _neutral(None, "it counts the prompt too; set `max_tokens`")},
         dropped={"watermarking_config": "a watermark has options of its own, and its key is a file"},
     ),
     "mlx": Peer(
@@ -451,6 +429,6 @@ PEERS: Mapping[str, Peer] = {
     "aphrodite": Peer(
         "Aphrodite", "aphrodite",
         {"epsilon": scaled("epsilon.cutoff", _UNIT), "eta": scaled("eta.cutoff", _UNIT)},
-        dropped=_other_order("sampler_priority", "samplers", "sampler_order", "samplers_priorities"),
+        dropped=_other_order("sampler_priority samplers sampler_order samplers_priorities"),
     ),
 }  # fmt: skip

@@ -1,12 +1,10 @@
-"""`Closer`: search for short completions of an open document; positions in it, and classes of tokens that
-are equivalent, or nearly so, for completing it.
-"""
+"""`Closer`: search for short completions of an open document; positions in it, and kinds of tokens."""
 
 from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import groupby, takewhile
 from typing import Literal
@@ -186,7 +184,7 @@ class Closer:
 
         Inside a string the rarest bytes come first: some patterns never end while one character repeats.
         """
-        if is_within_character(position.text):
+        if position.text[-1:] >= b"\x80" and _missing(position.text):
             return self._inner
         if not position.in_string:
             return self._bytes
@@ -206,7 +204,7 @@ class Closer:
         """
         matcher, end = position.matcher, self._end(position)
         mask = self._mask_of(matcher)
-        seen = {_key(mask)}
+        seen = {mask.numpy().tobytes()}
         queue: deque[tuple[tuple[int, ...], Tensor]] = deque([((), mask)])
         while queue:
             path, mask = queue.popleft()
@@ -226,7 +224,7 @@ class Closer:
                         later = self._mask_of(matcher)
                     finally:
                         matcher.rollback(1)
-                    if (key := _key(later)) not in seen:
+                    if (key := later.numpy().tobytes()) not in seen:
                         seen.add(key)
                         queue.append(((*path, token), later))
             finally:
@@ -255,10 +253,7 @@ def _byte_class(byte: int) -> int:
 _WEIGHTS = tuple(_ORDER.index(byte) + (_AVOIDED << 8) * (_byte_class(byte) > 1) for byte in range(256))
 
 
-def _key(mask: Tensor) -> bytes:
-    return mask.numpy().tobytes()
-
-
+@dataclass(eq=False)
 class Position:
     """A position in a document: matcher, last bytes of the text and, in JSON, its context (else None).
 
@@ -266,20 +261,14 @@ class Position:
     advance by tokens and roll back; `tokens` are those since its start.
     """
 
-    def __init__(
-        self,
-        matcher: Matcher,
-        text: bytes,
-        signs: JsonContext | None,
-        canonical: CanonicalTokenizer,
-        samples: Sequence[str] = (),
-        guide: Guide | None = None,
-    ) -> None:
-        self.matcher, self.text, self.signs, self.samples = matcher, text, signs, samples
-        self.guide = guide or Guide()
-        self.tokens: list[int] = []
-        self.canonical = canonical
-        self._undo: list[tuple[bytes, JsonContext | None]] = []
+    matcher: Matcher
+    text: bytes
+    signs: JsonContext | None
+    canonical: CanonicalTokenizer
+    samples: Sequence[str] = ()
+    guide: Guide = field(default_factory=Guide)
+    tokens: list[int] = field(default_factory=list, init=False)
+    _undo: list[tuple[bytes, JsonContext | None]] = field(default_factory=list, init=False)
 
     @property
     def in_string(self) -> bool:
@@ -287,21 +276,18 @@ class Position:
         return self.signs is not None and self.signs.in_string and not self.signs.is_escaped
 
     def accept(self, token: int) -> bool:
-        """Advance by a token; return False, and change nothing, if the grammar forbids it."""
         if not self.matcher.accept(token):
             return False
         self.note(token)
         return True
 
     def note(self, token: int) -> None:
-        """Record a token that the matcher has already accepted."""
         self.tokens.append(token)
         self._undo.append((self.text, self.signs))
         self.text = self.canonical.join(self.text, token)
         self.signs = self.signs and self.signs.after(self.canonical.token_bytes[token])
 
     def rollback(self, count: int) -> None:
-        """Undo the last `count` tokens."""
         if count:
             self.matcher.rollback(count)
             self.text, self.signs = self._undo[-count]
@@ -310,8 +296,7 @@ class Position:
 
 Where = Literal["structure", "string", "pattern", "text"]
 _STRUCTURE = b'"\\{}[],:'  # structural characters of JSON
-# (n, back): the lead byte of an n-byte UTF-8 character `back` bytes before the end, so that bytes are
-# missing.
+# (n, back): the lead byte of an n-byte UTF-8 character `back` bytes before the end: bytes are missing.
 _LEADS = tuple((n, back) for n in (2, 3, 4) for back in range(1, n))
 
 
@@ -333,8 +318,7 @@ class TokenKinds:
     """
 
     def __init__(self, token_bytes: Sequence[bytes], width: int) -> None:
-        missing = [b""] * (width - len(token_bytes))
-        self._token_bytes = [*token_bytes[:width], *missing]
+        self._token_bytes = [*token_bytes[:width], *[b""] * (width - len(token_bytes))]
         self._by_context: dict[Where, Kinds] = {}
 
     def at(self, where: Where) -> Kinds:
@@ -352,10 +336,6 @@ def _kind(data: bytes, name: Callable[[bytes], bytes]) -> tuple[bytes, int, int]
         return b"", -1, 0  # no text
     ends = next((index for index, byte in enumerate(data) if byte >> 6 != 2), len(data))
     return name(data), ends, _missing(data)
-
-
-def is_within_character(text: bytes) -> bool:
-    return text[-1:] >= b"\x80" and _missing(text) > 0
 
 
 def _missing(data: bytes) -> int:
@@ -377,10 +357,10 @@ def _in_structure(data: bytes) -> bytes:
 
 def _in_pattern(data: bytes) -> bytes:
     """Return the character classes up to the first quote or backslash, then the rest unchanged."""
+    if len(data) == 1:
+        return data + b"\0"  # a single byte is a kind of its own
     from_sign = _from_sign(data, STRING_SIGNS)
-    text = data[: len(data) - len(from_sign)]
-    sorts = bytes(sort for sort, _ in groupby(map(_sort, text)))
-    return data + b"\0" if len(data) == 1 else sorts + from_sign  # a single byte is a kind of its own
+    return bytes(sort for sort, _ in groupby(map(_sort, data[: len(data) - len(from_sign)]))) + from_sign
 
 
 def _sort(byte: int) -> int:

@@ -46,7 +46,8 @@ def check_size(constraint: Constraint) -> None:
             f"The {constraint.kind} has {len(constraint.text):,} characters; the limit is {MAX_CHARACTERS:,}."
         )
     if constraint.kind in ("json_schema", "structural_tag"):
-        depth = _depth(constraint.text)
+        steps = ((c in "[{") - (c in "]}") for c in _STRINGS.sub("", constraint.text))
+        depth = max(accumulate(steps), default=0)
         if depth > MAX_DEPTH:
             raise GrammarError(f"The {constraint.kind} is {depth:,} levels deep; the limit is {MAX_DEPTH}.")
 
@@ -61,19 +62,10 @@ def is_small(constraint: Constraint) -> bool:
         return True
     if constraint.kind == "regex":
         return len(constraint.text) <= _SMALL_REGEX and not _UNBOUNDED_COST.search(constraint.text)
-    return constraint.kind == "json_schema" and _is_plain_schema(constraint.text)
-
-
-def _depth(text: str) -> int:
-    steps = ((c in "[{") - (c in "]}") for c in _STRINGS.sub("", text))
-    return max(accumulate(steps), default=0)
-
-
-def _is_plain_schema(text: str) -> bool:
-    if text.count("{") > _SUBSCHEMAS:
+    if constraint.kind != "json_schema" or constraint.text.count("{") > _SUBSCHEMAS:
         return False
     try:
-        return set(_keywords(json.loads(text))) <= _PLAIN_KEYWORDS
+        return set(_keywords(json.loads(constraint.text))) <= _PLAIN_KEYWORDS
     except (ValueError, AttributeError):  # a faulty schema; the child process reports it
         return False
 
@@ -126,7 +118,6 @@ class SlowTokenGuard:
         return accepted
 
     def rollback(self, count: int) -> None:
-        """Record that `count` tokens were undone."""
         self._count -= count
         if self._slow_at is not None and self._slow_at > self._count:
             self._slow_at = None
@@ -202,19 +193,15 @@ class GrammarStore:
             with tempfile.NamedTemporaryFile(dir=self._folder, suffix=".part", delete=False) as file:
                 file.write(_DIGEST(content).digest() + content)
             os.replace(file.name, self._path(key))
-            self._tidy()
+            files = [(path.stat(), path) for path in self._folder.glob("*.grammar")]
+            excess = sum(stat.st_size for stat, _ in files) - self._limit
+            for stat, path in sorted(files, key=lambda file: file[0].st_mtime_ns):
+                if excess > 0:
+                    path.unlink(missing_ok=True)
+                    excess -= stat.st_size
 
     def _path(self, key: str) -> Path:
         return self._folder / f"{key}.grammar"
-
-    def _tidy(self) -> None:
-        files = [(path.stat(), path) for path in self._folder.glob("*.grammar")]
-        total = sum(stat.st_size for stat, _ in files)
-        for stat, path in sorted(files, key=lambda file: file[0].st_mtime_ns):
-            if total <= self._limit:
-                return
-            path.unlink(missing_ok=True)
-            total -= stat.st_size
 
 
 _STACK_SIZE_LOCK = threading.Lock()

@@ -15,7 +15,7 @@ from typing import Any
 
 from processors.base import Env
 from processors.child import OUT_OF_MEMORY, limit_memory, serve
-from processors.grammar.grammar_backend import Backend, GrammarVocabulary, load_backend
+from processors.grammar.grammar_backend import GrammarVocabulary, load_backend
 from processors.grammar.grammar_compiler import CompileReply, CompileSetup, Portable, try_steps
 from processors.request_values import Constraint
 
@@ -50,25 +50,19 @@ def _answer(question: Callable[[], Any], reply: Callable[[Any], None]) -> None:
     limit_memory(setup.memory)
     reply(CompileReply())
     while True:
-        reply(_compile(backend, vocabulary, question(), setup.dump_after))
-
-
-def _compile(
-    backend: Backend, vocabulary: GrammarVocabulary, constraint: Constraint, limit: float
-) -> CompileReply:
-    begin = time.perf_counter()
-    try:
-        grammar = backend.compile(constraint)
-        seconds = time.perf_counter() - begin
-        try_steps(backend, grammar, vocabulary)
-        if seconds > limit and isinstance(backend, Portable):
-            return CompileReply(seconds=seconds, data=backend.dump(grammar))
-    except Exception as error:
-        reason = str(error) or type(error).__name__
-        if any(words in reason for words in _NO_MEMORY):  # the back end may be in an inconsistent state
-            os._exit(OUT_OF_MEMORY)
-        return CompileReply(error=reason)
-    return CompileReply(seconds=seconds)
+        constraint: Constraint = question()
+        begin = time.perf_counter()
+        try:
+            grammar = backend.compile(constraint)
+            is_slow = time.perf_counter() - begin > setup.dump_after
+            try_steps(backend, grammar, vocabulary)
+            data = backend.dump(grammar) if is_slow and isinstance(backend, Portable) else b""
+            answer = CompileReply(data=data)
+        except Exception as error:
+            answer = CompileReply(error=str(error) or type(error).__name__)
+            if any(words in answer.error for words in _NO_MEMORY):  # the back end may be inconsistent
+                os._exit(OUT_OF_MEMORY)
+        reply(answer)
 
 
 if __name__ == "__main__":

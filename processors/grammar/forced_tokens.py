@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -28,7 +28,7 @@ class CanonicalTokenizer:
     """Tokenizes forced text, up to the first token that later text could change."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary = vocabulary
+        self._behind = partial(tokens_behind, vocabulary)
         self.token_bytes = vocabulary.token_bytes
         # Ids of the single bytes; some vocabularies lack a few of them.
         self.byte_ids = {data[0]: token for token, data in enumerate(self.token_bytes) if len(data) == 1}
@@ -67,16 +67,12 @@ class CanonicalTokenizer:
                 break
             size -= len(self.token_bytes[column[0]])
             kept.append(column[0])
-        if size == 0 and kept and self._may_grow(self.token_bytes[kept[-1]]):
-            kept.pop()
+        if size == 0 and kept:
+            last = self.token_bytes[kept[-1]]
+            after = bisect_right(self._sorted, last)
+            if any(longer.startswith(last) for longer in self._sorted[after : after + 1]):
+                kept.pop()
         return tuple(kept)
-
-    def _may_grow(self, data: bytes) -> bool:
-        index = bisect_right(self._sorted, data)
-        return index < len(self._sorted) and self._sorted[index].startswith(data)
-
-    def _behind(self, anchor: str, text: str) -> tuple[int, ...]:
-        return tokens_behind(self._vocabulary, anchor, text)
 
 
 def tokens_behind(vocabulary: Vocabulary, anchor: str, text: str) -> tuple[int, ...]:
@@ -145,10 +141,9 @@ class SeparatorModel:
         """Return the default model, from two short JSON texts."""
         model = cls()
         for text in _DEFAULT_TEXTS:
-            model.signs = JsonContext()
             for token in vocabulary.encode(text, special=False):
                 model.add(token, vocabulary.token_bytes[token], _DEFAULT_WEIGHT)
-        model.signs = JsonContext()
+            model.signs = JsonContext()
         return model
 
     def copy(self) -> SeparatorModel:

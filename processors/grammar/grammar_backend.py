@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
@@ -38,7 +38,6 @@ class Matcher(Protocol):
 
     def accept(self, token: int) -> bool:
         """Advance by a token; return False, and change nothing, if the grammar forbids it."""
-        ...
 
     def accept_first(self, tokens: Iterable[int]) -> int | None:
         """Advance by the first of the tokens that the grammar allows and return it; None if there is none."""
@@ -46,40 +45,30 @@ class Matcher(Protocol):
 
     def rollback(self, count: int) -> None:
         """Undo the last `count` accepted tokens."""
-        ...
 
     def is_complete(self) -> bool:
         """Whether the output may end here."""
-        ...
 
     def is_over(self) -> bool:
         """Whether the output must end here: it is complete and no token may follow."""
-        ...
 
     def forced(self) -> bytes:
         """Return the bytes that must come next; b"" if there is a choice or the output may end."""
-        ...
 
     def limit(self) -> str:
         """Return the limit of the back end that leaves no token here; "" if none does."""
-        ...
 
     def fork(self) -> Matcher:
         """Return an independent copy."""
-        ...
 
 
 class Grammar(Protocol):
-    """A compiled grammar: immutable, shared by all requests that use it.
-
-    `warnings` are the warnings of the library, one line each.
-    """
+    """A compiled grammar, immutable and shared by its requests; `warnings` of the library, one line each."""
 
     warnings: tuple[str, ...]
 
     def matcher(self) -> Matcher:
         """Return a matcher at the start."""
-        ...
 
     def __hash__(self) -> int: ...
 
@@ -104,7 +93,6 @@ class Backend(Protocol):
 
     def compile(self, constraint: Constraint) -> Grammar:
         """Compile a constraint. GrammarError if it is wrong or too large."""
-        ...
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
         """Write bit masks [rows, ceil(V / 32)] int32 on the CPU; bit i of word w is token 32 w + i.
@@ -113,7 +101,6 @@ class Backend(Protocol):
         Return for each ask a list with a flag per legal prefix: whether the text may end there. The bits of
         end-of-text ids are undefined. The matchers are left unchanged.
         """
-        ...
 
 
 def load_backend(name: str, env: Env) -> Backend:
@@ -141,7 +128,7 @@ class GrammarVocabulary:
             b"" if token in ends else data
             for token, data in enumerate((*islice(token_bytes, env.vocab_size), *padding))
         )
-        self.words = -(-env.vocab_size // 32)
+        self.words = words(env.vocab_size)
         text_ids = torch.tensor([bool(data) for data in self.token_bytes]).nonzero().flatten()
         self.text_mask = pack(text_ids, self.words)  # [ceil(V / 32)]
 
@@ -202,30 +189,54 @@ def _ones(device: torch.device) -> Tensor:
     return upload([octet.bit_count() for octet in range(256)], device)
 
 
-def fill_by_position(
-    asks: Sequence[Ask], fill: Callable[[list[tuple[Matcher, int]]], None]
-) -> list[list[bool]]:
-    """Implement Backend.fill by `fill`, which fills one mask for each (matcher, row) in one threaded call.
+class NativeBackend(Backend, Protocol):
+    """A back end of a library that fills the masks of many matchers in one threaded call."""
 
-    `fill` is called once per draft position; once in all without drafts.
-    """
-    complete: list[list[bool]] = [[] for _ in asks]
-    alive = list(range(len(asks)))
-    try:
-        while alive:
-            fill([(asks[i].matcher, asks[i].row + len(complete[i])) for i in alive])
-            for i in alive:
-                complete[i].append(asks[i].matcher.is_complete())
-            alive = [i for i in alive if _step(asks[i], len(complete[i]) - 1)]
-    finally:
-        for ask, ends in zip(asks, complete, strict=True):
-            if len(ends) > 1:
-                ask.matcher.rollback(len(ends) - 1)
-    return complete
+    vocabulary: GrammarVocabulary
 
+    def compile_native(self, constraint: Constraint) -> Grammar:
+        """Compile a constraint of a known kind; any exception means that the library refuses it."""
 
-def _step(ask: Ask, position: int) -> bool:
-    return position < len(ask.drafts) and ask.matcher.accept(ask.drafts[position])
+    def reason(self, error: Exception) -> str:
+        """Return what the library says of a constraint that it refuses."""
+
+    def fill_native(self, matchers: list[tuple[Matcher, int]], masks: Tensor) -> None:
+        """Fill one mask for each (matcher, row)."""
+
+    def compile(self, constraint: Constraint) -> Grammar:
+        """Compile a constraint. GrammarError if it is wrong, over a limit, or allows no text.
+
+        A library may overflow the stack and cannot be interrupted, so GrammarCompiler runs this in a child
+        process first.
+        """
+        if constraint.kind not in self.kinds:
+            raise GrammarError(f"{self.name} knows no grammars of the kind {constraint.kind!r}.")
+        try:
+            grammar = self.compile_native(constraint)
+        except Exception as error:
+            reason = f"{self.name} cannot compile this {constraint.kind}: {self.reason(error)}"
+            raise GrammarError(reason) from error
+        mask, may_end = mask_of(self, grammar.matcher(), self.vocabulary.words)
+        if not may_end and not (mask & self.vocabulary.text_mask).any():
+            raise GrammarError(f"No text satisfies this {constraint.kind} (as {self.name} understands it).")
+        return grammar
+
+    def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
+        """Fill the masks, one call of the library for each position of the drafts."""
+        complete: list[list[bool]] = [[] for _ in asks]
+        alive = list(range(len(asks)))
+        try:
+            while alive:
+                self.fill_native([(asks[i].matcher, asks[i].row + len(complete[i])) for i in alive], masks)
+                for i in alive:
+                    complete[i].append(asks[i].matcher.is_complete())
+                ahead = [(i, asks[i].drafts[len(complete[i]) - 1 :]) for i in alive]
+                alive = [i for i, drafts in ahead if drafts and asks[i].matcher.accept(drafts[0])]
+        finally:
+            for ask, ends in zip(asks, complete, strict=True):
+                if len(ends) > 1:
+                    ask.matcher.rollback(len(ends) - 1)
+        return complete
 
 
 def mask_of(backend: Backend, matcher: Matcher, size: int) -> tuple[Tensor, bool]:
@@ -233,12 +244,6 @@ def mask_of(backend: Backend, matcher: Matcher, size: int) -> tuple[Tensor, bool
     mask = torch.zeros(1, size, dtype=torch.int32)
     ((may_end,),) = backend.fill([Ask(matcher, (), 0)], mask)
     return mask[0], may_end
-
-
-def allows_text(backend: Backend, grammar: Grammar, text_mask: Tensor) -> bool:
-    """Whether the grammar allows any text, the empty one included; `text_mask` is the mask of text ids."""
-    mask, may_end = mask_of(backend, grammar.matcher(), len(text_mask))
-    return may_end or bool((mask & text_mask).any())
 
 
 _LIMIT = 1 << 22  # characters of all texts together
@@ -270,17 +275,14 @@ class TrieBackend:
         return TrieGrammar(sorted({text.encode() for text in texts}), self)
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
-        return [self._fill(ask, masks) for ask in asks]
-
-    def _fill(self, ask: Ask, masks: Tensor) -> list[bool]:
-        matcher = ask.matcher
-        assert isinstance(matcher, TrieMatcher)
-        walk, complete = matcher.fork(), []
-        for row, token in enumerate((*ask.drafts, -1), start=ask.row):
-            masks[row] = pack(torch.tensor(walk.allowed(), dtype=torch.int64), masks.shape[1])
-            complete.append(walk.is_complete())
-            if token < 0 or not walk.accept(token):
-                break
+        complete: list[list[bool]] = [[] for _ in asks]
+        for ask, flags in zip(asks, complete, strict=True):
+            walk = cast(TrieMatcher, ask.matcher).fork()
+            for row, token in enumerate((*ask.drafts, -1), start=ask.row):
+                masks[row] = pack(torch.tensor(walk.allowed(), dtype=torch.int64), masks.shape[1])
+                flags.append(walk.is_complete())
+                if token < 0 or not walk.accept(token):
+                    break
         return complete
 
 
@@ -297,7 +299,6 @@ class TrieGrammar:
         return TrieMatcher(self)
 
     def remaining(self, prefix: bytes) -> list[bytes]:
-        """Return the rest of each text that starts with the prefix."""
         start = bisect_left(self.texts, prefix)
         # UTF-8 has no byte 0xff, so this sorts after every text with the prefix.
         end = bisect_left(self.texts, prefix + b"\xff", lo=start)
@@ -316,7 +317,6 @@ class TrieMatcher(Matcher):
         self._grammar, self._text, self._ends = grammar, text, list(ends)
 
     def allowed(self) -> tuple[int, ...]:
-        """Return the ids that may come next."""
         return self._grammar.allowed(self._text)
 
     def accept(self, token: int) -> bool:

@@ -1,6 +1,4 @@
-"""`GrammarCompiler`: compile each grammar once, in the background, in a child process within limits of
-time and memory, and try its first steps.
-"""
+"""`GrammarCompiler`: compile each grammar once, in a child process within limits, and try its first steps."""
 
 from __future__ import annotations
 
@@ -117,7 +115,17 @@ class GrammarCompiler:
                 return self._grammar(constraint, stored)
             except GrammarError:
                 pass  # compile again and replace the stored data
-        reply = self._try(constraint, TimeLimit(self.timeout, seconds))
+        process = self._take(constraint.backend)
+        try:
+            backend = self.backend(constraint.backend)  # loads the back end while the process starts
+            is_twice = not isinstance(backend, Portable)
+            reply = process.compile(constraint, self.timeout, seconds, twice=is_twice)
+        finally:
+            with self._lock:
+                if process.is_alive:
+                    self._idle.setdefault(constraint.backend, []).append(process)
+                else:
+                    process.close()
         if self._store:
             self._store.put(key, reply.data)
         return self._grammar(constraint, reply.data)
@@ -129,30 +137,15 @@ class GrammarCompiler:
             return backend.load(data)
         return backend.compile(constraint)
 
-    def _try(self, constraint: Constraint, limit: TimeLimit) -> CompileReply:
-        process = self._take(constraint.backend)
-        try:
-            backend = self.backend(constraint.backend)  # loads the back end while the process starts
-            return process.compile(constraint, limit, twice=not isinstance(backend, Portable))
-        finally:
-            with self._lock:
-                if process.is_alive:
-                    self._idle.setdefault(constraint.backend, []).append(process)
-                else:
-                    process.close()
-
     def _take(self, name: str) -> CompileProcess:
         """Return an idle or new process for a back end."""
         with self._lock:
             process = self._idle[name].pop() if self._idle.get(name) else None
-        if process is None:
-            tokens = GrammarVocabulary(self.env).token_bytes
-            process = CompileProcess(
-                CompileSetup(
-                    name, self.env.vocab_size, tokens, self.env.eos_ids, self.memory, _RECOMPILE_SECONDS
-                )
-            )
-        return process
+        if process is not None:
+            return process
+        env, tokens = self.env, GrammarVocabulary(self.env).token_bytes
+        setup = CompileSetup(name, env.vocab_size, tokens, env.eos_ids, self.memory, _RECOMPILE_SECONDS)
+        return CompileProcess(setup)
 
     def _key(self, constraint: Constraint) -> str:
         """Return the cache key: a digest of everything that a compiled grammar depends on."""
@@ -175,67 +168,42 @@ def _close(idle: dict[str, list[CompileProcess]], queues: list[TaskQueue]) -> No
 _START_SECONDS = 300.0  # to start the process and import its back end, which is no compile time
 
 
-@dataclass(frozen=True, slots=True)
-class TimeLimit:
-    """Seconds that one grammar may take to compile: the smaller of `limit` and `left`."""
-
-    limit: float
-    left: float
-
-    @property
-    def seconds(self) -> float:
-        return min(self.limit, self.left)
-
-    def __str__(self) -> str:
-        is_part = self.left < 0.95 * self.limit
-        return f"the time limit of {self.limit:g} s" + f", of which {self.left:.2g} s were left" * is_part
-
-
-class CompileProcess:
+class CompileProcess(Child):
     """A process that compiles constraints one at a time, and ends at the first constraint over a limit."""
 
     def __init__(self, setup: CompileSetup) -> None:
-        self._setup = setup
-        self._is_ready = False
-        self._child = Child("processors.grammar.compile_worker")
+        super().__init__("processors.grammar.compile_worker")
+        self._setup, self._is_ready = setup, False
 
-    def compile(self, constraint: Constraint, limit: TimeLimit, *, twice: bool = False) -> CompileReply:
+    def compile(self, constraint: Constraint, limit: float, left: float, *, twice: bool) -> CompileReply:
         """Compile a constraint. GrammarTimeout if out of time, GrammarError if the process dies; both end it.
 
-        The limit counts from when the process has started. `twice`: the caller compiles the grammar again, so
-        half of the time is left for this compile.
+        The time, the smaller of `limit` and `left` seconds, counts from when the process has started.
+        `twice`: the caller compiles the grammar again, so half of the time is left for this compile.
         """
         if not self._is_ready:
             self._answer(self._setup, _START_SECONDS, "start")
             self._is_ready = True
-        purpose = f"compile this {constraint.kind} within {limit}"
-        return self._answer(constraint, limit.seconds / (1 + twice), purpose)
-
-    @property
-    def is_alive(self) -> bool:
-        return self._child.is_alive
-
-    def close(self) -> None:
-        """Kill the process."""
-        self._child.close()
+        part = f", of which {left:.2g} s were left" if left < 0.95 * limit else ""
+        purpose = f"compile this {constraint.kind} within the time limit of {limit:g} s{part}"
+        return self._answer(constraint, min(limit, left) / (1 + twice), purpose)
 
     def _answer(self, question: CompileSetup | Constraint, timeout: float, purpose: str) -> CompileReply:
         try:
-            reply: CompileReply = self._child.ask(question, timeout)
+            reply: CompileReply = self.ask(question, timeout)
         except ChildLate as error:
             raise GrammarTimeout(f"{self._setup.backend} did not {purpose}.") from error
         except ChildDied as error:
-            raise GrammarError(self._death_message(purpose, error.code)) from error
+            memory = f"the memory limit of {self._setup.memory >> 20} MiB"
+            causes = f", {memory} and the depth of its stack"
+            if error.code == OUT_OF_MEMORY:
+                causes = f" and {memory}"
+            elif error.code < 0:
+                causes += f" ({signal.Signals(-error.code).name})"
+            raise GrammarError(f"{self._setup.backend} could not {purpose}{causes}.") from error
         if reply.error:
             raise GrammarError(reply.error)
         return reply
-
-    def _death_message(self, purpose: str, code: int) -> str:
-        memory = f"the memory limit of {self._setup.memory >> 20} MiB"
-        if code == OUT_OF_MEMORY:
-            return f"{self._setup.backend} could not {purpose} and {memory}."
-        died = f" ({signal.Signals(-code).name})" if code < 0 else ""
-        return f"{self._setup.backend} could not {purpose}, {memory} and the depth of its stack{died}."
 
 
 @runtime_checkable
@@ -244,11 +212,9 @@ class Portable(Protocol):
 
     def dump(self, grammar: Any) -> bytes:
         """Serialise a grammar."""
-        ...
 
     def load(self, data: bytes) -> Grammar:
         """Load a serialised grammar. GrammarError for invalid data."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,7 +237,6 @@ class CompileReply:
     """Answer of a child process: `error` is "" on success; `data` is the serialised grammar or b""."""
 
     error: str = ""
-    seconds: float = 0.0
     data: bytes = b""
 
 

@@ -8,9 +8,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from itertools import takewhile
 from typing import Literal
 
 import torch
@@ -76,7 +76,6 @@ class GrammarState:
 
     @classmethod
     def start(cls, matcher: Matcher, rules: GrammarRules) -> GrammarState:
-        """Return the state at the start of the output."""
         state = cls(matcher, rules, b"" if rules.marker else None)
         if state.tail is None:
             state.outlook = state._first_outlook(0)
@@ -103,28 +102,23 @@ class GrammarState:
         return Ask(self.matcher, drafts[:end], row)
 
     def commit(self, tokens: tuple[int, ...]) -> None:
-        """Advance by tokens that were appended to the output."""
         for token in tokens:
             self.count += 1
-            self._commit(token)
-
-    def _commit(self, token: int) -> None:
-        if self.is_done:
-            return
-        if self.tail is not None and self.rules.marker is not None:
-            self.tail = self.rules.marker.step(self.tail, token)
-            if self.tail is None:
-                self.outlook = self._first_outlook(self.count)
-        elif token in self.rules.ends or not self.matcher.accept(token):
-            self.is_done = True
-        else:
-            self.text = self.rules.canonical.join(self.text, token)
-            if self.rules.is_json:
-                self.unread.append(token)
-            self.outlook = self._next_outlook(self.outlook, token, self._position, self.count)
+            if self.is_done:
+                continue
+            if self.tail is not None and self.rules.marker is not None:
+                self.tail = self.rules.marker.step(self.tail, token)
+                if self.tail is None:
+                    self.outlook = self._first_outlook(self.count)
+            elif token in self.rules.ends or not self.matcher.accept(token):
+                self.is_done = True
+            else:
+                self.text = self.rules.canonical.join(self.text, token)
+                if self.rules.is_json:
+                    self.unread.append(token)
+                self.outlook = self._next_outlook(self.outlook, token, self._position, self.count)
 
     def _first_outlook(self, count: int) -> Outlook | None:
-        """Return the outlook at the start of the document."""
         rules = self.rules
         if rules.budget is None:
             return None
@@ -172,13 +166,13 @@ class GrammarState:
         if rules.is_canonical and not matcher.is_complete():
             run = rules.canonical.tokenize_forced(position.text, matcher.forced())
             if run and allows(mask, run[0]):
-                return allow_only(mask, run[0])
+                allow_only(mask, run[0])
+                return
         if rules.readable is not None:
             rules.readable.restrict(mask, position, rules.document)
         if rules.budget is not None and outlook is not None and outlook.is_near:
             left = rules.budget - count
             rules.narrower.narrow(mask, position, outlook.path, left, rules.triggers, rules.slack)
-        return None
 
     def predicted(self, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """Return forced tokens and guessed separators that come next; see predict_next."""
@@ -208,53 +202,36 @@ class GrammarState:
 
     def limit(self, drafts: tuple[int, ...]) -> str:
         """Return the limit of the back end that leaves no token after these drafts; "" if none does."""
-        with self._preview_walk() as walk:
-            return self.matcher.limit() if all(map(walk, drafts[self.free(drafts) :])) else ""
+        inside = drafts[self.free(drafts) :]
+        accepted = sum(takewhile(bool, map(self.matcher.accept, inside)))
+        try:
+            return self.matcher.limit() if accepted == len(inside) else ""
+        finally:
+            self.matcher.rollback(accepted)
 
     def preview(self, tokens: tuple[int, ...]) -> tuple[GrammarStatus, ...]:
         """Return the status after each of the tokens; the matcher is left unchanged."""
-        free = min(self.free(tokens), len(tokens))
+        free, accepted = min(self.free(tokens), len(tokens)), 0
         statuses = [GrammarStatus("free")] * free
         if free and self.free(tokens) == free:  # the last free token completes the marker
             statuses[-1] = self._status()
-        with self._preview_walk() as walk:
+        try:
             for token in tokens[free:]:
-                if token in self.rules.ends:
-                    is_legal = self.matcher.is_complete()
+                is_end = token in self.rules.ends
+                if is_end or not self.matcher.accept(token):
+                    is_legal = is_end and self.matcher.is_complete()
                     statuses.append(GrammarStatus("over" if is_legal else "broken"))
                     break
-                if not walk(token):
-                    statuses.append(GrammarStatus("broken"))
-                    break
+                accepted += 1
                 statuses.append(self._status())
+        finally:
+            self.matcher.rollback(accepted)
         return tuple(statuses)
 
     def _status(self) -> GrammarStatus:
         if not self.matcher.is_complete():
             return GrammarStatus("open")
         return GrammarStatus("over" if self.matcher.is_over() else "complete")
-
-    @contextmanager
-    def _preview_walk(self) -> Iterator[_PreviewWalk]:
-        """Advance the matcher inside the block and roll it back at the end."""
-        walk = _PreviewWalk(self.matcher)
-        try:
-            yield walk
-        finally:
-            self.matcher.rollback(walk.accepted)
-
-
-class _PreviewWalk:
-    """Gives tokens to a matcher and counts the accepted ones."""
-
-    def __init__(self, matcher: Matcher) -> None:
-        self.matcher, self.accepted = matcher, 0
-
-    def __call__(self, token: int) -> bool:
-        """Accept a token; return whether it is legal."""
-        is_legal = self.matcher.accept(token)
-        self.accepted += is_legal
-        return is_legal
 
 
 _LIMIT = 32  # most tokens predicted
@@ -324,7 +301,7 @@ class Readable:
         self._starting = lru_cache(maxsize=256)(self._mask_of_starting)
 
     def restrict(self, mask: Tensor, position: Position, document: Document) -> None:
-        """Forbid in mask [W], in place, the tokens that make the document around `spot` unreadable."""
+        """Forbid in mask [W], in place, the tokens that make the document around the position unreadable."""
         for pattern in self._patterns(mask, position, document):
             gone = self._starting(pattern, len(mask))
             if gone is not None and (kept := mask & ~gone).any():
@@ -366,8 +343,7 @@ def _of_numbers(text: bytes) -> Iterator[bytes]:
     number = _NUMBER.search(text[-MAX_NUMBER - 1 :])  # the rest would be read again for each token
     if number is None:
         return
-    digits = number["exponent"]
-    if digits is not None:
+    if (digits := number["exponent"]) is not None:
         yield rb"[0-9]{%d}" % (max(0, MAX_EXPONENT - len(digits)) + 1)
         if not digits and not number["sign"]:
             yield rb"[+-][0-9]{%d}" % (MAX_EXPONENT + 1)

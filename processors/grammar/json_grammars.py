@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import reduce
@@ -51,9 +51,9 @@ def spelled(bag: Bag, brackets: Brackets, name: str) -> dict[str, str]:
     all_came = [f"is_ones([0:{len(bag.needed)}])"] if bag.needed else []
     # No rule only passes its parameter to another rule: llguidance 1.9.1 loses the count there.
     steps = list(_steps(bag))
-    first = [f"{step.symbol} {name}_end::{step.start}" for step in steps if step.start is not None]
-    more = [f"COMMA {step.symbol} {name}_end::{step.change}{_if(step.conditions)}" for step in steps]
-    end = f'""{_if([*all_came, *_at_least(bag, least)])}'
+    first = [f"{symbol} {name}_end::{start}" for symbol, start, _, _ in steps if start is not None]
+    more = [f"COMMA {symbol} {name}_end::{change}{_if(checks)}" for symbol, _, change, checks in steps]
+    end = f'""{_if([*all_came, *([_came(bag, "ge", least)] if least else [])])}'
     whole = [f"{brackets.opening} ({' | '.join(first)}) {brackets.closing}"] if first else []
     empty = [] if bag.needed or least else [brackets.empty]
     return {name: " | ".join([*whole, *empty]), f"{name}_end::_": " | ".join([end, *more])}
@@ -87,10 +87,7 @@ class _BagMember:
 
 
 def _row(row: Sequence[_BagMember], name: str) -> tuple[_BagMember, dict[str, str]]:
-    """Return members in this order as one, and its rules.
-
-    The rules are a balanced tree, because llguidance recurses over rules.
-    """
+    """Return members in this order as one, and its rules: a balanced tree, since llguidance recurses."""
     if len(row) == 1:
         return row[0], {}
     middle = len(row) // 2
@@ -101,72 +98,39 @@ def _row(row: Sequence[_BagMember], name: str) -> tuple[_BagMember, dict[str, st
     return _BagMember(f"{name}_first", f"{name}_later", is_needed), {**rules, **begin, **end}
 
 
-@dataclass(frozen=True, slots=True)
-class _BagStep:
-    """One member of a bag: the parameter after it if it is first (None: never first), change, conditions."""
-
-    symbol: str
-    start: int | None
-    change: str
-    conditions: tuple[str, ...]
-
-
-def _steps(bag: Bag) -> Iterator[_BagStep]:
+def _steps(bag: Bag) -> Iterator[tuple[str, int | None, str, tuple[str, ...]]]:
+    """Yield of each member: symbol, parameter after it if it is first (None: never), change, conditions."""
     for bit, symbol in enumerate(bag.needed):
         is_again = bit > 0 and bag.needed[bit - 1] == symbol  # equal symbols are adjacent, and used in order
         before = (f"bit_set({bit - 1})",) if is_again else ()
-        yield _BagStep(
-            symbol, None if is_again else 1 << bit, f"set_bit({bit})", (f"bit_clear({bit})", *before)
-        )
+        yield symbol, None if is_again else 1 << bit, f"set_bit({bit})", (f"bit_clear({bit})", *before)
     room = None if bag.most is None else bag.most - len(bag.needed)  # for members that are not required
     if room is not None and room <= 0:
         return
-    below = () if room is None else tuple(_at_most(bag, room - 1))
+    below = () if room is None else (_came(bag, "le", room - 1),)
     for bit, symbol in enumerate(bag.once, len(bag.needed)):
-        yield _BagStep(symbol, 1 << bit, f"set_bit({bit})", (f"bit_clear({bit})", *below))
+        yield symbol, 1 << bit, f"set_bit({bit})", (f"bit_clear({bit})", *below)
     is_counted = bag.many and (bag.least > len(bag.needed) or room is not None)
     for symbol in bag.many:
-        if is_counted:
-            yield _BagStep(symbol, 1 << MAX_ONCE, f"incr({_COUNT})", below)
-        else:
-            yield _BagStep(symbol, 0, "_", below)
-
-
-def _at_least(bag: Bag, count: int) -> list[str]:
-    """Return the condition that at least `count` optional members came."""
-    if not count:
-        return []
-    if not bag.many or not bag.once:
-        return [_came(bag, "ge", count)]
-    ways = range(min(count, len(bag.once)) + 1)
-    return [_any(f"and({_bits(bag, 'ge', in_once)}, ge({_COUNT}, {count - in_once}))" for in_once in ways)]
-
-
-def _at_most(bag: Bag, count: int) -> list[str]:
-    """Return the condition that at most `count` optional members came."""
-    if not bag.many or not bag.once:
-        return [_came(bag, "le", count)]
-    ways = range(min(count, len(bag.once)) + 1)
-    return [_any(f"and({_bits(bag, 'le', in_once)}, le({_COUNT}, {count - in_once}))" for in_once in ways)]
+        yield symbol, *((1 << MAX_ONCE, f"incr({_COUNT})") if is_counted else (0, "_")), below
 
 
 def _came(bag: Bag, compare: str, count: int) -> str:
-    return _bits(bag, compare, count) if bag.once else f"{compare}({_COUNT}, {count})"
-
-
-def _bits(bag: Bag, compare: str, count: int) -> str:
-    start = len(bag.needed)
-    return f"bit_count_{compare}([{start}:{start + len(bag.once)}], {min(count, len(bag.once))})"
-
-
-def _any(conditions: Iterable[str]) -> str:
+    """Return the condition that at least ("ge") or at most ("le") `count` optional members came."""
+    start, size = len(bag.needed), len(bag.once)
+    if not bag.once:
+        return f"{compare}({_COUNT}, {count})"
+    bits = f"bit_count_{compare}([{start}:{start + size}], {{}})".format
+    if not bag.many:
+        return bits(min(count, size))
+    ways = range(min(count, size) + 1)
+    conditions = (f"and({bits(once)}, {compare}({_COUNT}, {count - once}))" for once in ways)
     return reduce("or({}, {})".format, conditions)
 
 
-def _if(conditions: Iterable[str]) -> str:
+def _if(conditions: Sequence[str]) -> str:
     """Return the `%if` clause that all of these hold; "" without conditions."""
-    text = reduce(lambda all_, condition: f"and({all_}, {condition})" if all_ else condition, conditions, "")
-    return f" %if {text}" if text else ""
+    return f" %if {reduce('and({}, {})'.format, conditions)}" if conditions else ""
 
 
 MARK = "x-lark"
@@ -206,7 +170,7 @@ def as_lark(schema: Any, whitespace: int) -> str | None:
     """Return a schema as a Lark grammar; None if llguidance's own compiler does the same."""
     schema = spelled_out(schema) if whitespace else schema
     writer = _LarkWriter(schema, whitespace)
-    is_marked = writer.leads(schema)
+    is_marked = leads(schema, leading(writer.defs))
     if not is_marked and whitespace == 0:
         return None
     try:
@@ -217,14 +181,8 @@ def as_lark(schema: Any, whitespace: int) -> str | None:
         return None
     if not is_marked and not writer.has_brackets:
         return None
-    rules = "".join(f"{name}: {body}\n" for name, body in {**_signs(whitespace), **writer.rules}.items())
-    return f"start: {start}\n{rules}"
-
-
-def _signs(whitespace: int) -> dict[str, str]:
-    """Return the terminals of brackets, commas and colons, with white space."""
     space = _space(0, whitespace) if whitespace else ""
-    return {
+    signs = {
         "COMMA": f"/,{space}/",
         "COLON": f"/:{space}/",
         "OPEN": rf"/\{{{space}/",
@@ -234,10 +192,12 @@ def _signs(whitespace: int) -> dict[str, str]:
         "END": rf"/{space}\]/",
         "NO_ITEMS": rf"/\[{space}\]/",
     }
+    rules = "".join(f"{name}: {body}\n" for name, body in {**signs, **writer.rules}.items())
+    return f"start: {start}\n{rules}"
 
 
-def _space(least: int, most: int) -> str:
-    return rf"[\x20\x0A\x0D\x09]{{{least},{most}}}"
+def _space(shortest: int, longest: int) -> str:
+    return rf"[\x20\x0A\x0D\x09]{{{shortest},{longest}}}"
 
 
 def leading(defs: dict[str, Any]) -> frozenset[str]:
@@ -265,27 +225,21 @@ class _LarkWriter:
     def __init__(self, root: Any, whitespace: int) -> None:
         self.rules: dict[str, str] = {}  # name -> body
         self.has_brackets = False
-        self._defs: dict[str, Any] = root.get("$defs", {}) if isinstance(root, dict) else {}
+        parts: dict[str, Any] = root if isinstance(root, dict) else {}
+        self.defs: dict[str, Any] = parts.get("$defs", {})
         self._targets: dict[str, Any] = {"#": root}
         for prefix, key in ((REFERENCE, "$defs"), ("#/definitions/", "definitions")):
-            below = root.get(key, {}) if isinstance(root, dict) else {}
-            self._targets |= {prefix + name: schema for name, schema in below.items()}
+            self._targets |= {prefix + name: schema for name, schema in parts.get(key, {}).items()}
         self._whitespace = whitespace
         self._names: dict[str, str] = {}  # a schema as text -> its rule
-        self._leading = leading(self._defs)
-
-    def leads(self, schema: Any) -> bool:
-        """Whether a schema contains or refers to a marked schema."""
-        return leads(schema, self._leading)
 
     def rule(self, schema: Any) -> str:
         """Return the name of a schema's rule, written on first use."""
         if schema is False:
             self.rules["NEVER"] = r"/[^\s\S]/"
             return "NEVER"
-        schema = (
-            {} if schema is True else {key: below for key, below in schema.items() if key not in _UNWRITTEN}
-        )
+        fields = () if schema is True else schema.items()
+        schema = {key: below for key, below in fields if key not in _UNWRITTEN}
         key = json.dumps(schema)
         if key not in self._names:
             self._names[key] = name = f"r{len(self._names)}"
@@ -319,8 +273,8 @@ class _LarkWriter:
         defs: dict[str, Any] = {}
         queue = list(references(schema))
         for name in queue:
-            if name not in defs and name in self._defs:
-                defs[name] = unmarked(self._defs[name])
+            if name not in defs and name in self.defs:
+                defs[name] = unmarked(self.defs[name])
                 queue.extend(references(defs[name]))
         options = json_options(0 if schema.get("type") in _SIMPLE else self._whitespace)
         whole = {**unmarked(schema), **({"$defs": defs} if defs else {}), "x-guidance": options}
@@ -339,7 +293,14 @@ class _LarkWriter:
             if below is not False
         ]
         if (additional := schema.get("additionalProperties", True)) is not False:
-            others.append(f"{self._other_name(schema, name)} COLON {self.rule(additional)}")
+            declared = " | ".join(_string(key) for key in schema.get("properties", ()))
+            if MARK in schema or declared:
+                other = f"{name.upper()}_OTHER"  # the names that the object does not declare
+                spelling = _NAME if MARK in schema else _FREE_NAME
+                self.rules[other] = spelling + (f" & ~({declared})" if declared else "")
+            else:
+                other = self.rule({"type": "string"})
+            others.append(f"{other} COLON {self.rule(additional)}")
         if schema.get(MARK) == "in-order" or (MARK not in schema and pairs):
             row = [(pair, key in required) for key, pair in pairs.items()]
             return self._add(in_a_row(row, others, _OBJECT, name), name)
@@ -352,15 +313,6 @@ class _LarkWriter:
         )
         return self._add(spelled(bag, _OBJECT, name), name)
 
-    def _other_name(self, schema: dict[str, Any], name: str) -> str:
-        """Return the rule or terminal of the names that an object does not declare."""
-        taken = " | ".join(_string(key) for key in schema.get("properties", ()))
-        if MARK not in schema and not taken:
-            return self.rule({"type": "string"})
-        other = f"{name.upper()}_OTHER"
-        self.rules[other] = (_NAME if MARK in schema else _FREE_NAME) + (f" & ~({taken})" if taken else "")
-        return other
-
     def _items(self, schema: dict[str, Any]) -> Bag:
         bounds: dict[str, Any] = {"least": schema.get("minItems", 0), "most": schema.get("maxItems")}
         if "contains" in schema:
@@ -370,14 +322,14 @@ class _LarkWriter:
 
     def _array(self, schema: dict[str, Any], name: str) -> str:
         heads, tail = schema.get("prefixItems", []), schema.get("items", True)
-        least, most = schema.get("minItems", 0), schema.get("maxItems")
+        least, limit = schema.get("minItems", 0), schema.get("maxItems")
         if False in heads:
             heads, tail = heads[: heads.index(False)], False
-        if most is not None:
-            heads, tail = heads[:most], tail if most > len(heads) else False
+        if limit is not None:
+            heads, tail = heads[:limit], tail if limit > len(heads) else False
         behind = ""  # rules for the text that may follow: brackets may not be nested deeply
         if tail is not False:
-            low, high = max(0, least - len(heads) - 1), "" if most is None else most - len(heads) - 1
+            low, high = max(0, least - len(heads) - 1), "" if limit is None else limit - len(heads) - 1
             item, behind = self.rule(tail), f"{name}_rest"
             self.rules[behind] = item if high == 0 else f"{item} (COMMA {item}){{{low},{high}}}"
         for index, head in reversed(list(enumerate(heads))):
@@ -393,12 +345,11 @@ def _parts(schema: dict[str, Any]) -> list[Any]:
     """Return schemas for the types of this one, those with brackets apart; [] if it need not be parted."""
     if not schema:
         return [{"type": [*_SIMPLE]}, {"type": "array"}, {"type": "object"}]
-    types = schema.get("type")
-    if schema.keys() == {"type"} and isinstance(types, list):
-        simple = [kind for kind in types if kind in _SIMPLE]
-        nested = [{"type": kind} for kind in types if kind not in _SIMPLE]
-        return [*([{"type": simple}] if simple else []), *nested] if nested else []
-    return []
+    if schema.keys() != {"type"} or not isinstance(types := schema["type"], list):
+        return []
+    simple = [kind for kind in types if kind in _SIMPLE]
+    nested = [{"type": kind} for kind in types if kind not in _SIMPLE]
+    return [*([{"type": simple}] if simple else []), *nested] if nested else []
 
 
 def _is_plain_object(schema: dict[str, Any]) -> bool:
@@ -505,7 +456,7 @@ def grammar_of_schema(xgrammar: Any, schema: str, whitespace: int) -> str:
 
 
 def _spaced(grammar: str, longest: int) -> str:
-    """Return the grammar with runs of at most `most` signs of white space, and none before "," and ":".
+    """Return the grammar with runs of at most `longest` signs of white space, and none before "," and ":".
 
     A count of 0 stays in the grammar: without it xgrammar copies rules into one another, and an object of 800
     optional properties takes five times as long to compile.
@@ -524,16 +475,10 @@ def spelled_out(schema: Any) -> Any:
     if not isinstance(schema, dict):
         return schema
     if schema.keys() == {"enum"} and len(json.dumps(schema)) <= _MAX_CHARACTERS:
-        return _alternatives(schema["enum"])
+        nested = [_same(value) for value in schema["enum"] if isinstance(value, dict | list)]
+        simple = [value for value in schema["enum"] if not isinstance(value, dict | list)]
+        return {"anyOf": [*([{"enum": simple}] if simple else []), *nested]} if nested else {"enum": simple}
     return changed_below(schema, spelled_out, _VALUE_MAPS, VALUE_LISTS, VALUE_SINGLE)
-
-
-def _alternatives(values: list[Any]) -> dict[str, Any]:
-    nested = [_same(value) for value in values if isinstance(value, dict | list)]
-    simple = [value for value in values if not isinstance(value, dict | list)]
-    if not nested:
-        return {"enum": values}
-    return {"anyOf": [*([{"enum": simple}] if simple else []), *nested]}
 
 
 def _same(value: Any) -> dict[str, Any]:

@@ -1,7 +1,4 @@
-"""llguidance: a back end for JSON schemas, regular expressions and Lark grammars.
-
-Source: https://github.com/guidance-ai/llguidance
-"""
+"""llguidance (https://github.com/guidance-ai/llguidance): JSON schemas, regular expressions and Lark."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from torch import Tensor
 from processors.base import Env
 from processors.errors import GrammarError
 from processors.grammar.compile_guards import SlowTokenGuard, caught_lines
-from processors.grammar.grammar_backend import Ask, GrammarVocabulary, Matcher, allows_text, fill_by_position
+from processors.grammar.grammar_backend import GrammarVocabulary, Matcher, NativeBackend
 from processors.grammar.json_grammars import as_lark, json_options
 from processors.request_values import Constraint
 
@@ -31,7 +28,7 @@ LIMITS: dict[str, int] = {
 }
 
 
-class LLGuidanceBackend:
+class LLGuidanceBackend(NativeBackend):
     """The vocabulary, limits and threads of llguidance."""
 
     name = "llguidance"
@@ -52,24 +49,11 @@ class LLGuidanceBackend:
         self._limits = llguidance.LLParserLimits(**LIMITS, verbose_errors=False)  # type: ignore[arg-type]
         self._threads = llguidance.LLExecutor()
 
-    def compile(self, constraint: Constraint) -> LLGuidanceGrammar:
-        """Compile a constraint. GrammarError if it is wrong or over a limit.
+    def reason(self, error: Exception) -> str:
+        return _shortened(str(error).strip() or type(error).__name__)
 
-        The limits bound time and memory, but not recursion, which can overflow the stack. GrammarCompiler
-        therefore tries large grammars in a child process first.
-        """
-        if constraint.kind not in self.kinds:
-            raise GrammarError(f"llguidance knows no grammars of the kind {constraint.kind!r}.")
-        try:
-            grammar = self._compile(constraint)
-        except Exception as error:
-            reason = _shortened(str(error).strip() or type(error).__name__)
-            raise GrammarError(f"llguidance cannot compile this {constraint.kind}: {reason}") from error
-        if not allows_text(self, grammar, self.vocabulary.text_mask):
-            raise GrammarError(f"No text satisfies this {constraint.kind} (as llguidance understands it).")
-        return grammar
-
-    def _compile(self, constraint: Constraint) -> LLGuidanceGrammar:
+    def compile_native(self, constraint: Constraint) -> LLGuidanceGrammar:
+        """Compile a constraint. The limits bound time and memory, but not recursion."""
         text, panicked = self._text(constraint), False
         with caught_lines(lambda line: panicked):
             try:
@@ -85,7 +69,7 @@ class LLGuidanceBackend:
             raise GrammarError(warnings[0] if is_error else start.get_error())
         first = start.deep_copy()
         first.compute_bitmask()
-        # The stop reason is InternalError for all errors, so the message is compared. allows_text handles
+        # The stop reason is InternalError for all errors, so the message is compared. `compile` handles
         # NoExtension.
         if first.is_error() and _is_limit(first.get_error()):
             raise GrammarError(first.get_error().replace("<non-verbose/>", "").strip())
@@ -98,7 +82,14 @@ class LLGuidanceBackend:
         """
         grammar: dict[str, Any]
         if constraint.kind == "json_schema":
-            grammar = self._json_schema(constraint)
+            schema = json.loads(constraint.text)
+            if (lark := as_lark(schema, constraint.whitespace)) is not None:
+                grammar = {"lark_grammar": lark}
+            else:
+                text = "{}" if schema is True else constraint.text  # options need an object as the schema
+                options = cast(Any, json_options(constraint.whitespace))
+                written = self._matcher.grammar_from_json_schema(text, overrides=options)
+                grammar = json.loads(written)["grammars"][0]
         elif constraint.kind == "regex":
             grammar = json.loads(self._matcher.grammar_from_regex(constraint.text))["grammars"][0]
         else:
@@ -106,21 +97,8 @@ class LLGuidanceBackend:
         top = {"lark_grammar": '%llguidance {"no_forcing": true}\nstart: @main'}
         return json.dumps({"grammars": [top, {**grammar, "name": "main"}]})
 
-    def _json_schema(self, constraint: Constraint) -> dict[str, Any]:
-        schema = json.loads(constraint.text)
-        if (lark := as_lark(schema, constraint.whitespace)) is not None:
-            return {"lark_grammar": lark}
-        # Options need an object as the schema.
-        text = "{}" if schema is True else constraint.text
-        options = json_options(constraint.whitespace)
-        grammar = self._matcher.grammar_from_json_schema(text, overrides=cast(Any, options))
-        return cast(dict[str, Any], json.loads(grammar)["grammars"][0])
-
-    def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
+    def fill_native(self, matchers: list[tuple[Matcher, int]], masks: Tensor) -> None:
         """Fill the masks; a matcher that reached a limit gets an empty mask."""
-        return fill_by_position(asks, lambda rows: self._fill(rows, masks))
-
-    def _fill(self, matchers: list[tuple[Matcher, int]], masks: Tensor) -> None:
         rows, words = masks.shape
         pairs = [(cast(LLGuidanceMatcher, matcher), row) for matcher, row in matchers]
         states = [(matcher.state, row) for matcher, row in pairs if not matcher.pace.is_slow]

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import methodcaller
 
 import torch
 from torch import Tensor
@@ -93,25 +94,18 @@ class Narrower:
             reach = len(self.closer.path(position(), left, SearchBudget(_NARROW_CALLS)) or ()) or reach
         if left < 1 or not _is_near(reach, left, slack):
             return Outlook(reach)
-        if before.path is not None:
-            path = self._next(before.path, token, position(), left)
-        elif before.is_near and count % _RETRY_INTERVAL:
-            path = None
-        else:
+        path: tuple[int, ...] | None = None
+        if before.path and before.path[0] == token:
+            path = before.path[1:]
+        elif before.path is not None:
+            spot, work = position(), SearchBudget(_SEARCH_CALLS)
+            path = self.closer.path(spot, left, work, hint=before.path)
+            if path is None and before.path:
+                path = self.closer.find(spot, left, work)
+            path = self._recorded(path, work)
+        elif not before.is_near or count % _RETRY_INTERVAL == 0:
             path = self.shortest(position(), left)
         return Outlook(reach if path is None else len(path), True, path)
-
-    def _next(
-        self, before: tuple[int, ...], token: int, position: Position, left: int
-    ) -> tuple[int, ...] | None:
-        """Return the completion after `token`; `before` is the one before it. None if none is found."""
-        if before and before[0] == token:
-            return before[1:]
-        work = SearchBudget(_SEARCH_CALLS)
-        path = self.closer.path(position, left, work, hint=before)
-        if path is None and before:
-            path = self.closer.find(position, left, work)
-        return self._recorded(path, work)
 
     def _recorded(self, path: tuple[int, ...] | None, work: SearchBudget) -> tuple[int, ...] | None:
         self.has_given_up |= path is None and work.is_spent
@@ -175,17 +169,15 @@ class Narrower:
         heads = first[first < self._width].tolist()
         if not triggers and where in ("pattern", "text") and left <= _LAST:
             heads = ids[:_NARROW_CALLS].tolist()  # the budget allows no more
-        late = {token for token in (*tried, *heads) if self._is_late(position, token, left - 1, work)}
+
+        def is_late(token: int) -> bool:
+            return not self._fits(position, token, left - 1, (), work) and not work.is_spent
+
+        late = {token for token in (*tried, *heads) if is_late(token)}
         of_late = groups[torch.isin(ids, torch.tensor(sorted(late.intersection(heads)), dtype=ids.dtype))]
         members = ids[torch.isin(groups, of_late)].tolist()
-        late.update(
-            token for token in members if token not in late and self._is_late(position, token, left - 1, work)
-        )
+        late.update(token for token in members if token not in late and is_late(token))
         return torch.tensor(sorted(late), dtype=ids.dtype)
-
-    def _is_late(self, position: Position, token: int, left: int, work: SearchBudget) -> bool:
-        """Whether no completion within `left` tokens was found after this token, with work left to look."""
-        return not self._fits(position, token, left, (), work) and not work.is_spent
 
     def _grouped(self, ids: Tensor, where: Where, *, alone: bool) -> tuple[Tensor, Tensor]:
         """Return the kind of each id, and the first id of each kind, or the width of the mask."""
@@ -236,12 +228,7 @@ def find_triggers(text: str, matcher: Matcher, byte_ids: dict[int, int]) -> tupl
     """
     if not matcher.is_complete():
         return ()
-    triggers = {trigger for data in _literals(text) if (trigger := _ending(data, matcher, byte_ids))}
-    return tuple(sorted(data for data in triggers if not any(other in data for other in triggers - {data})))
-
-
-def _literals(text: str) -> Iterator[bytes]:
-    left = _MAX_BYTES
+    triggers, left = set[bytes](), _MAX_BYTES
     for literal in dict.fromkeys(_LITERAL.findall(text)):
         try:
             data = json.loads(literal).encode()
@@ -249,8 +236,10 @@ def _literals(text: str) -> Iterator[bytes]:
             continue
         left -= len(data)
         if left < 0:
-            return
-        yield data
+            break
+        triggers.add(_ending(data, matcher, byte_ids))
+    triggers.discard(b"")
+    return tuple(sorted(data for data in triggers if not any(other in data for other in triggers - {data})))
 
 
 def _ending(data: bytes, matcher: Matcher, byte_ids: dict[int, int]) -> bytes:
@@ -286,7 +275,5 @@ class TriggerTokens:
         return sorted(ids)
 
     def _scan(self, data: bytes, is_first: bool) -> tuple[int, ...]:
-        numbered = enumerate(self._token_bytes)
-        if is_first:
-            return tuple(token for token, text in numbered if text.startswith(data))
-        return tuple(token for token, text in numbered if data in text)
+        contains = methodcaller("startswith" if is_first else "__contains__", data)
+        return tuple(token for token, text in enumerate(self._token_bytes) if contains(text))

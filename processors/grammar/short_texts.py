@@ -13,7 +13,7 @@ import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache
-from itertools import islice
+from itertools import compress, islice
 from typing import Any
 
 from processors.request_values import Constraint
@@ -77,12 +77,12 @@ class _ShortestLengths:
         names, values = dict[str, tuple[bool, float]](), set[str]()
         for schema in self._schemas:
             required = schema.get("required", ())
-            for name, below in _mapping(schema, "properties").items():
+            for name, below in _typed(schema, "properties", dict).items():
                 rank = (name not in required, len(name) + 4 + self._length(below))
                 names[name] = min(names.get(name, rank), rank)
-            listed = [*_listed(schema, "enum"), schema.get("const")]
+            listed = [*_typed(schema, "enum", list), schema.get("const")]
             values.update(value for value in listed if isinstance(value, str))
-        lengths = [length for schema in self._schemas for length in self._optional(schema)]
+        lengths = (length for schema in self._schemas for length in self._optional(schema))
         return Guide(
             tuple(map(_spelled, sorted(names, key=lambda name: (names[name], name)))),
             tuple(map(_spelled, sorted(values, key=lambda value: (len(value), value)))),
@@ -92,12 +92,12 @@ class _ShortestLengths:
     def _optional(self, schema: dict[str, Any]) -> Iterator[float]:
         """Yield by how much each part that a value need not have makes the shortest value longer."""
         required = schema.get("required", ())
-        for name, below in _mapping(schema, "properties").items():
+        for name, below in _typed(schema, "properties", dict).items():
             yield len(name) + 4 + self._length(below) if name not in required else 0
-        yield from (4 + self._length(below) for below in _mapping(schema, "patternProperties").values())
+        yield from (4 + self._length(below) for below in _typed(schema, "patternProperties", dict).values())
         yield from (4 + self._length(schema[key]) for key in _ONE if key in schema)
         for key in ("anyOf", "oneOf"):
-            lengths = [self._length(below) for below in _listed(schema, key)]
+            lengths = [self._length(below) for below in _typed(schema, key, list)]
             yield from (length - min(lengths) for length in lengths if length < math.inf)
 
     def _length(self, schema: Any) -> float:
@@ -108,9 +108,17 @@ class _ShortestLengths:
             return _bytes_of(schema["const"])
         if "enum" in schema:
             return min((_bytes_of(value) for value in schema["enum"]), default=1)
-        parts = [self._length(self._target(schema["$ref"]))] if "$ref" in schema else []
-        parts += [min(map(self._length, schema[key])) for key in ("anyOf", "oneOf") if _listed(schema, key)]
-        parts += map(self._length, _listed(schema, "allOf"))
+        parts = list[float]()
+        if "$ref" in schema:
+            target = self._root
+            for key in str(schema["$ref"]).split("/")[1:]:
+                name = key.replace("~1", "/").replace("~0", "~")
+                target = target.get(name) if isinstance(target, dict) else None
+            parts = [self._length(target)]
+        parts += [
+            min(map(self._length, schema[key])) for key in ("anyOf", "oneOf") if _typed(schema, key, list)
+        ]
+        parts += map(self._length, _typed(schema, "allOf", list))
         if "type" in schema or not parts:
             types = schema.get("type", "object" if "properties" in schema else "number")
             kinds = [types] if isinstance(types, str) else types
@@ -126,7 +134,7 @@ class _ShortestLengths:
         if kind in ("integer", "number"):
             return max((len(str(schema[key])) for key in _NUMBERS if key in schema), default=1)
         if kind == "array":
-            heads = _listed(schema, "prefixItems")
+            heads = _typed(schema, "prefixItems", list)
             least = int(schema.get("minItems", 0))
             items = [self._length(head) for head in heads[:least]]
             if not least and "contains" in schema:
@@ -135,18 +143,12 @@ class _ShortestLengths:
             more_length = more * self._length(schema.get("items")) if more else 0
             return 2 + sum(items) + more_length + max(0, least - 1)
         if kind == "object":
-            below = _mapping(schema, "properties")
+            below = _typed(schema, "properties", dict)
             needed = [len(name) + 3 + self._length(below.get(name)) for name in schema.get("required", ())]
             more = int(schema.get("minProperties", 0)) - len(needed)
             others = more * (5 + self._length(schema.get("additionalProperties"))) if more > 0 else 0
             return 2 + sum(needed) + max(0, len(needed) - 1) + others
         return 4
-
-    def _target(self, ref: Any) -> Any:
-        here = self._root
-        for key in str(ref).split("/")[1:]:
-            here = here.get(key.replace("~1", "/").replace("~0", "~")) if isinstance(here, dict) else None
-        return here
 
 
 def _schemas(root: Any) -> Iterator[dict[str, Any]]:
@@ -156,26 +158,19 @@ def _schemas(root: Any) -> Iterator[dict[str, Any]]:
         if isinstance(schema, dict):
             yield schema
             waiting += [schema[key] for key in _ONE if key in schema]
-            waiting += [below for key in _LISTS for below in _listed(schema, key)]
-            waiting += [below for key in _MAPS for below in _mapping(schema, key).values()]
+            waiting += [below for key in _LISTS for below in _typed(schema, key, list)]
+            waiting += [below for key in _MAPS for below in _typed(schema, key, dict).values()]
 
 
 def _bytes_of(value: Any) -> int:
     return len(json.dumps(value, ensure_ascii=False).encode())
 
 
-def _mapping(schema: dict[str, Any], keyword: str) -> dict[str, Any]:
-    value = schema.get(keyword)
-    return value if isinstance(value, dict) else {}
-
-
-def _listed(schema: dict[str, Any], keyword: str) -> list[Any]:
-    value = schema.get(keyword)
-    return value if isinstance(value, list) else []
+def _typed(schema: dict[str, Any], keyword: str, kind: type) -> Any:
+    return value if isinstance(value := schema.get(keyword), kind) else kind()
 
 
 def _spelled(text: str) -> bytes:
-    """Return the text as in a JSON string."""
     return json.dumps(text, ensure_ascii=False)[1:-1].encode(errors="replace")
 
 
@@ -243,10 +238,10 @@ def _part(kind: Any, value: Any) -> str | None:
         return "a"
     if kind in (ops.IN, ops.NOT_LITERAL):
         items = value if kind is ops.IN else [(ops.NEGATE, None), (ops.LITERAL, value)]
-        is_negated = items[0][0] is ops.NEGATE
-        signs = (*_named(items), *_TRIED_SIGNS)
-        fits = (sign for sign in signs if any(_has(what, of, sign) for what, of in items) != is_negated)
-        return next(fits, None)
+        is_negated, spans = items[0][0] is ops.NEGATE, list(_spans(items))
+        signs = [*(first for first, _ in spans), *_TRIED_SIGNS]
+        fits = (any(first <= sign <= last for first, last in spans) != is_negated for sign in signs)
+        return next(compress(signs, fits), None)
     if kind is ops.BRANCH:
         texts = [text for text in map(_text, value[1]) if text is not None]
         return min(texts, key=len, default=None)
@@ -259,23 +254,15 @@ def _part(kind: Any, value: Any) -> str | None:
     return "" if kind is ops.AT else None
 
 
-def _named(items: Any) -> Iterator[str]:
-    """Yield the characters listed in a set."""
+def _spans(items: Any) -> Iterator[tuple[str, str]]:
+    """Yield the first and the last character of each part of a set; a category has one character."""
     for kind, value in items:
         if kind is ops.LITERAL:
-            yield chr(value)
+            yield chr(value), chr(value)
         elif kind is ops.RANGE:
-            yield chr(value[0])
+            yield chr(value[0]), chr(value[1])
         elif kind is ops.CATEGORY and value in _OF_CATEGORY:
-            yield _OF_CATEGORY[value]
-
-
-def _has(kind: Any, value: Any, sign: str) -> bool:
-    if kind is ops.LITERAL:
-        return bool(ord(sign) == value)
-    if kind is ops.RANGE:
-        return bool(value[0] <= ord(sign) <= value[1])
-    return kind is ops.CATEGORY and _OF_CATEGORY.get(value) == sign
+            yield _OF_CATEGORY[value], _OF_CATEGORY[value]
 
 
 # Limits of CPU time; ordinary grammars use a tenth of them for all counted calls.

@@ -1,13 +1,10 @@
-"""xgrammar: a back end for JSON schemas, regular expressions, EBNF and structural tags.
-
-Source: https://github.com/mlc-ai/xgrammar
-"""
+"""xgrammar (https://github.com/mlc-ai/xgrammar): JSON schemas, regular expressions, EBNF, structural tags."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from importlib.metadata import version
 from typing import Any, cast
 
@@ -17,7 +14,7 @@ from torch import Tensor
 from processors.base import Env
 from processors.errors import GrammarError
 from processors.grammar.compile_guards import SlowTokenGuard, caught_lines
-from processors.grammar.grammar_backend import Ask, GrammarVocabulary, Matcher, allows_text, fill_by_position
+from processors.grammar.grammar_backend import GrammarVocabulary, Matcher, NativeBackend
 from processors.grammar.json_grammars import grammar_of_schema, with_schema_grammars
 from processors.request_values import Constraint
 
@@ -26,7 +23,7 @@ _LOCATION = re.compile(r"\[\d\d:\d\d:\d\d\] \S+?:\d+: (?:Check failed: .*? is (?
 _WARNING = re.compile(_LOCATION.pattern + "Warning: ")
 
 
-class XGrammarBackend:
+class XGrammarBackend(NativeBackend):
     """The compiler of xgrammar, and the vocabulary in xgrammar's format."""
 
     name = "xgrammar"
@@ -46,34 +43,25 @@ class XGrammarBackend:
         )
         self._compiler = xgrammar.GrammarCompiler(self._tokens, cache_enabled=False)
         self._batch = xgrammar.BatchGrammarMatcher()
+        self.start = xgrammar.GrammarMatcher
 
-    def compile(self, constraint: Constraint) -> XGrammarGrammar:
-        """Compile a constraint. Cannot be interrupted, so GrammarCompiler runs it in a child process."""
-        if constraint.kind not in self.kinds:
-            raise GrammarError(f"xgrammar knows no grammars of the kind {constraint.kind!r}.")
-        try:
-            with caught_lines(lambda line: bool(_WARNING.match(line))) as lines:
-                compiled = self._compile(constraint)
-        except Exception as error:  # RuntimeError, ValueError and several exceptions of xgrammar
-            reason = _LOCATION.sub("", str(error)).strip() or "it gives no reason"
-            raise GrammarError(f"xgrammar cannot compile this {constraint.kind}: {reason}") from error
-        warnings = dict.fromkeys(_WARNING.sub("", line) for line in lines)  # warnings are often repeated
-        grammar = XGrammarGrammar(compiled, self, tuple(warnings))
-        if not allows_text(self, grammar, self.vocabulary.text_mask):
-            raise GrammarError(f"No text satisfies this {constraint.kind} (as xgrammar understands it).")
-        return grammar
-
-    def _compile(self, constraint: Constraint) -> Any:
-        if constraint.kind == "regex":
-            return self._compiler.compile_regex(constraint.text)
-        if constraint.kind == "structural_tag":
-            tag = json.loads(constraint.text)
-            tag = with_schema_grammars(self._xgrammar, tag, constraint.whitespace)
-            return self._compiler.compile_structural_tag(json.dumps(tag, ensure_ascii=False))
+    def compile_native(self, constraint: Constraint) -> XGrammarGrammar:
         text = constraint.text
-        if constraint.kind == "json_schema":
-            text = grammar_of_schema(self._xgrammar, text, constraint.whitespace)
-        return self._compiler.compile_grammar(text)
+        with caught_lines(lambda line: bool(_WARNING.match(line))) as lines:
+            if constraint.kind == "regex":
+                compiled = self._compiler.compile_regex(text)
+            elif constraint.kind == "structural_tag":
+                tag = with_schema_grammars(self._xgrammar, json.loads(text), constraint.whitespace)
+                compiled = self._compiler.compile_structural_tag(json.dumps(tag, ensure_ascii=False))
+            else:
+                if constraint.kind == "json_schema":
+                    text = grammar_of_schema(self._xgrammar, text, constraint.whitespace)
+                compiled = self._compiler.compile_grammar(text)
+        warnings = dict.fromkeys(_WARNING.sub("", line) for line in lines)  # warnings are often repeated
+        return XGrammarGrammar(compiled, self, tuple(warnings))
+
+    def reason(self, error: Exception) -> str:  # RuntimeError, ValueError and several of xgrammar
+        return _LOCATION.sub("", str(error)).strip() or "it gives no reason"
 
     def dump(self, grammar: XGrammarGrammar) -> bytes:
         """Serialise the grammar and its warnings, for `load` with the same vocabulary."""
@@ -88,14 +76,8 @@ class XGrammarBackend:
         except Exception as error:
             raise GrammarError(f"This is no compiled grammar for this vocabulary: {error}") from error
 
-    def start(self, compiled: Any) -> Any:
-        return self._xgrammar.GrammarMatcher(compiled)
-
-    def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
+    def fill_native(self, matchers: list[tuple[Matcher, int]], masks: Tensor) -> None:
         """Fill the masks; a matcher that became too slow gets an empty mask."""
-        return fill_by_position(asks, lambda rows: self._fill(rows, masks))
-
-    def _fill(self, matchers: list[tuple[Matcher, int]], masks: Tensor) -> None:
         pairs = [(cast(XGrammarMatcher, matcher), row) for matcher, row in matchers]
         states = [matcher.state for matcher, _ in pairs if not matcher.pace.is_slow]
         rows = [row for matcher, row in pairs if not matcher.pace.is_slow]

@@ -14,8 +14,8 @@ from gencli.watermark_detector import (
     Evidence,
     GumbelScorer,
     KgwScorer,
-    Scorer,
     SynthIdScorer,
+    WatermarkScorer,
     detect,
 )
 from processors.draw_twins import philox_uniform
@@ -69,7 +69,7 @@ def test_a_short_text_is_not_judged():
 
 
 def test_a_text_of_nothing_but_evidence_is_marked_below_the_smallest_float():
-    class Sure(Scorer):
+    class Sure(WatermarkScorer):
         def evidence(self, ids):
             return Evidence(tuple(range(len(ids))), (16.6,) * len(ids))
 

@@ -82,17 +82,15 @@ def table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> str
         return ""
     names = "".join(f"<th>{_escaped(name)}</th>" for name in head)
     cells = ("".join(f"<td>{_escaped(cell)}</td>" for cell in row) for row in rows[:_MAX_ROWS])
-    left = facts(f"and {len(rows) - _MAX_ROWS:,} more") if len(rows) > _MAX_ROWS else ""
     body = "".join(f"<tr>{row}</tr>" for row in cells)
+    left = facts(f"and {len(rows) - _MAX_ROWS:,} more") if len(rows) > _MAX_ROWS else ""
     body = f"<table><thead><tr>{names}</tr></thead><tbody>{body}</tbody></table>{left}"
     return f"<details><summary>{_escaped(title)}</summary>{body}</details>"
 
 
 def named_id(token: int | None, name: str | None) -> str:
     """Return a token in a table: its text in quotes, or its id; "-" for None."""
-    if token is None:
-        return "-"
-    return repr(name) if name else f"⟨id {token}⟩"
+    return "-" if token is None else repr(name) if name else f"⟨id {token}⟩"
 
 
 def _escaped(value: str) -> str:

@@ -22,6 +22,7 @@ from gencli.explain.page.html_fragments import Piece, facts, fragment, lanes, le
 from gencli.explain.page.html_fragments import text as marked_text
 from gencli.explain.text_sets import ROOT, Tree
 from gencli.explain.token_levels import Record
+from gencli.explain.token_record import significant
 from gencli.explain.trace_file import TracedText, text_label
 from processors.chain import Chain
 from processors.errors import ProcessorsError
@@ -46,10 +47,12 @@ def assemble(kind: str, data: Mapping[str, Any]) -> str:
     written = json.dumps({"kind": kind, **data}, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     # Lone surrogates become "?", because UTF-8 cannot encode them.
     packed = base64.b64encode(zlib.compress(written.encode("utf-8", "replace"), 9)).decode()
+    # Only the page's own script and style run, and nothing is fetched.
+    sources = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
     parts = {
         "KIND": kind,
         "TITLE": _TITLES.get(kind, kind),
-        "POLICY": _policy(script, style),
+        "POLICY": f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'",
         "STYLE": style,
         "SCRIPT": script,
         "DATA": packed,
@@ -59,12 +62,8 @@ def assemble(kind: str, data: Mapping[str, Any]) -> str:
 
 def short(value: Any) -> Any:
     """Return a number with six significant digits, null if it is not finite; other values unchanged."""
-    if not isinstance(value, float):
-        return value
-    if value != value or abs(value) == float("inf"):
-        return None
-    rounded = float(f"{value:.6g}")
-    return int(rounded) if rounded.is_integer() else rounded
+    rounded = significant(value) if isinstance(value, float) else value
+    return int(rounded) if isinstance(rounded, float) and rounded.is_integer() else rounded
 
 
 def named(entries: Iterable[Sequence[Any]], names: dict[int, str]) -> list[Any]:
@@ -76,41 +75,30 @@ def named(entries: Iterable[Sequence[Any]], names: dict[int, str]) -> list[Any]:
     return flat
 
 
-def _policy(script: str, style: str) -> str:
-    """Return a policy under which only the page's own script and style run, and nothing is fetched."""
-    sources = f"script-src '{_hash(script)}'; style-src '{_hash(style)}'"
-    return f"default-src 'none'; {sources}; base-uri 'none'; form-action 'none'"
-
-
 def _hash(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-_Stages = dict[tuple[str, str], int]
 _NO_MASK: Record = {"n_masked": 0, "constrained_by": []}  # for a trace without masks
 
 
 def texts_data(texts: Sequence[TracedText]) -> dict[str, Any]:
     """Return the page data of these texts. Raises GenerationError for an invalid record."""
-    names: dict[int, str] = {}
-    spellings: dict[int, str] = {}
-    written = []
+    names, spellings, written = dict[int, str](), dict[int, str](), []
     for text in texts:
         try:
             for record in text.records:
                 if "\ufffd" in record["text"]:  # a part of a character, which only the bytes show
                     spellings[record["id"]] = str(record["bytes"])
-            written.append({**_text(text, names), "command": command(text, texts)})
+            written.append(_text(text, names) | {"command": command(text, texts)})
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise GenerationError(f"A record of the text {text.key[0]!r} is no record: {error}.") from None
     return {"texts": written, "names": names, "bytes": spellings}
 
 
 def _text(text: TracedText, names: dict[int, str]) -> dict[str, Any]:
-    stages: _Stages = {}
-    for record in text.records:
-        for stage in record["stages"]:
-            stages.setdefault((stage["name"], stage["params"]), len(stages))
+    keys = ((stage["name"], stage["params"]) for record in text.records for stage in record["stages"])
+    stages = {key: number for number, key in enumerate(dict.fromkeys(keys))}
     request, sample = text.key
     return {
         "title": f"prompt {text_label(text.key)}",
@@ -124,7 +112,7 @@ def _text(text: TracedText, names: dict[int, str]) -> dict[str, Any]:
     }
 
 
-def _token(record: Record, stages: _Stages, names: dict[int, str]) -> list[Any]:
+def _token(record: Record, stages: dict[tuple[str, str], int], names: dict[int, str]) -> list[Any]:
     names[record["id"]] = record["text"]
     ran = [stage["name"] for stage in record["stages"]]
     draw, forgone, runner_up = record["draw"], record["forgone"], None
@@ -133,46 +121,35 @@ def _token(record: Record, stages: _Stages, names: dict[int, str]) -> list[Any]:
         runner_up, names[draw["runner_up"][0]] = draw["runner_up"]
     if forgone is not None:
         names[forgone["id"]] = forgone["text"]
-    before, rows = _place(record["raw"], record["raw"]["alive"], names), []
+    raw = before = _state(record["raw"], record["raw"]["alive"], names)
+    rows = []
     for stage in record["stages"]:
-        place = _place(stage, stage["alive"][1], names)
-        rows.append(_stage(stage, stages, 0 if place == before else place, names))
-        before = place
+        state = _state(stage, stage["alive"][1], names)
+        removed, changed = named(stage["removed"], names), named(stage["changed"], names)
+        row = [stages[stage["name"], stage["params"]], int(stage["acted"]), short(stage["mass_kept"])]
+        row += [0 if state == before else state, removed, changed, stage["note"], stage.get("why_not", "")]
+        while row[-1] in (0, "", []):  # missing fields count as empty
+            row.pop()
+        rows.append(row)
+        before = state
+    instead = [None if other is None else (other[0], other[1]) for other in record.get("instead", ())]
+    names.update(filter(None, instead))
     return [
         record["id"],
         short(record["surprise"]),
-        _place(record["raw"], record["raw"]["alive"], names),
+        raw,
         rows,
         [draw["kind"], short(draw["margin"]), runner_up],
         [ran.index(name) for name in record["decided_by"] if name in ran],
         0 if forgone is None else [forgone["id"], short(forgone["p"]), forgone["removed_by"]],
         [mask["n_masked"], *mask["constrained_by"]] if mask["n_masked"] else 0,
-        _instead(record, names),
+        [None if other is None else other[0] for other in instead],
     ]
 
 
-def _instead(record: Record, names: dict[int, str]) -> list[int | None]:
-    ids: list[int | None] = []
-    for other in record.get("instead", ()):
-        if other is not None:
-            names[other[0]] = other[1]
-        ids.append(None if other is None else other[0])
-    return ids
-
-
-def _stage(stage: Record, stages: _Stages, place: list[Any] | int, names: dict[int, str]) -> list[Any]:
-    number = stages[stage["name"], stage["params"]]
-    removed, changed = named(stage["removed"], names), named(stage["changed"], names)
-    notes = stage["note"], stage.get("why_not", "")
-    row = [number, int(stage["acted"]), short(stage["mass_kept"]), place, removed, changed, *notes]
-    while row[-1] in (0, "", []):  # missing fields count as empty
-        row.pop()
-    return row
-
-
-def _place(place: Record, alive: int, names: dict[int, str]) -> list[Any]:
-    numbers = [place["p"], place["rank"], place["entropy"], alive, place["others"]]
-    return [*map(short, numbers), named(place["top"], names), short(place["logit"])]
+def _state(state: Record, alive: int, names: dict[int, str]) -> list[Any]:
+    numbers = [state["p"], state["rank"], state["entropy"], alive, state["others"]]
+    return [*map(short, numbers), named(state["top"], names), short(state["logit"])]
 
 
 _SET_ELSEWHERE = {"grammar", "tail", "kgw", "synthid", "gumbel_mark"}  # stages that no option can restore
@@ -185,37 +162,25 @@ def command(text: TracedText, texts: Sequence[TracedText]) -> str:
     does not record guidance, template, grammar or stops; to reproduce such a run, these options have to be
     added.
     """
-    head, prompts = text.head, _prompts(text, texts)
+    head, request = text.head, text.key[0]
+    by_request = {other.key[0]: other.head.get("prompt") for other in texts}
+    numbers = [str(number) for number in range(1, len(by_request) + 1)]
+    numbers = numbers[: numbers.index(request) + 1] if request in numbers else []
+    prompts = [prompt for number in numbers if isinstance(prompt := by_request.get(number), str)]
     try:
         chain = Chain.from_list(head["chain"])
     except (ProcessorsError, AttributeError, KeyError, TypeError, ValueError):
         return ""
     names = [name for name, _ in chain]
-    if prompts is None or not _SET_ELSEWHERE.isdisjoint(names):
+    if not numbers or len(prompts) < len(numbers) or not _SET_ELSEWHERE.isdisjoint(names):
         return ""
-    settings = [("model", head["model"]), ("seed", head["seed"]), ("sampler", head["draw"]), *_stages(chain)]
+    settings = [("model", head["model"]), ("seed", head["seed"]), ("sampler", head["draw"])]
+    settings += [("stage", str(Chain((stage,)))) for stage in chain.stages]
+    settings += [("chain", ",".join(dict.fromkeys(names)))] if names else []
     settings += [("n", text.key[1] + 1)] if text.key[1] else []
     settings += [("max_tokens", len(text.records))]
     words = [word for key, value in settings for word in (with_flags(f"`{key}`"), str(value))]
     return shlex.join(["gencli", "run", *words, "--", *prompts])
-
-
-def _stages(chain: Chain) -> Iterator[tuple[str, str]]:
-    for stage in chain.stages:
-        yield "stage", str(Chain((stage,)))
-    if order := list(dict.fromkeys(name for name, _ in chain)):
-        yield "chain", ",".join(order)
-
-
-def _prompts(text: TracedText, texts: Sequence[TracedText]) -> list[str] | None:
-    """Return the prompts up to the text's own; None if one is not in the trace."""
-    by_request = {other.key[0]: other.head.get("prompt") for other in texts}
-    numbers = [str(number) for number in range(1, len(by_request) + 1)]
-    if text.key[0] not in numbers:
-        return None
-    numbers = numbers[: numbers.index(text.key[0]) + 1]
-    prompts = [prompt for n in numbers if isinstance(prompt := by_request.get(n), str)]
-    return prompts if len(prompts) == len(numbers) else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -300,10 +265,8 @@ def sweep_page(title: str, axes: Sequence[Axis], measures: Sequence[Measure], ce
         raise GenerationError("A sweep has at least one axis with values and one measure.")
     sizes = [len(axis.values) for axis in axes]
     for cell in cells:
-        is_inside = len(cell.at) == len(sizes) and all(
-            0 <= i < n for i, n in zip(cell.at, sizes, strict=True)
-        )
-        if not is_inside or len(cell.measures) != len(measures):
+        is_fit = len(cell.at) == len(sizes) and len(cell.measures) == len(measures)
+        if not is_fit or not all(0 <= i < n for i, n in zip(cell.at, sizes, strict=True)):
             raise GenerationError(f"The cell {list(cell.at)} does not fit the sweep's axes and measures.")
     data: dict[str, Any] = {
         "title": title,
@@ -361,12 +324,13 @@ def compared_fragment(comparison: Comparison, sums: Summary) -> str:
     """Return the comparison as HTML. Without B's own text only A's is shown."""
     mean = "" if sums.tv_mean is None else f"total variation {sums.tv_mean:.3g} on average"
     where = "" if comparison.parted_at is None else f"the texts part at token {comparison.parted_at}"
-    sides = [_side("A", comparison.prompt, _pieces(comparison), comparison.a.reason, comparison.a.error)]
-    if comparison.b is not None:
-        names = [comparison.names.get(token) or f"⟨id {token}⟩" for token in comparison.b.tokens]
+    prompt, a, b = comparison.prompt, comparison.a, comparison.b
+    sides = [facts("A", a.reason, a.error) + marked_text(prompt, _pieces(comparison))]
+    if b is not None:
+        names = [comparison.names.get(token) or f"⟨id {token}⟩" for token in b.tokens]
         other = (Piece(name, parts=at == comparison.parted_at) for at, name in enumerate(names))
-        sides.append(_side("B", comparison.prompt, other, comparison.b.reason, comparison.b.error))
-    rows = [_row(comparison, place) for place in comparison.places if place.is_parted]
+        sides.append(facts("B", b.reason, b.error) + marked_text(prompt, other))
+    rows = [_row(comparison, position) for position in comparison.places if position.is_parted]
     head = ("token", "A", "B", "total variation", "decided by")
     return fragment(
         facts(f"{sums.parted} of {sums.places} tokens chosen differently", mean, where),
@@ -376,29 +340,25 @@ def compared_fragment(comparison: Comparison, sums: Summary) -> str:
     )
 
 
-def _side(title: str, prompt: str, pieces: Iterator[Piece], reason: str, error: str) -> str:
-    return facts(title, reason, error) + marked_text(prompt, pieces)
-
-
 def _pieces(comparison: Comparison) -> Iterator[Piece]:
     """Yield A's tokens, coloured by how far the chains are apart there."""
-    places = {place.pos: place for place in comparison.places}
+    positions = {position.pos: position for position in comparison.places}
     for at, token in enumerate(comparison.a.tokens):
-        place, name = places.get(at), comparison.names.get(token) or f"⟨id {token}⟩"
-        if place is None or place.divergence is None:
+        position, name = positions.get(at), comparison.names.get(token) or f"⟨id {token}⟩"
+        if position is None or position.divergence is None:
             yield Piece(name, parts=at == comparison.parted_at)
             continue
-        tv = place.divergence.tv
-        title = f"total variation {tv:.3g}" + (
-            f"; B chooses {_name(comparison, place.b)}" if place.is_parted else ""
-        )
+        tv = position.divergence.tv
+        other = f"; B chooses {_name(comparison, position.b)}" if position.is_parted else ""
+        title = f"total variation {tv:.3g}{other}"
         yield Piece(name, sum(tv > bound for bound in _BOUNDS), title, at == comparison.parted_at)
 
 
-def _row(comparison: Comparison, place: ComparedPlace) -> Sequence[str]:
-    decided = ", ".join(dict.fromkeys((*place.decided_a, *place.decided_b)))
-    tv = "-" if place.divergence is None else f"{place.divergence.tv:.3g}"
-    return str(place.pos), _name(comparison, place.a), _name(comparison, place.b), tv, decided or "-"
+def _row(comparison: Comparison, position: ComparedPlace) -> Sequence[str]:
+    decided = ", ".join(dict.fromkeys((*position.decided_a, *position.decided_b)))
+    tv = "-" if position.divergence is None else f"{position.divergence.tv:.3g}"
+    names = _name(comparison, position.a), _name(comparison, position.b)
+    return str(position.pos), *names, tv, decided or "-"
 
 
 def _name(comparison: Comparison, token: int | None) -> str:
