@@ -11,17 +11,17 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from processors.chain_end import FUSED, Control, controls_of, without_stages
 from processors.grammar.grammar_backend import forbid, pack, words
 from processors.graphs import Graphs, StaticInputs, copy_to, upload
 from processors.kernels.choice import NUM_EDITS, Edit, Listed, Turn
 from processors.kernels.choice.choose_rows import Edits, Given, Kind, choose, mark, processed_logits
-from processors.kernels.choice.tables import Control, without_stages
-from processors.pipeline import FUSED, Pipeline, PlanCache, Program, Seen, StageCall
+from processors.pipeline import Pipeline, PlanCache, Program, Seen, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.stages.grammar_stage import GrammarStage
 from processors.stages.penalties import Bias
-from processors.stages.shared import IdStage
+from processors.stages.shared import COLDEST, IdStage
 
 
 class DeviceChoice:
@@ -185,8 +185,8 @@ class Plans:
             lines = []
             for slot, split in zip(rows.host_slots, splits, strict=True):
                 calls = [program[cut] for cut in split.cuts if cut <= number]
-                stages = [(call.stage, self._pipeline.values(slot, call)) for call in calls]
-                lines.append((_cut_line(stages) if stages else None) or without_stages())
+                stages = [(call.stage, self._pipeline.values(slot, call.key)) for call in calls]
+                lines.append(controls_of(stages) or without_stages())
             is_masking = program[number].stage != "temperature" or any(line[Control.GREEDY] for line in lines)
             for line in lines:
                 _keep_cuts(line)
@@ -206,9 +206,10 @@ class Plans:
 
     def _split(self, program: Program, slot: int, numbers: tuple[int, ...]) -> _Split:
         """Fuse the longest suffix of a row's calls that controls and edits can express."""
-        stages = [(program[number].stage, self._pipeline.values(slot, program[number])) for number in numbers]
+        calls = [program[number] for number in numbers]
+        stages = [(call.stage, self._pipeline.values(slot, call.key)) for call in calls]
         line, first_cut = without_stages(), len(stages)
-        while first_cut and (cuts := self._line(FUSED, _cut_line, stages[first_cut - 1 :])):
+        while first_cut and (cuts := self._line(FUSED, controls_of, stages[first_cut - 1 :])):
             line, first_cut = cuts, first_cut - 1
         change, first = edit_line(()) or [], first_cut
         while first and (edits := self._line(EDITING, edit_line, stages[first - 1 : first_cut])):
@@ -238,34 +239,11 @@ def _calls(program: Program, chosen: Sequence[Sequence[int]]) -> Program:
     return tuple(calls)
 
 
-def _cut_line(stages: _Stages) -> list[float] | None:
-    """Return the controls of a row equivalent to these stages, in order; None if there are none."""
-    names, params = [name for name, _ in stages], dict(stages)
-    is_known = len(params) == len(stages) and all(getattr(p, "keep", 1) == 1 for p in params.values())
-    if not is_known or "temperature" in names[1:-1]:
-        return None
-    line = without_stages()
-    if heat := params.get("temperature"):
-        smallest, largest = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
-        line[Control.GREEDY] = float(heat.temperature == 0)
-        line[Control.HEAT_DRAW] = min(max(heat.temperature, smallest), largest)
-        line[Control.HEAT_CUT] = line[Control.HEAT_DRAW] if names[0] == "temperature" else 0.0
-    if min_p := params.get("min_p"):
-        line[Control.MIN_P] = min_p.p
-        line[Control.IS_MIN_LATE] = float("top_p" in names[: names.index("min_p")])
-    if top_k := params.get("top_k"):
-        line[Control.TOP_K], line[Control.KEEP_TIES] = top_k.k, float(top_k.ties == "keep")
-        line[Control.IS_K_LATE] = float("top_p" in names[: names.index("top_k")])
-    if top_p := params.get("top_p"):
-        line[Control.TOP_P], line[Control.EXCLUSIVE] = top_p.p, float(top_p.boundary == "exclusive")
-    return line
-
-
 def _keep_cuts(line: list[float]) -> None:
     """Keep a row's cuts where its logits are kept; a temperature of 0 becomes top-k with k = 1."""
     if line[Control.GREEDY]:
         line[:] = without_stages()
-        line[Control.TOP_K], line[Control.HEAT_DRAW] = 1.0, torch.finfo(torch.float32).tiny
+        line[Control.TOP_K], line[Control.HEAT_DRAW] = 1.0, COLDEST
 
 
 def _kind(lines: Sequence[Sequence[float]]) -> Kind:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from processors.catalog import Draw
 from processors.chain import Key
+from processors.chain_end import FUSED, Control, without_stages
 from processors.graphs import Graphs, upload
-from processors.pipeline import FUSED, Pipeline, PlanCache, Program, Seen
+from processors.pipeline import Pipeline, PlanCache, Program, Seen
 from processors.rows import Rows
 from processors.sampler import Sampler
 
@@ -39,8 +40,6 @@ def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
 @lru_cache(64)
 def _controls(draws: tuple[Draw, ...], device: torch.device) -> Tensor:
     """Return controls [R, C] with the draw method of each row and all stages off."""
-    from processors.kernels.choice.tables import Control, without_stages
-
     lines = [without_stages() for _ in draws]
     for line, draw in zip(lines, draws, strict=True):
         line[Control.GREEDY], line[Control.INVERSE] = float(draw == "greedy"), float(draw == "multinomial")
@@ -71,9 +70,9 @@ class _Plan:
 class Chooser:
     """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` would choose.
 
-    On a CPU the last stages of a chain are fused with the draw (see processors.fused) if they are built-in
-    stages in default order, no stage is traced, every row draws by Gumbel-max, and NumPy is installed. On
-    CUDA DeviceChoice chooses.
+    On a CPU the last stages of a chain are fused with the draw (see `fused`) if they are built-in stages,
+    temperature first and top-p last, no stage is traced, every row draws by Gumbel-max, and NumPy is
+    installed. On CUDA DeviceChoice chooses.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
@@ -168,10 +167,10 @@ class Chooser:
             kinds.setdefault(keys, []).append(row)
         groups = []
         for keys, places in kinds.items():
-            some, names = rows if len(kinds) == 1 else rows.select(places), [name for name, _ in keys]
-            tail = Tail.of({key[0]: pipeline.stage(*key) for key in keys}, some)
-            is_left = tail is None and len(kinds) > 1 and names == ["temperature"]
-            if (tail is None and not is_left) or names != [name for name in FUSED if name in names]:
+            slots = [rows.host_slots[place] for place in places]
+            tail = Tail.of([[(key[0], pipeline.values(slot, key)) for key in keys] for slot in slots])
+            is_left = len(kinds) > 1 and [name for name, _ in keys] == ["temperature"]
+            if tail is None and not is_left:
                 return _Plan(program, ())
             groups.append(_Group(None if len(kinds) == 1 else tuple(places), keys, tail))
         return _Plan(program[:first], tuple(groups))

@@ -113,7 +113,7 @@ def _step(pipeline: Pipeline, done: Rerun, rows: Rows, number: int, walks: Seque
     phase = pipeline.registry.phase(call.stage)
     olds, views = [walks[row].place for row in at], list[StageView]()
     for row in at:
-        params = str(Chain(((call.stage, pipeline.values(rows.host_slots[row], call)),)))
+        params = str(Chain(((call.stage, pipeline.values(rows.host_slots[row], call.key)),)))
         views.append(walks[row].step(done.logits[number + 1][row], call.stage, params, phase))
     stage, some = pipeline.stage(*call.key), rows.select(at)
     notes = stage.notes(some, [_most_changed(view) for view in views]) or [""] * len(at)

@@ -5,7 +5,7 @@ parameters of the fused stages by row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from processors.base import Processor
+from processors.chain_end import Control, controls_of, without_stages
 from processors.kernels.operations import block_masses, has_more_finite, largest, total_mass
+from processors.params import Params
 from processors.rng import BITS, GAMMA, Stream, row_key_array, wrapping_mix
 from processors.rows import Rows
 from processors.sampler import BLOCK, EMPTY, NON_FINITE, PLAIN_LIMIT
@@ -37,7 +38,7 @@ class Tail:
     """The values of the fused stages for each row, all [A, 1]; None for a stage that is off.
 
     `scale`: log2(e) / temperature, so that a mass is 2^(scale logit). `least_kept`: smallest logit that min-p
-    keeps if the largest is 0. `ties` of top-k and `boundary` of top-p are equal in all rows.
+    keeps if the largest is 0. `keeps_ties` (top-k) and `is_exclusive` (top-p) are equal in all rows.
     """
 
     scale: Tensor
@@ -47,36 +48,43 @@ class Tail:
     top_k: _Array | None
     top_p: _Array | None
     most_k: int
-    ties: str
-    boundary: str
+    keeps_ties: bool
+    is_exclusive: bool
 
     @classmethod
-    def of(cls, stages: Mapping[str, Processor[Any]], rows: Rows) -> Tail | None:
-        """Return the tail of these stages on these rows; None if their values cannot be fused."""
-        known = {
-            f"{stage}.{field.name}": ones.columns.known(field.name, rows)
-            for stage, ones in stages.items()
-            for field in ones.Params.own_fields()
-        }
-        if not all(
-            _LIMITS[key](values) if key in _LIMITS else len(values) == 1 for key, values in known.items()
+    def of(cls, ends: Sequence[Sequence[tuple[str, Params]]]) -> Tail | None:
+        """Return the tail of rows [A] that end with the same stages, in order, by the values of each row.
+
+        None if they cannot be fused here.
+        """
+        lines = [line for stages in ends if (line := controls_of(stages))]
+        values = [{line[field] for line in lines} for field in Control]
+        heats, off = values[Control.HEAT_DRAW], without_stages()
+        if (
+            len(lines) < len(ends)
+            or max(values[Control.IS_K_LATE] | values[Control.IS_MIN_LATE])
+            or len(values[Control.KEEP_TIES]) + len(values[Control.EXCLUSIVE]) > 2
+            or max(values[Control.TOP_K]) > _MOST_K
+            or values[Control.HEAT_CUT] != heats
+            or (max(heats) and not _COLDEST <= min(heats) <= max(heats) <= _HOTTEST)
         ):
             return None
-        columns = {
-            name: stage.columns.exact(stage.Params.main(), rows)[:, None] for name, stage in stages.items()
-        }
-        heat, min_p = columns.get("temperature"), columns.get("min_p")
-        ones = torch.ones(len(rows), 1, dtype=torch.float64)
+        table = torch.tensor(lines, dtype=torch.float64)
+        heat, min_p, top_k, top_p = (
+            None if values[field] == {off[field]} else table[:, field, None]
+            for field in (Control.HEAT_DRAW, Control.MIN_P, Control.TOP_K, Control.TOP_P)
+        )
+        ones = torch.ones(len(lines), 1, dtype=torch.float64)
         return cls(
             scale=(LOG2_E / (ones if heat is None else heat)).float(),
             temperature=None if heat is None else heat.float().numpy(),
             min_p=min_p,
             least_kept=None if min_p is None else least_kept(torch.zeros_like(ones), min_p).numpy(),
-            top_k=columns["top_k"].numpy() if "top_k" in columns else None,
-            top_p=columns["top_p"].numpy() if "top_p" in columns else None,
-            most_k=max(known.get("top_k.k", {0})),
-            ties=min(known.get("top_k.ties", {"cut"})),
-            boundary=min(known.get("top_p.boundary", {"inclusive"})),
+            top_k=None if top_k is None else top_k.long().numpy(),
+            top_p=None if top_p is None else top_p.numpy(),
+            most_k=int(max(values[Control.TOP_K])),
+            keeps_ties=bool(lines[0][Control.KEEP_TIES]),
+            is_exclusive=bool(lines[0][Control.EXCLUSIVE]),
         )
 
     @property
@@ -136,7 +144,7 @@ class Tail:
         # A cumulative sum within the error margin of the bound may be on either side of it.
         low = (sums < bound - margin).sum(1, keepdims=True)
         is_certain = is_known & (low == (sums <= bound + margin).sum(1, keepdims=True))
-        kept = low if self.boundary == "exclusive" else low + 1
+        kept = low if self.is_exclusive else low + 1
         return np.maximum(np.minimum(length, kept), 1), is_certain
 
     def _before_top_p(self, values: _Array) -> _Array:
@@ -146,25 +154,9 @@ class Tail:
             length = (values >= self.least(values[:, :1])).sum(1, keepdims=True)
         if self.top_k is not None:
             length = np.minimum(length, self.top_k)
-            if self.ties == "keep":
+            if self.keeps_ties:
                 length = (values >= values[np.arange(len(values))[:, None], length - 1]).sum(1, keepdims=True)
         return length
-
-
-def _is_one(values: frozenset[Any]) -> bool:
-    return values == {1}
-
-
-# Values of a field that may be fused, over the rows of a step; a field not listed has to be equal in all.
-_LIMITS: dict[str, Callable[[frozenset[Any]], bool]] = {
-    "temperature.temperature": lambda values: min(values) >= _COLDEST and max(values) <= _HOTTEST,
-    "min_p.p": bool,
-    "min_p.keep": _is_one,
-    "top_k.k": lambda values: max(values) <= _MOST_K,
-    "top_k.keep": _is_one,
-    "top_p.p": bool,
-    "top_p.keep": _is_one,
-}
 
 
 _FEW, _MORE = 64, 512  # number of largest logits that are searched first, and if these do not suffice
@@ -318,7 +310,7 @@ def _kept(values: _Array, tail: Tail) -> tuple[_Array, _Array]:
         least = np.maximum(tail.least(values.max(1, keepdims=True)), LOWEST)
         return values >= least, np.ones_like(least, dtype=bool)
     count = values.shape[1]
-    if tail.top_k is not None and tail.ties == "cut":
+    if tail.top_k is not None and not tail.keeps_ties:
         count = min(count, tail.most_k + 1)
     first = values.shape[1] - count
     ranked = np.partition(values, first, axis=1)[:, first:] if first else values.copy()
