@@ -134,6 +134,7 @@ _DTYPES: dict[Any, str] = {
 
 
 P = TypeVar("P", bound=Params)
+T = TypeVar("T")
 
 Document = Literal["free", "open", "complete", "over", "broken"]
 # noise(position, ids): Gumbel noise that the draw adds to the logits of `ids` at an output position.
@@ -244,6 +245,7 @@ class Processor(ABC, Generic[P]):
     sequential: ClassVar[bool] = False
     keeps_faults: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
+    _by_slot: tuple[tuple[dict[int, Any], Callable[[Any], Any] | None], ...] = ()
 
     def __init__(self, env: Env) -> None:
         self.env = env
@@ -271,8 +273,20 @@ class Processor(ABC, Generic[P]):
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Advance the slot by tokens that were appended to the output."""
 
+    def add_notice(self, text: str) -> None:
+        if text not in self.notices:
+            self.notices.append(text)
+
+    def by_slot(self, copied: Callable[[T], T] | None = None) -> dict[int, T]:
+        """Return a dictionary by slot; a fork has its source's value, or what `copied` makes of it."""
+        values: dict[int, T] = {}
+        self._by_slot = (*self._by_slot, (values, copied))
+        return values
+
     def release(self, slot: int) -> None:
         """Drop the state of the slot; its request has ended."""
+        for values, _ in self._by_slot:
+            values.pop(slot, None)
 
     def prepare(self, rows: Rows) -> Tensor | None:
         """Do the work of this step that needs no logits, before the forward pass.
@@ -332,3 +346,7 @@ class Processor(ABC, Generic[P]):
     def fork(self, source: int, target: int) -> None:
         """Make the target slot an independent copy of the source."""
         self.columns.copy(source, target)
+        for values, copied in self._by_slot:
+            values.pop(target, None)
+            if source in values:
+                values[target] = copied(values[source]) if copied else values[source]

@@ -44,15 +44,19 @@ class DeviceChoice:
         `seeds` [R]: seeds of the draw, by default those of the rows.
         """
         plan = self._plans.of(rows)
-        head, edits = plan.head, plan.edits
-        if edits and rows.has_forced:  # the kernels know no forced tokens
-            head, edits = plan.before, None
-        work = self._pipeline.run(head, logits, rows) if head else logits
-        inputs = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
-        edit_inputs = edits.inputs(rows) if edits else None
+        inputs, edit_inputs = self._begun(plan, logits, rows, seeds)
         if self._graphs is None or not self._graphs.records or rows.drafts.shape[1]:
             return choose(inputs, plan.kind, edit_inputs)  # drafts give too many shapes to capture
-        return self._replayed(self._graphs, inputs, plan.kind, edit_inputs)
+        inputs, edit_inputs = self._held(inputs, edit_inputs)
+        tensors = [tensor for tensor in (*inputs, *(edit_inputs or ())) if tensor is not None]
+        layouts = tuple(
+            (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors
+        )
+        has = tuple(tensor is not None for tensor in edit_inputs or ())
+        key = (plan.kind, has, layouts)
+        tokens = self._graphs.run(key, lambda: choose(inputs, plan.kind, edit_inputs))
+        assert isinstance(tokens, Tensor)
+        return tokens.clone()  # the next replay overwrites the graph's output
 
     def process(
         self, logits: Tensor, rows: Rows, seen: Seen | None = None, seeds: Tensor | None = None
@@ -62,12 +66,8 @@ class DeviceChoice:
         `seen(stage, logits)` is called after each stage, with the logits after it, -inf for masked ids.
         """
         plan = self._plans.of(rows, "effects" if seen else "logits")
-        head, edits = plan.head, plan.edits
-        if edits and (seen or rows.has_forced):
-            head, edits = plan.before, None
-        work = self._pipeline.run(head, logits, rows, seen) if head else logits
-        inputs = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
-        marked = mark(inputs, plan.kind, edits.inputs(rows) if edits else None)
+        inputs, edit_inputs = self._begun(plan, logits, rows, seeds, seen)
+        marked, work = mark(inputs, plan.kind, edit_inputs), inputs.logits
         processed = work.float()
         if any(split.cuts for split in plan.splits) or marked.patches is not None:  # a temperature is a cut
             processed = processed_logits(work, plan.controls, marked.levels, marked.marks, marked.patches)
@@ -81,17 +81,16 @@ class DeviceChoice:
             tokens = torch.where(plan.greedy & (tokens >= 0), processed.argmax(1), tokens)
         return processed, tokens
 
-    def _replayed(self, graphs: Graphs, inputs: Given, kind: Kind, edits: Edits | None) -> Tensor:
-        """Return the tokens, replayed from a graph captured for these shapes and addresses."""
-        inputs, edits = self._held(inputs, edits)
-        tensors = [tensor for tensor in (*inputs, *(edits or ())) if tensor is not None]
-        layouts = tuple(
-            (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors
-        )
-        has = tuple(tensor is not None for tensor in edits or ())
-        tokens = graphs.run((kind, has, layouts), lambda: choose(inputs, kind, edits))
-        assert isinstance(tokens, Tensor)
-        return tokens.clone()  # the next replay overwrites the graph's output
+    def _begun(
+        self, plan: RowPlan, logits: Tensor, rows: Rows, seeds: Tensor | None, seen: Seen | None = None
+    ) -> tuple[Given, Edits | None]:
+        """Run the stages before the kernels, and return the inputs of these."""
+        head, edits = plan.head, plan.edits
+        if edits and (seen or rows.has_forced):  # the kernels know no forced tokens
+            head, edits = plan.before, None
+        work = self._pipeline.run(head, logits, rows, seen) if head else logits
+        inputs = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
+        return inputs, edits.inputs(rows) if edits else None
 
     def _held(self, inputs: Given, edits: Edits | None) -> tuple[Given, Edits | None]:
         """Return the inputs copied to fixed addresses; logits and history already have fixed addresses."""
@@ -154,7 +153,13 @@ class Plans:
         return self._plans.of(program, rows, lambda: self._plan(program, rows, keeps), keeps)
 
     def _plan(self, program: Program, rows: Rows, keeps: Keeps) -> RowPlan:
-        splits, device = self._splits(program, rows), rows.slots.device
+        numbers: list[list[int]] = [[] for _ in rows.host_slots]  # of the calls of each row
+        for number, call in enumerate(program):
+            for row in call.rows(len(rows)):
+                numbers[row].append(number)
+        keys = [*zip(rows.host_slots, map(tuple, numbers), strict=True)]
+        split_of = {key: self._split(program, *key) for key in dict.fromkeys(keys)}
+        splits, device = tuple(split_of[key] for key in keys), rows.slots.device
         draws, lines = self._sampler.draws(rows), [[*split.line] for split in splits]
         for line, draw in zip(lines, draws, strict=True):
             if keeps != "tokens":
@@ -166,7 +171,7 @@ class Plans:
         changes = [split.change for split in splits]
         is_greedy = [draw == "greedy" and keeps != "tokens" for draw in draws]
         return RowPlan(
-            splits=tuple(splits),
+            splits=splits,
             head=_calls(program, [split.head for split in splits]),
             before=_calls(program, [split.head + split.edits for split in splits]),
             edits=DeviceEdits.of(calls, changes, self._pipeline, rows) if calls else None,
@@ -194,16 +199,6 @@ class Plans:
                 effects.append((program[number].stage, upload(lines, rows.slots.device, torch.float64)))
         return tuple(effects)
 
-    def _splits(self, program: Program, rows: Rows) -> list[_Split]:
-        """Split the calls of each row into head, edits and cuts."""
-        calls: list[list[int]] = [[] for _ in rows.host_slots]
-        for number, call in enumerate(program):
-            for row in call.rows(len(rows)):
-                calls[row].append(number)
-        keys = [*zip(rows.host_slots, map(tuple, calls), strict=True)]
-        splits = {key: self._split(program, *key) for key in dict.fromkeys(keys)}
-        return [splits[key] for key in keys]
-
     def _split(self, program: Program, slot: int, numbers: tuple[int, ...]) -> _Split:
         """Fuse the longest suffix of a row's calls that controls and edits can express."""
         calls = [program[number] for number in numbers]
@@ -219,7 +214,6 @@ class Plans:
     def _line(
         self, names: Sequence[str], line_of: Callable[[_Stages], list[float] | None], stages: _Stages
     ) -> list[float] | None:
-        """Return the kernel parameters equivalent to these stages; None if there are none."""
         return line_of(stages) if self._pipeline.may_fuse(stages[0][0], names) else None
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -21,6 +21,9 @@ from processors.sampler import Sampler
 if TYPE_CHECKING:
     from processors.choose_on_device import DeviceChoice
     from processors.fused import Tail
+
+
+_HAS_NUMPY = find_spec("numpy") is not None
 
 
 def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
@@ -151,7 +154,7 @@ class Chooser:
 
     def _split(self, program: Program, rows: Rows) -> _Plan:
         """Split a program into the calls before the fused stages, and groups of rows that fuse the others."""
-        if not _has_numpy() or set(self._sampler.draws(rows)) != {"gumbel"}:
+        if not _HAS_NUMPY or set(self._sampler.draws(rows)) != {"gumbel"}:
             return _Plan(program, ())
         from processors.fused import Tail
 
@@ -167,15 +170,10 @@ class Chooser:
             kinds.setdefault(keys, []).append(row)
         groups = []
         for keys, places in kinds.items():
-            slots = [rows.host_slots[place] for place in places]
+            slots = [rows.host_slots[row] for row in places]
             tail = Tail.of([[(key[0], pipeline.values(slot, key)) for key in keys] for slot in slots])
             is_left = len(kinds) > 1 and [name for name, _ in keys] == ["temperature"]
             if tail is None and not is_left:
                 return _Plan(program, ())
             groups.append(_Group(None if len(kinds) == 1 else tuple(places), keys, tail))
         return _Plan(program[:first], tuple(groups))
-
-
-@cache
-def _has_numpy() -> bool:
-    return find_spec("numpy") is not None

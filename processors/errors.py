@@ -60,8 +60,8 @@ class ParamError(ProcessorsError, ValueError):
 class UnknownStage(ProcessorsError, LookupError):
     """No stage has this name. `is_near`: some stage has a similar name."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        names = sorted(known)
+    def __init__(self, name: str, stages: Iterable[str]) -> None:
+        names = sorted(stages)
         super().__init__(f"There is no stage {name!r}. {nearest(name, names)}")
         self.name = name
         self.is_near = bool(close_names(name, names))
@@ -129,14 +129,14 @@ _MAX_LENGTH = 64  # characters; longer words get no suggestion, because a key fr
 _MAX_NAMES = 5  # with more candidates there is no suggestion
 
 
-def close_names(word: str, known: Iterable[str], *, more: int = 0) -> list[str]:
+def close_names(word: str, known_names: Iterable[str], *, more: int = 0) -> list[str]:
     """Return the known names that `word` may be a misspelling of; empty if none is near.
 
     In this order, the first rule with a result decides: names that differ only in separators; names that
     start with `word` or have it as a whole part; names at the least edit distance. The distance is at most 1
     for up to five letters, 2 for up to eight, else 3, plus `more`.
     """
-    names = sorted(set(known))
+    names = sorted(set(known_names))
     wanted = _plain(word)
     if not wanted or len(wanted) > _MAX_LENGTH:
         return []

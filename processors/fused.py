@@ -125,7 +125,13 @@ class Tail:
         The count is certain if no logit outside `values` can be kept; such logits are at most `least` [A, 1].
         `total` returns the mass of whole rows, for values that are only part of a row.
         """
-        length = self._before_top_p(values)
+        length = np.full((len(values), 1), values.shape[1])
+        if self.min_p is not None:
+            length = (values >= self.least(values[:, :1])).sum(1, keepdims=True)
+        if self.top_k is not None:
+            length = np.minimum(length, self.top_k)
+            if self.keeps_ties:
+                length = (values >= values[np.arange(len(values))[:, None], length - 1]).sum(1, keepdims=True)
         if self.top_p is None:
             return np.maximum(length, 1), np.ones_like(length, dtype=bool)
         masses = values.astype(np.float64)
@@ -146,17 +152,6 @@ class Tail:
         is_certain = is_known & (low == (sums <= bound + margin).sum(1, keepdims=True))
         kept = low if self.is_exclusive else low + 1
         return np.maximum(np.minimum(length, kept), 1), is_certain
-
-    def _before_top_p(self, values: _Array) -> _Array:
-        """Return how many of the sorted values [A, N] min-p and top-k keep [A, 1]."""
-        length = np.full((len(values), 1), values.shape[1])
-        if self.min_p is not None:
-            length = (values >= self.least(values[:, :1])).sum(1, keepdims=True)
-        if self.top_k is not None:
-            length = np.minimum(length, self.top_k)
-            if self.keeps_ties:
-                length = (values >= values[np.arange(len(values))[:, None], length - 1]).sum(1, keepdims=True)
-        return length
 
 
 _FEW, _MORE = 64, 512  # number of largest logits that are searched first, and if these do not suffice
@@ -194,7 +189,11 @@ def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> FusedChoice:
     these, width = _Rows(logits, rows.seeds.numpy(), rows.positions.numpy()), logits.shape[1]
     if not tail.truncates and width > PLAIN_LIMIT:
         return _choose_in_blocks(these, tail)
-    if not tail.truncates or _are_few(logits, tail):
+    # Using all logits takes less time than searching the largest ones, where they are few or not sorted.
+    is_sorted = tail.top_p is not None and tail.top_k is None
+    is_narrow = width <= _NARROW and (not is_sorted or logits.numel() <= _TOGETHER)
+    is_small = _NARROW < width <= PLAIN_LIMIT and logits.numel() <= _SMALL
+    if not tail.truncates or is_narrow or is_small:
         return _choose_in_parts(these, tail)
     choice = _choose_among(max(_FEW, tail.most_k + 1), these, tail)
     if len(choice.uncertain) and width > PLAIN_LIMIT:
@@ -204,21 +203,11 @@ def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> FusedChoice:
     return choice
 
 
-def _are_few(logits: Tensor, tail: Tail) -> bool:
-    """Whether using all logits [A, V] takes less time than searching the largest ones."""
-    width = logits.shape[1]
-    if width > _NARROW:
-        return width <= PLAIN_LIMIT and logits.numel() <= _SMALL
-    is_sorted = tail.top_p is not None and tail.top_k is None  # sorts whole rows
-    return not is_sorted or logits.numel() <= _TOGETHER
-
-
 def _at(index: _Array | slice, rows: _Rows, tail: Tail) -> tuple[_Rows, Tail]:
     return rows.at(index), tail.at(index)
 
 
 def _again(choice: FusedChoice, other: FusedChoice) -> FusedChoice:
-    """Return `choice` with its uncertain rows replaced by `other`, a choice for just these rows."""
     at = choice.uncertain
     choice.tokens[at] = other.tokens
     return FusedChoice(choice.tokens, at[other.uncertain])
@@ -272,21 +261,15 @@ def _choose_among_all(rows: _Rows, tail: Tail) -> FusedChoice:
     if is_kept is None:
         scores = _noise(rows, Stream.TOKEN, _ids(values.shape[1])) + values
     elif _SPARSE * np.count_nonzero(is_kept) < is_kept.size:
-        scores = _sparse_scores(values, is_kept, rows)
+        at = is_kept.reshape(-1).nonzero()[0]  # on one dimension `nonzero` takes a fifth of the time of two
+        row, ids = np.divmod(at, values.shape[1])
+        keys = row_key_array(rows.seeds, rows.positions, Stream.TOKEN)
+        scores = np.full(values.shape, -math.inf)
+        scores.reshape(-1)[at] = values.reshape(-1)[at] + gumbel_array(keys[row], ids)
     else:
         scores = _noise(rows, Stream.TOKEN, _ids(values.shape[1])) + np.where(is_kept, values, _LEAST)
     column, is_ahead = _best(scores, _LEAD)
     return _settled(column, is_certain & is_ahead, peak)
-
-
-def _sparse_scores(values: _Array, is_kept: _Array, rows: _Rows) -> _Array:
-    """Return the values plus noise [A, V] of the few kept ids; -inf for all others."""
-    at = is_kept.reshape(-1).nonzero()[0]  # on one dimension `nonzero` takes a fifth of the time of two
-    row, ids = np.divmod(at, values.shape[1])
-    keys = row_key_array(rows.seeds, rows.positions, Stream.TOKEN)
-    scores = np.full(values.size, -math.inf)
-    scores[at] = values.reshape(-1)[at] + gumbel_array(keys[row], ids)
-    return scores.reshape(values.shape)
 
 
 def _choose_among_many(rows: _Rows, tail: Tail) -> FusedChoice:
@@ -377,7 +360,6 @@ def _settled(tokens: _Array, is_certain: _Array, peak: _Array) -> FusedChoice:
 
 @lru_cache(64)
 def _ids(count: int) -> _Array:
-    """Return the ids 0 to count - 1 [1, count]; cached, so read-only."""
     ids = np.arange(count)[None]
     ids.flags.writeable = False
     return ids

@@ -110,19 +110,18 @@ class When:
         parts = {
             "from": self.begin or None,
             "to": self.end,
-            "inside": _shown_tags(self.inside),
-            "outside": _shown_tags(self.outside),
+            "inside": _WORD if self.inside == THINKING else self.inside and list(self.inside),
+            "outside": _WORD if self.outside == THINKING else self.outside and list(self.outside),
             "after": self.after or None,
             "path": self.path,
         }
         return {key: value for key, value in parts.items() if value is not None}
 
     def __str__(self) -> str:
-        return ", ".join(f"{key} {_in_words(value)}" for key, value in self.to_mapping().items())
-
-
-def _in_words(value: int | str | list[str]) -> str:
-    return " ... ".join(map(repr, value)) if isinstance(value, list) else str(value)
+        return ", ".join(
+            f"{key} {' ... '.join(map(repr, value)) if isinstance(value, list) else value}"
+            for key, value in self.to_mapping().items()
+        )
 
 
 def keys_of(pointer: str) -> tuple[str, ...]:
@@ -138,7 +137,6 @@ def keys_of(pointer: str) -> tuple[str, ...]:
 
 
 def _shown(value: Any) -> str:
-    """Return a wrong value as messages show it, shortened to one line."""
     if isinstance(value, int) and abs(value) > _MAX_COUNT:
         return "a very large number"
     text = shown_value(value)
@@ -172,10 +170,6 @@ def _tags(key: str, value: Any) -> Tags | None:
             raise ParamError(f"has the same start and end for {key}: {_shown(value[0])}.")
         return (_text(key, value[0]) if value[0] else ""), _text(key, value[1])
     raise ParamError(f"has {key} {_shown(value)}, but it is {_WORD} or a list of two tags, start and end.")
-
-
-def _shown_tags(tags: Tags | None) -> str | list[str] | None:
-    return _WORD if tags == THINKING else None if tags is None else list(tags)
 
 
 _Mode = Literal["value", "string", "escape", "scalar", "member", "key", "key escape", "colon", "next", "over"]
@@ -428,7 +422,16 @@ class Automaton:
 
     def __init__(self, texts: Sequence[bytes]) -> None:
         self._children: list[dict[int, int]] = [{}]
-        self.paths = [self._insert(text) for text in texts]
+        self.paths = list[list[int]]()
+        for text in texts:
+            path, state = [], 0
+            for byte in text:
+                if byte not in self._children[state]:
+                    self._children[state][byte] = len(self._children)
+                    self._children.append({})
+                state = self._children[state][byte]
+                path.append(state)
+            self.paths.append(path)
         size = len(self._children)
         self.table = [[0] * 256] * size
         self.fallback = [0] * size
@@ -452,16 +455,6 @@ class Automaton:
             if self.accepting[state]:
                 return True
         return False
-
-    def _insert(self, text: bytes) -> list[int]:
-        path, state = [], 0
-        for byte in text:
-            if byte not in self._children[state]:
-                self._children[state][byte] = len(self._children)
-                self._children.append({})
-            state = self._children[state][byte]
-            path.append(state)
-        return path
 
     def _complete(self) -> list[int]:
         """Fill the table breadth first: without a child for a byte, a state goes where its fallback goes."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from functools import cached_property
 from math import log
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from torch import Tensor
@@ -277,27 +277,23 @@ def philox(counter: _Words, key: tuple[Tensor, Tensor]) -> _Words:
     """
     if counter[0].device.type == "cpu":
         try:
-            zero, one, two, three, low, high = (words.numpy() for words in (*counter, *key))
+            arrays = [words.numpy() for words in (*counter, *key)]
         except RuntimeError:  # PyTorch built without NumPy
             pass
         else:
-            first, second, third, fourth = map(
-                torch.from_numpy, _rounds((zero, one, two, three), (low, high))
-            )
-            return first, second, third, fourth
-    first, second, third, fourth = _rounds(counter, key)
-    return first, second, third, fourth
+            return cast(_Words, tuple(map(torch.from_numpy, _rounds(arrays[:4], arrays[4:]))))
+    return cast(_Words, _rounds(counter, key))
 
 
 def _rounds(counter: Any, key: Any) -> Any:
     """Return the words of `philox`, for int64 tensors or NumPy arrays."""
-    (zero, one, two, three), (low, high) = counter, key
+    (a, b, c, d), (low, high) = counter, key
     for _ in range(_ROUNDS):
-        top, bottom = _product(_FACTORS[0], zero)
-        upper, lower = _product(_FACTORS[1], two)
-        zero, one, two, three = upper ^ one ^ low, lower, top ^ three ^ high, bottom
+        top, bottom = _product(_FACTORS[0], a)
+        upper, lower = _product(_FACTORS[1], c)
+        a, b, c, d = upper ^ b ^ low, lower, top ^ d ^ high, bottom
         low, high = (low + _STEPS[0]) & _WORD, (high + _STEPS[1]) & _WORD
-    return zero, one, two, three
+    return a, b, c, d
 
 
 def _product(factor: int, word: Any) -> tuple[Any, Any]:

@@ -83,33 +83,16 @@ class Rows:
     ) -> Rows:
         """Build from the slot, offset, position and padded drafts of each row."""
         table = upload([*zip(*cells, strict=True)], history.device, torch.int64)
-        return cls(
-            history=history,
-            slots=table[0],
-            offsets=table[1],
-            drafts=table[3:].T,
-            seeds=history.seeds[table[0]],
-            positions=table[2],
-            host_slots=host_slots,
-            host_drafts=host_drafts,
-            counts=counts,
-        )
+        slots, offsets, positions = table[:3]
+        on_device = slots, offsets, table[3:].T, history.seeds[slots], positions
+        return cls(history, *on_device, host_slots, host_drafts, counts)
 
     @classmethod
     def _plain(cls, history: History, slots: tuple[int, ...]) -> Rows:
         facts = history.facts(slots)
         positions = upload_ints(history.positions(slots), history.device)
-        return cls(
-            history=history,
-            slots=facts.slots,
-            offsets=facts.offsets,
-            drafts=facts.drafts,
-            seeds=facts.seeds,
-            positions=positions,
-            host_slots=facts.host_slots,
-            host_drafts=((),) * len(slots),
-            counts=(1,) * len(slots),
-        )
+        on_device = facts.slots, facts.offsets, facts.drafts, facts.seeds, positions
+        return cls(history, *on_device, facts.host_slots, ((),) * len(slots), (1,) * len(slots))
 
     def __len__(self) -> int:
         return len(self.host_slots)

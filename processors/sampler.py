@@ -110,7 +110,12 @@ def gumbel_max(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     few, row, ids = few_finite(logits, PLAIN_LIMIT)
     if (count := int(few.sum())) == 0:
         return _two_level(logits, seeds, positions)
-    tokens = _plain_sparse(logits, row, ids, seeds, positions)
+    scores = logits[row, ids] + gumbel(row_keys(seeds, positions, Stream.TOKEN)[row], ids)
+    best, beyond = scores.new_full((len(logits),), -torch.inf), logits.shape[1]
+    best.scatter_reduce_(0, row, scores, "amax")
+    tokens = torch.full_like(seeds, beyond)
+    tokens.scatter_reduce_(0, row, torch.where(scores == best[row], ids, beyond), "amin")
+    tokens = torch.where(tokens < beyond, tokens, 0)
     if count < len(logits):
         many = (~few).nonzero().squeeze(1)
         tokens[many] = _two_level(logits[many], seeds[many], positions[many])
@@ -121,17 +126,6 @@ def _plain(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     ids = torch.arange(logits.shape[1], device=logits.device)
     return (logits + gumbel(keys, ids)).argmax(dim=-1)
-
-
-def _plain_sparse(logits: Tensor, row: Tensor, ids: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """As `_plain`, restricted to ids [N] of rows [N]; 0 for a row without ids."""
-    keys = row_keys(seeds, positions, Stream.TOKEN)
-    scores = logits[row, ids] + gumbel(keys[row], ids)
-    best = scores.new_full((len(logits),), -torch.inf).scatter_reduce(0, row, scores, "amax")
-    beyond = logits.shape[1]
-    winners = torch.where(scores == best[row], ids, beyond)
-    lowest = torch.full_like(seeds, beyond).scatter_reduce(0, row, winners, "amin")
-    return torch.where(lowest < beyond, lowest, 0)
 
 
 def _two_level(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
@@ -147,14 +141,12 @@ def draw_by_weight(weights: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
 
 
 def _noisy_best(sums: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """Return the block [R, 1] with the largest log-sum-exp [R, B] plus noise."""
     keys = row_keys(seeds, positions, Stream.BLOCK)[:, None]
     blocks = torch.arange(sums.shape[1], device=sums.device)
     return (sums + gumbel(keys, blocks)).argmax(dim=-1, keepdim=True)
 
 
 def _inside(ids: Tensor, logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """Return the id [R] of a block with the largest logit [R, BLOCK] plus noise."""
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     choice = (logits + gumbel(keys, ids)).argmax(dim=-1, keepdim=True)
     return ids.gather(1, choice).squeeze(1)
@@ -172,10 +164,10 @@ def find_block(logits: Tensor, seeds: Tensor, positions: Tensor) -> Inverted:
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     sums = block_sums(logits)
     blocks = (sums - sums.amax(-1, keepdim=True)).exp()
-    block, rest = invert(blocks, uniform(keys, torch.zeros_like(keys)))
+    block, within = invert(blocks, uniform(keys, torch.zeros_like(keys)))
     ids, inside = _of_block(logits, block, -torch.inf)
     inside = inside.to(torch.float64)
-    return Inverted(blocks, block, rest, ids, (inside - inside.amax(-1, keepdim=True)).exp())
+    return Inverted(blocks, block, within, ids, (inside - inside.amax(-1, keepdim=True)).exp())
 
 
 def invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

@@ -15,7 +15,7 @@ from processors.errors import ParamError, TokenError
 from processors.later import forced_tokens, graphs, torch
 from processors.params import MOST, Note, Params, Phase, param, parameters
 from processors.request_values import Marker
-from processors.stages.shared import IdStage, Lists, checked, edit, mask_pairs
+from processors.stages.shared import IdStage, Lists, check_texts, checked, edit, mask_pairs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,8 +100,8 @@ class ScriptStage(Processor[P]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._replays: dict[int, ScriptReplay] = {}
-        self._ends: dict[int, tuple[int, ...]] = {}
+        self._replays: dict[int, ScriptReplay] = self.by_slot(ScriptReplay.fork)
+        self._ends: dict[int, tuple[int, ...]] = self.by_slot()
 
     @abstractmethod
     def script(self, params: P, request: Admission) -> Script:
@@ -115,15 +115,6 @@ class ScriptStage(Processor[P]):
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         self._replays[slot].commit(tokens)
-
-    def release(self, slot: int) -> None:
-        self._replays.pop(slot, None)
-        self._ends.pop(slot, None)
-
-    def fork(self, source: int, target: int) -> None:
-        super().fork(source, target)
-        self._replays[target] = self._replays[source].fork()
-        self._ends[target] = self._ends[source]
 
     def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """Return the ids that have to come next, with probability 1."""
@@ -309,20 +300,15 @@ class Force(ScriptStage[ForceParams]):
         ]  # fmt: skip
         if not rows_waiting:
             return
-        width = max(len(self._ends[seen[row][0]]) for row in rows_waiting)
         ends = [self._ends[seen[row][0]] for row in rows_waiting]
-        ids = graphs.upload(
-            [[*ids_of_slot, *ids_of_slot[-1:] * (width - len(ids_of_slot))] for ids_of_slot in ends],
-            logits.device,
-            torch.int64,
-        )
+        width = max(map(len, ends))
+        padded = [(*ids, *ids[-1:] * (width - len(ids))) for ids in ends]
+        ids = graphs.upload(padded, logits.device, torch.int64)
         some = logits[graphs.upload(rows_waiting, logits.device)]
         best = some.amax(1)
         flags = ((some.gather(1, ids).amax(1) == best) & best.isfinite()).tolist()
-        for row, is_end in sorted(
-            zip(rows_waiting, flags, strict=True), key=lambda pair: len(seen[pair[0]][1])
-        ):
-            slot, drafts = seen[row]
+        decided = zip([seen[row] for row in rows_waiting], flags, strict=True)
+        for (slot, drafts), is_end in sorted(decided, key=lambda entry: len(entry[0][1])):
             plain = cast(_Writing, self._replays[slot].after(drafts, is_plain=True))
             self._replays[slot].decide(drafts, plain.begun() if is_end and plain.is_held else plain)
 
@@ -378,8 +364,9 @@ class _Thinking(Script):
 
     def step(self, token: int) -> _Thinking:
         if self.state == "writing":
-            place = self.place + 1
-            return replace(self, place=place) if place < len(self.rules.closing) else _Thinking(self.rules)
+            following = self.place + 1
+            is_over = following >= len(self.rules.closing)
+            return _Thinking(self.rules) if is_over else replace(self, place=following)
         tag = self.rules.start if self.state == "outside" else self.rules.end
         tail = tag.step(self.tail, token)
         if self.state == "outside":
@@ -564,11 +551,7 @@ class LengthBoostParams(Params):
 
     def __post_init__(self) -> None:
         Params.__post_init__(self)
-        if "" in self.after:
-            raise ParamError("after has an empty text. Remove it.", (self.after.index(""),))
-        size = sum(len(text.encode(errors="surrogatepass")) for text in self.after)
-        if size > ENDS_LIMIT:
-            raise ParamError(f"after are {size} bytes together, but the limit is {ENDS_LIMIT}.")
+        check_texts("after", self.after, ENDS_LIMIT)
 
 
 class LengthBoost(_Ending[LengthBoostParams]):
@@ -598,8 +581,8 @@ class LengthBoost(_Ending[LengthBoostParams]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._texts: dict[int, tuple[bytes, ...]] = {}
-        self._tails: dict[int, bytes] = {}  # last bytes of each slot, as many as its longest text has
+        self._texts: dict[int, tuple[bytes, ...]] = self.by_slot()
+        self._tails: dict[int, bytes] = self.by_slot()  # last bytes, as many as the slot's longest text has
 
     def admit(self, slot: int, params: LengthBoostParams, request: Admission) -> None:
         """Store the texts, and the last bytes of the prompt."""
@@ -613,27 +596,17 @@ class LengthBoost(_Ending[LengthBoostParams]):
         if self._texts[slot]:
             self._tails[slot] = self._longer(slot, self._tails[slot], tokens)
 
-    def release(self, slot: int) -> None:
-        self._texts.pop(slot, None)
-        self._tails.pop(slot, None)
-
-    def fork(self, source: int, target: int) -> None:
-        super().fork(source, target)
-        self._texts[target], self._tails[target] = self._texts[source], self._tails[source]
-
     def _moved(self, old: Tensor, rows: Rows) -> Tensor:
         length = rows.positions[:, None].double() / 10
         power = self.columns.exact("power", rows)[:, None]
         boost = self.columns.exact("boost", rows)[:, None] * (length**power).clamp_(max=_MAX_FACTOR)
-        texts = self.columns.known("after", rows)
-        return old + (boost if texts == {()} else torch.where(self._are_ends(rows, old), boost, 0))
-
-    def _are_ends(self, rows: Rows, like: Tensor) -> Tensor:
-        ends = [
+        if self.columns.known("after", rows) == {()}:
+            return old + boost
+        acts = [
             not self._texts[slot] or self._longer(slot, self._tails[slot], drafts).endswith(self._texts[slot])
             for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True)
         ]
-        return graphs.upload(ends, like.device, torch.bool)[:, None]
+        return old + torch.where(graphs.upload(acts, old.device, torch.bool)[:, None], boost, 0)
 
     def _longer(self, slot: int, tail: bytes, tokens: Sequence[int]) -> bytes:
         """Return the last bytes of `tail` followed by these tokens."""

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
 from processors.base import Admission, Env, P, Processor, Vocabulary, in_slot
-from processors.errors import TokenError
+from processors.errors import ParamError, TokenError
 from processors.later import graphs, torch
 
 if TYPE_CHECKING:
@@ -35,6 +35,15 @@ def checked(ids: Iterable[int], env: Env, what: str) -> tuple[int, ...]:
         if not 0 <= token < limit:
             raise TokenError(f"{what} names token {token}, but ids go from 0 to {limit - 1}.")
     return ids
+
+
+def check_texts(name: str, texts: Sequence[str], limit: int, effect: str = "") -> None:
+    """Raise ParamError for an empty text, which has this effect, or for more than `limit` bytes together."""
+    if "" in texts:
+        raise ParamError(f"{name} has an empty text{effect}. Remove it.", (texts.index(""),))
+    size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
+    if size > limit:
+        raise ParamError(f"{name} are {size} bytes together, but the limit is {limit}.")
 
 
 def token_id(key: int | str, env: Env, what: str) -> int:
@@ -178,7 +187,7 @@ class TableStage(Processor[P], Generic[P, T]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._of: dict[int, T] = {}
+        self._of: dict[int, T] = self.by_slot()
         self._built: Callable[[P], T] = functools.lru_cache(maxsize=16)(self.tables)
 
     @abstractmethod
@@ -189,13 +198,6 @@ class TableStage(Processor[P], Generic[P, T]):
         """Build the tables, or reuse those of an earlier request."""
         super().admit(slot, params, request)
         self._of[slot] = self._built(params)
-
-    def release(self, slot: int) -> None:
-        self._of.pop(slot, None)
-
-    def fork(self, source: int, target: int) -> None:
-        super().fork(source, target)
-        self._of[target] = self._of[source]
 
     def places(self, rows: Rows) -> dict[T, list[int]]:
         """Return the distinct tables of the rows, each with the indices of its rows."""

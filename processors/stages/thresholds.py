@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from processors.base import P, Processor
@@ -152,7 +153,7 @@ class Eta(_Threshold[EtaParams]):
         return (*(EtaParams(cutoff) for cutoff in (1e-300, 3e-4, 0.02, 0.9)), EtaParams(0.5, keep=9))
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total, entropy = _columns(_by_parts(total_and_entropy, logits, peak))
+        total, entropy = _by_parts(total_and_entropy, logits, peak)[:, :, None].unbind(1)
         cutoff = self.columns.exact("cutoff", rows)[:, None].log()
         return torch.minimum(cutoff, cutoff / 2 - entropy) + total.log()
 
@@ -224,8 +225,8 @@ class PLess(_Threshold[PLessParams]):
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         order = self.columns.exact("order", rows)[:, None]
-        sums = _squares if self.columns.known("order", rows) == {2.0} else _powers
-        total, powers, count = _columns(_by_parts(sums, logits, peak, order))
+        sums = partial(_sums, is_square=self.columns.known("order", rows) == {2.0})
+        total, powers, count = _by_parts(sums, logits, peak, order)[:, :, None].unbind(1)
         mean = ((powers.log() - order * total.log()) / (order - 1)).exp()
         normed = (count * mean - 1).clamp_(min=0) / (count - 1)
         is_normed = self.columns.gather("norm", rows)[:, None] == 1
@@ -236,10 +237,6 @@ def _by_parts(sums: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> 
     """Return `sums` of logits [A, V] and columns [A, 1], computed for groups of rows that fit the cache."""
     parts = operations.row_parts(logits)
     return torch.cat([sums(logits[part], *(column[part] for column in columns)) for part in parts])
-
-
-def _columns(table: Tensor) -> list[Tensor]:
-    return [table[:, column : column + 1] for column in range(table.shape[1])]
 
 
 def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
@@ -260,20 +257,15 @@ def total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
     return torch.cat([total, total.log() - weighted / total], dim=1)
 
 
-def _powers(logits: Tensor, peak: Tensor, order: Tensor) -> Tensor:
-    """Return the sums of m and of m^order, and the number of finite logits [A, 3]."""
-    return _sums(logits, peak, lambda masses: torch.where(order == 2, masses.square(), masses.pow(order)))
+def _sums(logits: Tensor, peak: Tensor, order: Tensor, *, is_square: bool) -> Tensor:
+    """Return the sums of m and of m^order, and the number of finite logits [A, 3].
 
-
-def _squares(logits: Tensor, peak: Tensor, order: Tensor) -> Tensor:
-    """Return what `_powers` returns for rows of order 2, bit for bit, in two thirds of the time."""
-    return _sums(logits, peak, torch.Tensor.square_)
-
-
-def _sums(logits: Tensor, peak: Tensor, power: Callable[[Tensor], Tensor]) -> Tensor:
+    `is_square`: all orders are 2. The bits are the same, in two thirds of the time.
+    """
     masses = mass(logits, peak)
     total, count = operations.row_sums(masses), (logits > -torch.inf).sum(1, keepdim=True)
-    return torch.cat([total, operations.row_sums(power(masses)), count.double()], dim=1)
+    powers = masses.square_() if is_square else torch.where(order == 2, masses.square(), masses.pow(order))
+    return torch.cat([total, operations.row_sums(powers), count.double()], dim=1)
 
 
 _STEEP = 1e-8  # added to the range of the logits by min-k
@@ -419,8 +411,7 @@ class Typical(Processor[TypicalParams]):
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
         ranked = enough_best(logits)
-        sums = of_row(total_and_entropy, logits, ranked, peak)
-        total, entropy = sums[:, :1], sums[:, 1:]
+        total, entropy = of_row(total_and_entropy, logits, ranked, peak)[:, :, None].unbind(1)
         names = ("boundary", "ties", "keep")
         options = (self.columns.gather(name, rows)[:, None] for name in names)
         bound = self.columns.exact("p", rows)[:, None] * total

@@ -297,12 +297,11 @@ class Xtc(IdStage[XtcParams]):
     def admit(self, slot: int, params: XtcParams, request: Admission) -> None:
         """Set up the slot; add a notice if the threshold allows no two top choices."""
         super().admit(slot, params, request)
-        text = (
-            f"xtc has a threshold of {params.threshold:g}, which no two tokens can both pass, so it changes "
-            "nothing: give less than 0.5."
-        )
-        if not params.can_act() and text not in self.notices:
-            self.notices.append(text)
+        if not params.can_act():
+            self.add_notice(
+                f"xtc has a threshold of {params.threshold:g}, which no two tokens can both pass, so it "
+                "changes nothing: give less than 0.5."
+            )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. On a CPU only rows that exclude anything are processed."""
