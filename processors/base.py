@@ -64,7 +64,7 @@ class Columns:
             value = getattr(params, name)
             if name in self._choices:
                 value = self._choices[name].index(value)
-            tensor = self._tensors[name] = in_slot(tensor, slot)
+            tensor = self._tensors[name] = grown(tensor, slot + 1)
             tensor[slot].fill_(self.NONE if value is None else value)  # setting an item would wait for a GPU
 
     def copy(self, source: int, target: int) -> None:
@@ -72,7 +72,7 @@ class Columns:
         self._params[target] = self._params[source]
         self._forget()
         for name, tensor in self._tensors.items():
-            tensor = self._tensors[name] = in_slot(tensor, target)
+            tensor = self._tensors[name] = grown(tensor, target + 1)
             tensor[target] = tensor[source]
 
     def gather(self, name: str, rows: Rows) -> Tensor:
@@ -116,12 +116,13 @@ class Columns:
         self._known.clear()
 
 
-def in_slot(tensor: Tensor, slot: int, fill: float = 0) -> Tensor:
-    """Return the tensor, its first dimension grown by doubling with `fill` if it does not reach `slot`."""
-    if slot < tensor.shape[0]:
-        return tensor
-    extra = max(slot + 1, 2 * tensor.shape[0]) - tensor.shape[0]
-    return torch.cat([tensor, tensor.new_full((extra, *tensor.shape[1:]), fill)])
+def grown(tensor: Tensor, *sizes: int) -> Tensor:
+    """Return the tensor, each dimension that is smaller than its size at least doubled, with zeros."""
+    for dim, size in enumerate(sizes):
+        if (have := tensor.shape[dim]) < size:
+            extra = (*tensor.shape[:dim], max(size, 2 * have) - have, *tensor.shape[dim + 1 :])
+            tensor = torch.cat([tensor, tensor.new_zeros(extra)], dim)
+    return tensor
 
 
 _DTYPES: dict[Any, str] = {

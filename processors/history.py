@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from processors.base import grown
 from processors.graphs import upload, upload_ints
 
 _MOST_LATE = 4096  # tokens buffered on the host before they are written to the device
@@ -193,24 +194,9 @@ class History:
 
     def _reserve(self, slots: int, length: int) -> None:
         """Grow by doubling to at least this many slots and columns."""
-        have_slots, have_length = self._tokens.shape
-        if slots <= have_slots and length <= have_length:
-            return
-        new_slots = have_slots if slots <= have_slots else max(slots, 2 * have_slots)
-        new_length = have_length if length <= have_length else max(length, 2 * have_length)
-        self._tokens = _grown(self._tokens, new_slots, new_length)
-        if self.forced is not None:
-            self.forced = _grown(self.forced, new_slots, new_length)
-        extra = new_slots - have_slots
-        self._lengths, self.prompt_lengths, self.seeds = (
-            torch.nn.functional.pad(column, (0, extra))
-            for column in (self._lengths, self.prompt_lengths, self.seeds)
-        )
+        columns = self._lengths, self.prompt_lengths, self.seeds
+        self._tokens = grown(self._tokens, slots, length)
+        self.forced = None if self.forced is None else grown(self.forced, slots, length)
+        self._lengths, self.prompt_lengths, self.seeds = (grown(column, slots) for column in columns)
         for mirror in (self._host_lengths, self._host_prompts, self._host_seeds):
-            mirror += [0] * extra
-
-
-def _grown(tokens: Tensor, slots: int, length: int) -> Tensor:
-    grown = tokens.new_zeros(slots, length)
-    grown[: tokens.shape[0], : tokens.shape[1]] = tokens
-    return grown
+            mirror += [0] * (len(self._tokens) - len(mirror))

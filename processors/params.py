@@ -222,10 +222,7 @@ class Params:
     """
 
     when: When | None = dataclasses.field(
-        default=None,
-        kw_only=True,
-        repr=False,
-        metadata={"doc": WHEN_DOC, "bounds": _ANY, "hint": "", "finite": True},
+        default=None, kw_only=True, repr=False, metadata=param(None, WHEN_DOC).metadata
     )
 
     def __post_init__(self) -> None:

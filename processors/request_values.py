@@ -414,10 +414,10 @@ def ends_with(prompt: Sequence[int], text: bytes, bytes_of: Callable[[int], byte
 class Automaton:
     """Finds several byte strings at once (Aho and Corasick 1975), as a complete table; state 0 is the start.
 
-    `table[state][byte]`: next state. `accepting[state]`: some text ends here. `fallback[state]`: state of the
-    longest proper suffix. `states`: all states, breadth first. `paths`: the states of each text, without the
-    start. `depth[state]`: length of the longest suffix of the input that is a prefix of a text.
-    `ending[state]`: length of the longest text that ends here; 0 if none does.
+    `table[state][byte]`: next state. `fallback[state]`: state of the longest proper suffix. `states`: all
+    states, breadth first. `paths`: the states of each text, without the start. `depth[state]`: length of the
+    longest suffix of the input that is a prefix of a text. `ending[state]`: length of the longest text that
+    ends here; 0 if none does.
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
@@ -434,25 +434,19 @@ class Automaton:
             self.paths.append(path)
         size = len(self._children)
         self.table = [[0] * 256] * size
-        self.fallback = [0] * size
-        self.accepting = [False] * size
-        for path in self.paths:
-            self.accepting[path[-1]] = True
-        self.states = self._complete()
-        self.depth, self.ending = [0] * size, [0] * size
+        self.fallback, self.depth, self.ending = ([0] * size for _ in range(3))
         for path in self.paths:
             for depth, state in enumerate(path, start=1):
                 self.depth[state] = depth
             self.ending[path[-1]] = len(path)
-        for state in self.states:
-            self.ending[state] = self.ending[state] or self.ending[self.fallback[state]]
+        self.states = self._complete()
 
     def hits(self, data: bytes) -> bool:
         """Whether any of the texts occurs in `data`."""
         state = 0
         for byte in data:
             state = self.table[state][byte]
-            if self.accepting[state]:
+            if self.ending[state]:
                 return True
         return False
 
@@ -466,7 +460,7 @@ class Automaton:
             row = self.table[self.fallback[state]].copy()
             for byte, child in self._children[state].items():
                 self.fallback[child] = row[byte]
-                self.accepting[child] |= self.accepting[row[byte]]
+                self.ending[child] = self.ending[child] or self.ending[row[byte]]
                 row[byte] = child
                 queue.append(child)
             self.table[state] = row

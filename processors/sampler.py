@@ -110,12 +110,7 @@ def gumbel_max(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     few, row, ids = few_finite(logits, PLAIN_LIMIT)
     if (count := int(few.sum())) == 0:
         return _two_level(logits, seeds, positions)
-    scores = logits[row, ids] + gumbel(row_keys(seeds, positions, Stream.TOKEN)[row], ids)
-    best, beyond = scores.new_full((len(logits),), -torch.inf), logits.shape[1]
-    best.scatter_reduce_(0, row, scores, "amax")
-    tokens = torch.full_like(seeds, beyond)
-    tokens.scatter_reduce_(0, row, torch.where(scores == best[row], ids, beyond), "amin")
-    tokens = torch.where(tokens < beyond, tokens, 0)
+    tokens = _plain_sparse(logits, row, ids, seeds, positions)
     if count < len(logits):
         many = (~few).nonzero().squeeze(1)
         tokens[many] = _two_level(logits[many], seeds[many], positions[many])
@@ -126,6 +121,17 @@ def _plain(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     ids = torch.arange(logits.shape[1], device=logits.device)
     return (logits + gumbel(keys, ids)).argmax(dim=-1)
+
+
+def _plain_sparse(logits: Tensor, row: Tensor, ids: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
+    """As `_plain`, restricted to ids [N] of rows [N]; 0 for a row without ids."""
+    keys = row_keys(seeds, positions, Stream.TOKEN)
+    scores = logits[row, ids] + gumbel(keys[row], ids)
+    best = scores.new_full((len(logits),), -torch.inf).scatter_reduce(0, row, scores, "amax")
+    beyond = logits.shape[1]
+    winners = torch.where(scores == best[row], ids, beyond)
+    lowest = torch.full_like(seeds, beyond).scatter_reduce(0, row, winners, "amin")
+    return torch.where(lowest < beyond, lowest, 0)
 
 
 def _two_level(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:

@@ -266,11 +266,7 @@ def best_values(logits: Tensor, count: int) -> Tensor:
             some.sort(axis=1)
             ends.append(torch.from_numpy(some[:, ::-1].copy()))
         return torch.cat(ends)
-    # The `count` blocks with the largest maxima contain the `count` largest values.
-    blocks, tail = _blocks(logits)
-    block = blocks.amax(dim=-1).topk(count, dim=1, sorted=False).indices
-    values = blocks.gather(1, block[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)
-    return torch.cat([values, tail], dim=1).topk(count, dim=1).values
+    return largest(logits.contiguous(), count)[0]
 
 
 def _sorted_end_torch(logits: Tensor, count: int) -> Tensor:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
-from processors.base import Admission, Env, P, Processor, in_slot
+from processors.base import Admission, Env, P, Processor, grown
 from processors.later import graphs, operations, torch
 from processors.params import Note, Params, Phase, param, parameters
 from processors.stages.shared import LOWEST
@@ -55,15 +55,6 @@ class _SlotRows:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Committed:
-    """Committed tokens of a slot, each with the row in which it was chosen."""
-
-    slot: int
-    applied: _Applied
-    chosen: tuple[tuple[int, int], ...]
-
-
 class Feedback(Processor[P]):
     """Base of a stage with one float64 number a slot, updated by the probability of each committed token.
 
@@ -80,7 +71,8 @@ class Feedback(Processor[P]):
         super().__init__(env)
         self._numbers = torch.zeros(8, dtype=torch.float64, device=env.device)
         self._in_apply: dict[int, _SlotRows] = self.by_slot()  # rows in the last apply
-        self._committed: list[_Committed] = []  # commits that are not processed yet
+        # Commits that are not processed yet: slot, apply, and the pairs (row, token).
+        self._committed: list[tuple[int, _Applied, tuple[tuple[int, int], ...]]] = []
         self._last = self._numbers[:0]  # numbers of the rows of the last apply
 
     @abstractmethod
@@ -136,23 +128,24 @@ class Feedback(Processor[P]):
         return out, total
 
     def _work_off(self) -> None:
-        groups: dict[int, list[_Committed]] = {}
-        for commit in self._committed:
-            groups.setdefault(id(commit.applied), []).append(commit)
+        groups: dict[int, list[tuple[int, tuple[tuple[int, int], ...]]]] = {}
+        of_apply = {id(applied): applied for _, applied, _ in self._committed}
+        for slot, applied, chosen in self._committed:
+            groups.setdefault(id(applied), []).append((slot, chosen))
         self._committed.clear()
-        for group in groups.values():
-            for turn in range(max(len(commit.chosen) for commit in group)):
-                cells = [(commit.slot, *commit.chosen[turn]) for commit in group if turn < len(commit.chosen)]
+        for key, group in groups.items():
+            for turn in range(max(len(chosen) for _, chosen in group)):
+                cells = [(slot, *chosen[turn]) for slot, chosen in group if turn < len(chosen)]
                 slots, at, tokens = (
                     graphs.upload_ints([*chain(*cells)], self._numbers.device).view(-1, 3).unbind(1)
                 )
-                log_probability = group[0].applied.log_probability(at, tokens)
+                log_probability = of_apply[key].log_probability(at, tokens)
                 self._numbers[slots] = self.follow(self._numbers[slots], log_probability, slots)
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
         self._work_off()
         super().admit(slot, params, request)
-        self._numbers = in_slot(self._numbers, slot)
+        self._numbers = grown(self._numbers, slot + 1)
         self._numbers[slot].fill_(self.first(params))  # item assignment would synchronise
         self._in_apply.pop(slot, None)
 
@@ -160,13 +153,13 @@ class Feedback(Processor[P]):
         """Store the tokens with the rows in which they were chosen, for the next update."""
         slot_rows = self._in_apply.pop(slot, None) if tokens else None
         if slot_rows is not None:
-            self._committed.append(_Committed(slot, slot_rows.applied, slot_rows.chosen(tokens)))
+            self._committed.append((slot, slot_rows.applied, slot_rows.chosen(tokens)))
 
     def fork(self, source: int, target: int) -> None:
         """Copy the number, and the rows of the last apply."""
         self._work_off()
         super().fork(source, target)
-        self._numbers = in_slot(self._numbers, target)
+        self._numbers = grown(self._numbers, target + 1)
         self._numbers[target] = self._numbers[source]
 
 

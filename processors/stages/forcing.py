@@ -162,46 +162,42 @@ def spelled(text: str, vocabulary: Vocabulary | None, what: str) -> tuple[int, .
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ForceRules:
-    """Constants of a request. The text begins after at most `begin` output tokens; None for no limit."""
+class _Writing(Script):
+    """A text that is written once, after at most `begin` output tokens; None for no limit.
+
+    State: `written`, ids of the text so far, None before it begins; `count`, output tokens so far.
+    """
 
     ids: tuple[int, ...]
     begin: int | None = None
     marker: Marker | None = None
     after_id: int | None = None
     before_end: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Writing(Script):
-    """State: `place`, index of the text's next id, None before it begins; `count`, output tokens so far."""
-
-    rules: _ForceRules
-    place: int | None = None
+    written: int | None = None
     count: int = 0
     tail: bytes = b""  # last output bytes, while the stage waits for a marker text
 
     @property
     def ahead(self) -> tuple[int, ...]:
-        return () if self.place is None else self.rules.ids[self.place :]
+        return () if self.written is None else self.ids[self.written :]
 
     @property
     def is_held(self) -> bool:
-        return self.rules.before_end and self.place is None
+        return self.before_end and self.written is None
 
     def begun(self) -> _Writing:
-        return replace(self, place=0)
+        return replace(self, written=0)
 
     def step(self, token: int) -> _Writing:
-        if self.place is not None:
-            return replace(self, place=min(self.place + 1, len(self.rules.ids)))
-        count, tail, rules = self.count + 1, b"", self.rules
-        if rules.marker is not None:
-            tail_or_none = rules.marker.step(self.tail, token)
+        if self.written is not None:
+            return replace(self, written=min(self.written + 1, len(self.ids)))
+        count, tail = self.count + 1, b""
+        if self.marker is not None:
+            tail_or_none = self.marker.step(self.tail, token)
             is_here, tail = tail_or_none is None, tail_or_none or b""
         else:
-            is_here = token == rules.after_id or count == rules.begin
-        return replace(self, place=0 if is_here else None, count=count, tail=tail)
+            is_here = token == self.after_id or count == self.begin
+        return replace(self, written=0 if is_here else None, count=count, tail=tail)
 
 
 TEXT_LIMIT = 16384  # bytes of a text that is forced or waited for
@@ -285,7 +281,7 @@ class Force(ScriptStage[ForceParams]):
         after_id = params.after_id
         if after_id is not None:
             checked((after_id,), self.env, "force")
-        waiting = _Writing(_ForceRules(ids, begin, marker, after_id, params.at == "end"))
+        waiting = _Writing(ids, begin, marker, after_id, params.at == "end")
         return waiting.begun() if begin == 0 else waiting
 
     def _decide(self, logits: Tensor, rows: Rows) -> None:
@@ -325,54 +321,50 @@ _LONGEST = 3  # bytes of an incomplete UTF-8 character
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _BudgetRules:
-    """Constants of a request. `closing`: ids of the message and the end tag."""
-
-    tokens: int
-    start: Marker
-    end: Marker
-    closing: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Thinking(Script):
     """State of the output: outside of reasoning, counting, waiting for a complete character, or writing.
 
     It waits once the budget is used, and writes the closing. Outside, a start tag begins a new count.
 
-    `tail`: last output bytes, in which the next tag may begin. `cut`: bytes of an incomplete character at the
-    end. `left`: tokens of the budget that are left. `place`: index of the next id of the closing.
+    `closing`: ids of the message and the end tag. `tail`: last output bytes, in which the next tag may begin.
+    `cut`: bytes of an incomplete character at the end. `left`: tokens of the budget that are left. `written`:
+    ids of the closing so far.
     """
 
-    rules: _BudgetRules
+    tokens: int
+    start: Marker
+    end: Marker
+    closing: tuple[int, ...]
     state: _State = "outside"
     tail: bytes = b""
     cut: bytes = b""
     left: int = 0
-    place: int = 0
+    written: int = 0
 
     @property
     def ahead(self) -> tuple[int, ...]:
-        return self.rules.closing[self.place :] if self.state == "writing" else ()
+        return self.closing[self.written :] if self.state == "writing" else ()
 
     @property
     def is_held(self) -> bool:
         return self.state == "waiting"
 
     def opened(self) -> _Thinking:
-        return _Thinking(self.rules, "counting" if self.rules.tokens else "writing", left=self.rules.tokens)
+        return replace(self._closed(), state="counting" if self.tokens else "writing", left=self.tokens)
+
+    def _closed(self) -> _Thinking:
+        return _Thinking(self.tokens, self.start, self.end, self.closing)
 
     def step(self, token: int) -> _Thinking:
         if self.state == "writing":
-            following = self.place + 1
-            is_over = following >= len(self.rules.closing)
-            return _Thinking(self.rules) if is_over else replace(self, place=following)
-        tag = self.rules.start if self.state == "outside" else self.rules.end
+            written = self.written + 1
+            return replace(self, written=written) if written < len(self.closing) else self._closed()
+        tag = self.start if self.state == "outside" else self.end
         tail = tag.step(self.tail, token)
         if self.state == "outside":
             return self.opened() if tail is None else replace(self, tail=tail)
         if tail is None:
-            return _Thinking(self.rules)
+            return self._closed()
         token_bytes = tag.vocabulary.token_bytes
         cut = _cut(self.cut + (token_bytes[token] if token < len(token_bytes) else b""))
         left = max(0, self.left - 1)
@@ -435,7 +427,7 @@ class ReasoningBudget(ScriptStage[ReasoningBudgetParams]):
             raise TokenError("reasoning_budget looks for texts, but there is no tokenizer.")
         start, end = Marker.of(params.start, vocabulary), Marker.of(params.end, vocabulary)
         closing = spelled(params.message + params.end, vocabulary, "reasoning_budget")
-        script = _Thinking(_BudgetRules(params.tokens or 0, start, end, closing))
+        script = _Thinking(params.tokens or 0, start, end, closing)
         is_begun = start.ends(request.prompt) or (params.open and not end.ends(request.prompt))
         return script.opened() if is_begun else script
 

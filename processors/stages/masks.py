@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from processors.base import Admission, Env, Processor, Settled
 from processors.errors import ParamError, TokenError
-from processors.later import graphs, operations, torch
+from processors.later import graphs, torch
 from processors.params import MOST, Note, Params, Phase, param, parameters
 from processors.request_values import Automaton
 from processors.stages.shared import LOWEST, IdStage, check_texts, checked, mask, mask_pairs
-from processors.stages.truncation import mass
+from processors.stages.truncation import by_parts, mass, total_mass
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -282,10 +282,8 @@ class EosAbove(IdStage[EosAboveParams]):
         ids, filled = self.ids.gather(rows)
         ends = logits.gather(1, ids)
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
-        total = torch.cat(
-            [operations.row_sums(mass(logits[part], peak[part])) for part in operations.row_parts(logits)]
-        )
-        likely = mass(ends.amax(1, keepdim=True), peak) > self.columns.exact("p", rows)[:, None] * total
+        bound = self.columns.exact("p", rows)[:, None] * by_parts(total_mass, logits, peak)
+        likely = mass(ends.amax(1, keepdim=True), peak) > bound
         decided = filled & likely
         kept = torch.where(decided, ends, logits.gather(1, ids))
         return logits.masked_fill_(decided, -math.inf).scatter_(1, ids, kept)

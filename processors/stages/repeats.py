@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from processors.base import Admission, Env, Processor, in_slot
+from processors.base import Admission, Env, Processor, grown
 from processors.errors import TokenError
 from processors.later import graphs, torch
 from processors.params import MOST, Note, Params, Phase, param, parameters
@@ -544,11 +544,8 @@ class Suffixes:
 
     def _reserve(self, slots: int, width: int) -> None:
         """Grow by doubling to at least this many slots and columns."""
-        have = self._lengths.shape[1]
         with torch.inference_mode(False):  # else it could not be changed outside of that mode
-            self._lengths = in_slot(self._lengths, slots - 1)
-            if width > have:
-                self._lengths = torch.nn.functional.pad(self._lengths, (0, max(width, 2 * have) - have))
+            self._lengths = grown(self._lengths, slots, width)
 
 
 def _with_drafts(lengths: Tensor, rows: Rows, slots: Sequence[int], ids: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from processors.base import Admission, Env, P, Processor, Vocabulary, in_slot
+from processors.base import Admission, Env, P, Processor, Vocabulary, grown
 from processors.errors import ParamError, TokenError
 from processors.later import graphs, torch
 
@@ -139,8 +139,8 @@ class Lists:
         return not any(self._sizes[slot] for slot in set(rows.host_slots))
 
     def _reserve(self, slot: int, size: int) -> None:
-        self._values = in_slot(self._values, slot)
-        self._filled = in_slot(self._filled, slot)
+        self._values = grown(self._values, slot + 1)
+        self._filled = grown(self._filled, slot + 1)
         missing = size - self._values.shape[1]
         if missing > 0:
             last = self._values[:, -1:].expand(-1, missing)

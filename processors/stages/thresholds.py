@@ -6,16 +6,20 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from processors.base import P, Processor
 from processors.later import operations, torch
-from processors.params import MOST, Note, Params, Phase, param, parameters
+from processors.params import MOST, Note, Params, param, parameters
 from processors.stages.shared import LOWEST
 from processors.stages.truncation import (
+    MinP,
+    TopK,
+    TopP,
+    Truncation,
     best,
+    by_parts,
     cut,
     enough_best,
     keep_above,
@@ -34,11 +38,8 @@ if TYPE_CHECKING:
 _FAR = -800.0  # exp of it is negligible beside 1 in float64
 
 
-class _Threshold(Processor[P]):
+class _Threshold(Truncation[P]):
     """Base of stages that keep the logits >= a threshold, and always the largest ones."""
-
-    phase = Phase.TRUNCATE
-    keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
@@ -88,7 +89,7 @@ class TopNSigma(_Threshold[TopNSigmaParams]):
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         is_sample = self.columns.gather("std", rows)[:, None] == 1  # population 0, sample 1
-        return -self.columns.exact("n", rows)[:, None] * _by_parts(_deviation, logits, peak, is_sample)
+        return -self.columns.exact("n", rows)[:, None] * by_parts(_deviation, logits, peak, is_sample)
 
 
 @parameters
@@ -120,7 +121,7 @@ class Epsilon(_Threshold[EpsilonParams]):
         )
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(total_mass, logits, peak)
+        total = by_parts(total_mass, logits, peak)
         return self.columns.exact("cutoff", rows)[:, None].log() + total.log()
 
 
@@ -153,7 +154,7 @@ class Eta(_Threshold[EtaParams]):
         return (*(EtaParams(cutoff) for cutoff in (1e-300, 3e-4, 0.02, 0.9)), EtaParams(0.5, keep=9))
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total, entropy = _by_parts(total_and_entropy, logits, peak)[:, :, None].unbind(1)
+        total, entropy = by_parts(total_and_entropy, logits, peak)[:, :, None].unbind(1)
         cutoff = self.columns.exact("cutoff", rows)[:, None].log()
         return torch.minimum(cutoff, cutoff / 2 - entropy) + total.log()
 
@@ -186,7 +187,7 @@ class TopA(_Threshold[TopAParams]):
         return (*(TopAParams(a) for a in (1e-300, 0.2, 1.0)), TopAParams(1.0, keep=9))
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(total_mass, logits, peak)
+        total = by_parts(total_mass, logits, peak)
         return self.columns.exact("a", rows)[:, None].log() - total.log()
 
 
@@ -226,17 +227,11 @@ class PLess(_Threshold[PLessParams]):
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         order = self.columns.exact("order", rows)[:, None]
         sums = partial(_sums, is_square=self.columns.known("order", rows) == {2.0})
-        total, powers, count = _by_parts(sums, logits, peak, order)[:, :, None].unbind(1)
+        total, powers, count = by_parts(sums, logits, peak, order)[:, :, None].unbind(1)
         mean = ((powers.log() - order * total.log()) / (order - 1)).exp()
         normed = (count * mean - 1).clamp_(min=0) / (count - 1)
         is_normed = self.columns.gather("norm", rows)[:, None] == 1
         return torch.where(is_normed, normed, mean).log() + total.log()
-
-
-def _by_parts(sums: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> Tensor:
-    """Return `sums` of logits [A, V] and columns [A, 1], computed for groups of rows that fit the cache."""
-    parts = operations.row_parts(logits)
-    return torch.cat([sums(logits[part], *(column[part] for column in columns)) for part in parts])
 
 
 def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
@@ -285,13 +280,11 @@ class TopHParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
-class TopH(Processor[TopHParams]):
+class TopH(Truncation[TopHParams]):
     """Keep the most likely tokens whose entropy is at most a share of the whole (Potraghloo et al. 2025)."""
 
     name = "top_h"
-    phase = Phase.TRUNCATE
     Params = TopHParams
-    keeps_faults = True
     about = Note(
         "keep the most likely tokens, in order, while the sum of t = -r ln r is at most h * sum(t); r is "
         "the softmax of the candidates",
@@ -336,13 +329,11 @@ class MinKParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
-class MinK(Processor[MinKParams]):
+class MinK(Truncation[MinKParams]):
     """Keep the tokens before the steepest fall of the sorted logits (Ding et al. 2026)."""
 
     name = "min_k"
-    phase = Phase.TRUNCATE
     Params = MinKParams
-    keeps_faults = True
     about = Note(
         "x[i] = -inf where x[i] < l[k], l the sorted logits, R = l[1] - l[V] + 1e-8, "
         "k = max(argmax((l[j] - l[j+1]) / (j R)), floor(tau / R), 1)",
@@ -379,7 +370,7 @@ class TypicalParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
-class Typical(Processor[TypicalParams]):
+class Typical(Truncation[TypicalParams]):
     """Keep tokens whose surprise is closest to the expected one (Meister et al. 2022).
 
     With d = x - M and mean(d) under p: -ln p - H = mean(d) - d, so the closest tokens are an interval of
@@ -387,9 +378,7 @@ class Typical(Processor[TypicalParams]):
     """
 
     name = "typical"
-    phase = Phase.TRUNCATE
     Params = TypicalParams
-    keeps_faults = True
     about = Note(
         "keep the tokens, by rising |-ln p[i] - H(p)|, until their p sums up to p",
         "Meister, Pimentel, Wiher and Cotterell 2022, Locally Typical Sampling, arXiv 2202.00666.",
@@ -434,13 +423,11 @@ class TfsParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
-class Tfs(Processor[TfsParams]):
+class Tfs(Truncation[TfsParams]):
     """Cut the tail where the curve of the sorted probabilities is flat (Phénix and Egan 2019)."""
 
     name = "tfs"
-    phase = Phase.TRUNCATE
     Params = TfsParams
-    keeps_faults = True
     about = Note(
         "keep 1 + #{c <= z} of the sorted p, c the running sum of |p[j] - 2 p[j+1] + p[j+2]| divided by "
         "the whole sum; kobold keeps max(1, #)",
@@ -460,6 +447,22 @@ class Tfs(Processor[TfsParams]):
         is_kobold = self.columns.gather("style", rows)[:, None] == 1  # centred 0, kobold 1
         keep = self.columns.gather("keep", rows)[:, None]
         return operations.drop_below(logits, *settled(_bent, logits, enough_best(logits), z, is_kobold, keep))
+
+
+TRUNCATING: tuple[type[Processor[Any]], ...] = (  # in default order
+    TopNSigma,  # first: its standard deviation is over all logits
+    TopH,
+    MinK,
+    MinP,
+    TopK,
+    TopP,
+    Typical,
+    Epsilon,
+    Eta,
+    Tfs,
+    TopA,
+    PLess,
+)
 
 
 def _places(ranked: Tensor) -> Tensor:
