@@ -100,11 +100,11 @@ class GrammarTimeout(GrammarError):
 class RowError(ProcessorsError):
     """No token can be chosen for one row. `stage` is the failing stage ("model" for raw logits)."""
 
+    _text = "{message} After stage {stage!r}, for token {token} of the output."
+
     def __init__(self, message: str, *, stage: str, slot: int, position: int) -> None:
-        super().__init__(f"{message} After stage {stage!r}, for token {position + 1} of the output.")
-        self.stage = stage
-        self.slot = slot
-        self.position = position
+        super().__init__(self._text.format(message=message, stage=stage, token=position + 1))
+        self.stage, self.slot, self.position = stage, slot, position
 
 
 class EmptySupport(RowError):
@@ -118,11 +118,7 @@ class NonFiniteLogits(RowError):
 class StageFailure(RowError):
     """The stage raised or returned an invalid result; that exception is `__cause__`."""
 
-    def __init__(self, message: str, *, stage: str, slot: int, position: int) -> None:
-        ProcessorsError.__init__(
-            self, f"The stage {stage!r} is wrong: {message}, for token {position + 1} of the output."
-        )
-        self.stage, self.slot, self.position = stage, slot, position
+    _text = "The stage {stage!r} is wrong: {message}, for token {token} of the output."
 
 
 _MAX_LENGTH = 64  # characters; longer words get no suggestion, because a key from a file may have any length

@@ -194,6 +194,9 @@ class History:
 
     def _reserve(self, slots: int, length: int) -> None:
         """Grow by doubling to at least this many slots and columns."""
+        have_slots, have_length = self._tokens.shape
+        if slots <= have_slots and length <= have_length:
+            return
         columns = self._lengths, self.prompt_lengths, self.seeds
         self._tokens = grown(self._tokens, slots, length)
         self.forced = None if self.forced is None else grown(self.forced, slots, length)

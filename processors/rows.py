@@ -45,47 +45,35 @@ class Rows:
     @classmethod
     def build(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> Rows:
         """Build K_i + 1 rows for each request, in order; one row each without drafts."""
-        if not any(drafts):
-            return cls._plain(history, tuple(slots))
-        counts = tuple(len(run) + 1 for run in drafts)
-        host_slots = tuple(slot for slot, count in zip(slots, counts, strict=True) for _ in range(count))
-        width = max(counts, default=1) - 1
-        padded = [tuple(run) + (-1,) * (width - len(run)) for run in drafts]
-        each = zip(slots, history.positions(slots), counts, padded, strict=True)
-        cells = [
-            (slot, offset, position + offset, *run)
-            for slot, position, count, run in each
-            for offset in range(count)
-        ]
-        host_drafts = tuple(tuple(run[:j]) for run in drafts for j in range(len(run) + 1))
-        return cls._of_cells(history, cells, host_slots, host_drafts, counts)
+        return cls._of(history, slots, drafts, [range(len(run) + 1) for run in drafts])
 
     @classmethod
     def behind(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
         """Build one row for each request, which sees all of its drafts: the last rows of `build`."""
+        return cls._of(history, slots, drafts, [range(len(run), len(run) + 1) for run in drafts])
+
+    @classmethod
+    def _of(
+        cls,
+        history: History,
+        slots: Sequence[int],
+        drafts: Sequence[Sequence[int]],
+        offsets: Sequence[range],  # by request: how many drafts each of its rows sees
+    ) -> Rows:
         if not any(drafts):
             return cls._plain(history, tuple(slots))
         width = max(map(len, drafts))
-        cells = [
-            (slot, len(run), position + len(run), *run, *(-1,) * (width - len(run)))
-            for slot, position, run in zip(slots, history.positions(slots), drafts, strict=True)
-        ]
-        return cls._of_cells(history, cells, tuple(slots), tuple(map(tuple, drafts)), (1,) * len(slots))
-
-    @classmethod
-    def _of_cells(
-        cls,
-        history: History,
-        cells: Sequence[tuple[int, ...]],
-        host_slots: tuple[int, ...],
-        host_drafts: tuple[tuple[int, ...], ...],
-        counts: tuple[int, ...],
-    ) -> Rows:
-        """Build from the slot, offset, position and padded drafts of each row."""
+        cells, host_slots, host_drafts = [], list[int](), list[tuple[int, ...]]()
+        each = zip(slots, history.positions(slots), drafts, offsets, strict=True)
+        for slot, position, run, seen in each:
+            padded = (*run, *(-1,) * (width - len(run)))
+            cells += [(slot, offset, position + offset, *padded) for offset in seen]
+            host_slots += [slot] * len(seen)
+            host_drafts += [tuple(run[:offset]) for offset in seen]
         table = upload([*zip(*cells, strict=True)], history.device, torch.int64)
-        slots, offsets, positions = table[:3]
-        on_device = slots, offsets, table[3:].T, history.seeds[slots], positions
-        return cls(history, *on_device, host_slots, host_drafts, counts)
+        at, first, positions = table[:3]
+        on_device = at, first, table[3:].T, history.seeds[at], positions
+        return cls(history, *on_device, tuple(host_slots), tuple(host_drafts), tuple(map(len, offsets)))
 
     @classmethod
     def _plain(cls, history: History, slots: tuple[int, ...]) -> Rows:

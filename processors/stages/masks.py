@@ -17,7 +17,7 @@ from processors.errors import ParamError, TokenError
 from processors.later import graphs, torch
 from processors.params import MOST, Note, Params, Phase, param, parameters
 from processors.request_values import Automaton
-from processors.stages.shared import LOWEST, IdStage, check_texts, checked, mask, mask_pairs
+from processors.stages.shared import LOWEST, IdStage, TableStage, check_texts, checked, mask, mask_pairs
 from processors.stages.truncation import by_parts, mass, total_mass
 
 if TYPE_CHECKING:
@@ -324,7 +324,7 @@ class BanParams(Params):
         check_texts("texts", self.texts, BAN_LIMIT, ", which would ban everything")
 
 
-class Ban(Processor[BanParams]):
+class Ban(TableStage[BanParams, "Banned"]):
     """Mask every token that would complete one of the texts.
 
     Matches bytes, so a text is found inside words, across tokens and across partial characters, also if it
@@ -358,14 +358,11 @@ class Ban(Processor[BanParams]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._of: dict[int, Banned] = self.by_slot()
         self._rewinders: dict[int, Rewinder] = self.by_slot(lambda rewinder: rewinder.fork())
-        self._build = functools.lru_cache(maxsize=16)(self._built)
 
     def admit(self, slot: int, params: BanParams, request: Admission) -> None:
-        """Build the tables of the texts, or reuse those of an earlier request."""
         super().admit(slot, params, request)
-        banned = self._of[slot] = self._build(params.texts, params.ignore_case)
+        banned = self._of[slot]
         self._rewinders.pop(slot, None)
         if params.rewind and request.can_rewind:
             rewinder = self._rewinders[slot] = Rewinder(banned.automaton, banned.token_bytes)
@@ -420,10 +417,10 @@ class Ban(Processor[BanParams]):
         plain = [data.lower() for data in self._spelling.token_bytes]
         return VocabularyBytes(plain, self.env.vocab_size, self.env.device)
 
-    def _built(self, texts: tuple[str, ...], ignore_case: bool) -> Banned:
-        spelling = self._lowered if ignore_case else self._spelling
-        if ignore_case:
-            texts = tuple(dict.fromkeys(form for text in texts for form in _forms(text)))
+    def tables(self, params: BanParams) -> Banned:
+        texts, spelling = params.texts, self._spelling
+        if params.ignore_case:
+            texts, spelling = tuple(dict.fromkeys(form for t in texts for form in _forms(t))), self._lowered
         return Banned(tuple(text.encode(errors="surrogatepass") for text in texts), spelling)
 
 
