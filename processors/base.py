@@ -246,7 +246,8 @@ class Processor(ABC, Generic[P]):
     sequential: ClassVar[bool] = False
     keeps_faults: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
-    _by_slot: tuple[tuple[dict[int, Any], Callable[[Any], Any] | None], ...] = ()
+    # Mangled, as a stage of others may have an attribute of that name.
+    __by_slot: tuple[tuple[dict[int, Any], Callable[[Any], Any] | None], ...] = ()
 
     def __init__(self, env: Env) -> None:
         self.env = env
@@ -281,12 +282,12 @@ class Processor(ABC, Generic[P]):
     def by_slot(self, copied: Callable[[T], T] | None = None) -> dict[int, T]:
         """Return a dictionary by slot; a fork has its source's value, or what `copied` makes of it."""
         values: dict[int, T] = {}
-        self._by_slot = (*self._by_slot, (values, copied))
+        self.__by_slot = (*self.__by_slot, (values, copied))
         return values
 
     def release(self, slot: int) -> None:
         """Drop the state of the slot; its request has ended."""
-        for values, _ in self._by_slot:
+        for values, _ in self.__by_slot:
             values.pop(slot, None)
 
     def prepare(self, rows: Rows) -> Tensor | None:
@@ -347,7 +348,7 @@ class Processor(ABC, Generic[P]):
     def fork(self, source: int, target: int) -> None:
         """Make the target slot an independent copy of the source."""
         self.columns.copy(source, target)
-        for values, copied in self._by_slot:
+        for values, copied in self.__by_slot:
             values.pop(target, None)
             if source in values:
                 values[target] = copied(values[source]) if copied else values[source]

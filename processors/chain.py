@@ -133,7 +133,6 @@ class Chain:
         return f"Chain({text if len(text) <= _REPR_LENGTH else f'{text[: _REPR_LENGTH - 3]}...'!r})"
 
     def _repr_html_(self) -> str:
-        """Return the stages as a table, for a notebook."""
         cells = ((name, _shown(name, params).removeprefix(name)[1:]) for name, params in self.stages)
         rows = "".join(
             f"<tr><td>{number}</td><td>{_escaped(name)}</td><td>{_escaped(value)}</td></tr>"

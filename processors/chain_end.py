@@ -29,11 +29,12 @@ class Control(IntEnum):
     INVERSE = 10  # 1: the draw is by inverse CDF
 
 
+_OFF = tuple(float(control == Control.TOP_P) for control in Control)
+
+
 def without_stages() -> list[float]:
     """Return the controls [C] of a row in which every stage is off."""
-    line = [0.0] * len(Control)
-    line[Control.TOP_P] = 1.0
-    return line
+    return [*_OFF]
 
 
 def controls_of(stages: Sequence[tuple[str, Any]]) -> list[float] | None:

@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from processors.chain_end import FUSED, Control, controls_of, without_stages
 from processors.grammar.grammar_backend import forbid, pack, words
@@ -84,7 +85,6 @@ class DeviceChoice:
     def _begun(
         self, plan: RowPlan, logits: Tensor, rows: Rows, seeds: Tensor | None, seen: Seen | None = None
     ) -> tuple[Given, Edits | None]:
-        """Run the stages before the kernels, and return the inputs of these."""
         head, edits = plan.head, plan.edits
         if edits and (seen or rows.has_forced):  # the kernels know no forced tokens
             head, edits = plan.before, None
@@ -388,10 +388,5 @@ class _Named:
 
 def _padded(runs: Sequence[Sequence[Tensor]], dtype: torch.dtype, fill: float) -> Tensor:
     """Return the concatenated runs of each row, padded to [R, N]."""
-    longest = max(sum(map(len, parts)) for parts in runs)
-    table = torch.full((len(runs), longest), fill, dtype=dtype)
-    for row, parts in zip(table, runs, strict=True):
-        if parts:
-            joined = torch.cat(list(parts))
-            row[: len(joined)] = joined
-    return table
+    rows = [torch.cat([torch.empty(0, dtype=dtype), *parts]) for parts in runs]
+    return pad_sequence(rows, batch_first=True, padding_value=fill)

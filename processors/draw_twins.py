@@ -343,7 +343,6 @@ def _probabilities(logits: list[float]) -> list[float]:
 
 
 def _at_least(logits: list[float], least: float, keep: int) -> list[float]:
-    """Keep tokens with a probability of at least `least`, in the log domain, and the `keep` best ones."""
     weights = exp_all(logits)
     total = math.fsum(weights)
     threshold = max(logits) + math.log(least * total) if least > 0 and total else -math.inf

@@ -237,10 +237,10 @@ def _of_interval(logits: Tensor, token: int, seed: Tensor, position: Tensor) -> 
     are not considered.
     """
     block = find_block(logits[None], seed, position)
-    choice = int(invert(block.inside, block.rest)[0])
+    choice = int(invert(block.inside, block.within)[0])
     if (drawn := int(block.ids[0, choice])) != token:
         return Race("multinomial", -1.0, drawn)
-    sums, within = block.inside[0].cumsum(0), float(block.rest)
+    sums, within = block.inside[0].cumsum(0), float(block.within)
     sums = torch.nn.functional.pad(sums / sums[-1], (1, 0))
     share = float(block.blocks[0, token // BLOCK] / block.blocks.sum())
     ends = [

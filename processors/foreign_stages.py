@@ -320,7 +320,6 @@ def explain_failure(
 
 
 def _failure(name: str, stage: Processor[Any], where: Mapping[str, int]) -> StageFailure | None:
-    """Return the failure of a plug-in stage in the slot; None if there is none."""
     fault = stage.fault(where["slot"]) if isinstance(stage, ForeignStage) else None
     if fault is None:
         return None

@@ -58,11 +58,12 @@ class Tail:
         None if they cannot be fused here.
         """
         lines = [line for stages in ends if (line := controls_of(stages))]
-        values = [{line[field] for line in lines} for field in Control]
+        if len(lines) < len(ends):
+            return None
+        values = [set(column) for column in zip(*lines, strict=True)]
         heats, off = values[Control.HEAT_DRAW], without_stages()
         if (
-            len(lines) < len(ends)
-            or max(values[Control.IS_K_LATE] | values[Control.IS_MIN_LATE])
+            max(values[Control.IS_K_LATE] | values[Control.IS_MIN_LATE])
             or len(values[Control.KEEP_TIES]) + len(values[Control.EXCLUSIVE]) > 2
             or max(values[Control.TOP_K]) > _MOST_K
             or values[Control.HEAT_CUT] != heats
@@ -273,7 +274,6 @@ def _choose_among_all(rows: _Rows, tail: Tail) -> FusedChoice:
 
 
 def _choose_among_many(rows: _Rows, tail: Tail) -> FusedChoice:
-    """Choose among all logits of one wide row."""
     logits = rows.logits.numpy()
     peak = logits.max(1, keepdims=True)
     values = tail.cooled(logits, peak)

@@ -138,7 +138,6 @@ class History:
             self._write()
 
     def _write(self) -> None:
-        """Write the tokens buffered on the host to the device."""
         if not self._late:
             return
         self._largest = max(self._largest, *[max(run, default=-1) for _, _, run in self._late])

@@ -129,7 +129,6 @@ def _check_numbers(value: Any, bounds: Bounds, finite: bool) -> None:
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """Convert a value to the type hint; _Mismatch if it does not fit."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return _convert_union(value, get_args(hint))

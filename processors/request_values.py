@@ -291,7 +291,6 @@ class JsonPaths:
         return self._over()
 
     def _leave(self, state: JsonState) -> JsonState:
-        """Return the state after a value: inside its enclosing container again."""
         inner = state.inner
         return self._over() if inner is None else JsonState("next", inner.hits, inner)
 

@@ -28,15 +28,13 @@ NON_FINITE = -2  # token of a row with NaN or +inf among the logits
 
 
 class Inverted(NamedTuple):
-    """Result of the search by inverse CDF: block weights [R, B], the chosen block [R, 1], its ids [R, N].
+    """Result of the search by inverse CDF: block weights [R, B], the ids of the chosen block [R, N].
 
-    `inside` [R, N]: weights of these ids. `rest` [R, 1]: position of the uniform number within the block, 0
-    to 1.
+    `inside` [R, N]: weights of these ids. `within` [R, 1]: the uniform number in the block, 0 to 1.
     """
 
     blocks: Tensor
-    block: Tensor
-    rest: Tensor
+    within: Tensor
     ids: Tensor
     inside: Tensor
 
@@ -161,7 +159,7 @@ def _inside(ids: Tensor, logits: Tensor, seeds: Tensor, positions: Tensor) -> Te
 def inverse_cdf(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     """Draw from softmax(logits) for each row [R] by inverse CDF: one uniform number, float64 sums."""
     drawn = find_block(logits, seeds, positions)
-    choice, _ = invert(drawn.inside, drawn.rest)
+    choice, _ = invert(drawn.inside, drawn.within)
     return drawn.ids.gather(1, choice).squeeze(1)
 
 
@@ -173,7 +171,7 @@ def find_block(logits: Tensor, seeds: Tensor, positions: Tensor) -> Inverted:
     block, within = invert(blocks, uniform(keys, torch.zeros_like(keys)))
     ids, inside = _of_block(logits, block, -torch.inf)
     inside = inside.to(torch.float64)
-    return Inverted(blocks, block, within, ids, (inside - inside.amax(-1, keepdim=True)).exp())
+    return Inverted(blocks, within, ids, (inside - inside.amax(-1, keepdim=True)).exp())
 
 
 def invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

@@ -332,7 +332,7 @@ def _replacement(step: _Step, at: Tensor) -> Tensor:
 
 
 def _replaced(step: _Step, at: Tensor, weights: Tensor, q: Tensor | None = None) -> Tensor:
-    """As _replacement, given p of these rows as `rest`, which is overwritten, and q."""
+    """As _replacement, given p of these rows as `weights`, which is overwritten, and q."""
     draft, q_row = step.drafted[at, None], step.q_row[at, None]
     if q is not None:
         weights -= q.mul_(q_row >= 0)

@@ -601,7 +601,6 @@ class LengthBoost(_Ending[LengthBoostParams]):
         return old + torch.where(graphs.upload(acts, old.device, torch.bool)[:, None], boost, 0)
 
     def _longer(self, slot: int, tail: bytes, tokens: Sequence[int]) -> bytes:
-        """Return the last bytes of `tail` followed by these tokens."""
         if not tokens or self.env.vocabulary is None:
             return tail
         token_bytes, length = self.env.vocabulary.token_bytes, max(map(len, self._texts[slot]), default=0)

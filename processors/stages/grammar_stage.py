@@ -172,7 +172,6 @@ class GrammarStage(Processor[GrammarParams]):
         guide: short_texts.Guide,
         is_json: bool,
     ) -> tuple[int, ...] | None:
-        """Return the tokens of a short complete document; None if none is found."""
         assert self._canonical is not None
         context = forced_tokens.JsonContext() if is_json else None
         position = closing.Position(grammar.matcher(), b"", context, self._canonical, samples, guide)

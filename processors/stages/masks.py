@@ -413,7 +413,6 @@ class Ban(TableStage[BanParams, "Banned"]):
 
     @functools.cached_property
     def _lowered(self) -> VocabularyBytes:
-        """The tokens' bytes with A to Z in lower case."""
         plain = [data.lower() for data in self._spelling.token_bytes]
         return VocabularyBytes(plain, self.env.vocab_size, self.env.device)
 

@@ -118,7 +118,6 @@ class _Repeats(Processor[P]):
         return {}
 
     def _copies(self, width: int, rows: Rows) -> _Copies | None:
-        """Return the copies of each row; None if every row is empty."""
         ids = rows.visible().ids
         if not ids.shape[1]:
             return None
@@ -458,7 +457,6 @@ class Cuts:
         return _Place(text[max(0, len(text) - rule.reach) :], since)
 
     def _next(self, rule: _Rule, state: _Place, token: int) -> _Place:
-        """Return the state after one more token."""
         if not rule.breakers:
             return _Place(b"", 0 if token in rule.cutting else state.num_since + 1)
         tail, added = state.tail, self._spelled(token)
@@ -543,7 +541,6 @@ class Suffixes:
             self._known.update((slot, size + 1) for slot, size in zip(late, sizes, strict=True))
 
     def _reserve(self, slots: int, width: int) -> None:
-        """Grow by doubling to at least this many slots and columns."""
         with torch.inference_mode(False):  # else it could not be changed outside of that mode
             self._lengths = grown(self._lengths, slots, width)
 

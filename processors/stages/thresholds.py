@@ -235,7 +235,6 @@ class PLess(_Threshold[PLessParams]):
 
 
 def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
-    """Return the standard deviation of the finite logits [A, 1]."""
     is_in = logits > -torch.inf
     count = is_in.sum(1, keepdim=True)
     below = torch.where(is_in, logits.double() - peak, 0.0)
@@ -470,7 +469,6 @@ def _places(ranked: Tensor) -> Tensor:
 
 
 def _least(logits: Tensor) -> Tensor:
-    """Return the smallest unmasked logit of each row [A, 1]."""
     return torch.where(logits > -math.inf, logits, math.inf).amin(1, keepdim=True)
 
 

@@ -307,7 +307,6 @@ def _candidates(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor,
 def _drawn(
     logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, seeds: Tensor, positions: Tensor
 ) -> Tensor:
-    """Return the token [R] of each row by Gumbel-max among the kept logits."""
     values = cooled(logits.float(), levels[:, Level.PEAK, None].float(), heat(controls, Control.HEAT_DRAW))
     values = values.masked_fill(~kept(logits, controls, levels, marks), -torch.inf)
     return gumbel_max(values, seeds, positions)

@@ -258,15 +258,13 @@ def patched(logits: Tensor, patches: Tensor | None) -> Tensor:
     return torch.where((new < torch.inf) & ~is_allowed, -torch.inf, new)
 
 
-def _flags(words: Tensor, width: int) -> Tensor:
-    """Return the bits of words [R, W] as bools [R, width]."""
+def _flags(words: Tensor, width: int) -> Tensor:  # [R, W] -> [R, width] bool
     octets = words.contiguous().view(torch.uint8).flatten().to(torch.int32)
     blocked = blocked_bits(words.device).index_select(0, octets).view(torch.bool)
     return ~blocked.view(len(words), -1)[:, :width]
 
 
-def _words(flags: Tensor) -> Tensor:
-    """Return bools [R, V] as bits of words [R, W] int32."""
+def _words(flags: Tensor) -> Tensor:  # [R, V] bool -> [R, W] int32
     padded = pad(flags, (0, -flags.shape[1] % 32)).view(len(flags), -1, 32)
     return (padded.long() << torch.arange(32, device=flags.device)).sum(2).int()
 
