@@ -62,12 +62,7 @@ class _Group:
     tail: Tail | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Plan:
-    """The calls before the fused stages (`head`), and groups of rows; no groups: nothing is fused."""
-
-    head: Program
-    groups: tuple[_Group, ...]
+_Plan = tuple[Program, tuple[_Group, ...]]  # the calls before the fused stages, and groups of rows that fuse
 
 
 class Chooser:
@@ -89,10 +84,10 @@ class Chooser:
         if logits.is_cuda and not pipeline.is_traced:
             return self._on_device(logits, rows)
         may_fuse = logits.device.type == "cpu" and not pipeline.is_traced
-        plan = self._planned(rows) if may_fuse else None
-        if plan is None or not plan.groups:
+        head, groups = self._planned(rows) if may_fuse else ((), ())
+        if not groups:
             return sampler(pipeline(logits, rows), rows)
-        groups, work = plan.groups, pipeline.run(plan.head, logits, rows).contiguous()
+        work = pipeline.run(head, logits, rows).contiguous()
         if groups[0].places is None:
             return self._chosen(groups[0], work, rows)
         tokens = torch.empty_like(rows.slots)
@@ -155,7 +150,7 @@ class Chooser:
     def _split(self, program: Program, rows: Rows) -> _Plan:
         """Split a program into the calls before the fused stages, and groups of rows that fuse the others."""
         if not _HAS_NUMPY or set(self._sampler.draws(rows)) != {"gumbel"}:
-            return _Plan(program, ())
+            return program, ()
         from processors.fused import Tail
 
         pipeline, first = self._pipeline, len(program)
@@ -174,6 +169,6 @@ class Chooser:
             tail = Tail.of([[(key[0], pipeline.values(slot, key)) for key in keys] for slot in slots])
             is_left = len(kinds) > 1 and [name for name, _ in keys] == ["temperature"]
             if tail is None and not is_left:
-                return _Plan(program, ())
+                return program, ()
             groups.append(_Group(None if len(kinds) == 1 else tuple(places), keys, tail))
-        return _Plan(program[:first], tuple(groups))
+        return program[:first], tuple(groups)

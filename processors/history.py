@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -12,21 +11,7 @@ from processors.base import grown
 from processors.graphs import upload, upload_ints
 
 _MOST_LATE = 4096  # tokens buffered on the host before they are written to the device
-_MOST_FACTS = 16  # sets of slots whose SlotFacts are cached
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class SlotFacts:
-    """Values of some slots that stay constant while their requests run: slots, offsets (0), seeds [R] int64.
-
-    `drafts` [R, 0] is empty. The tensors are shared by steps and must not be changed in place.
-    """
-
-    host_slots: tuple[int, ...]
-    slots: Tensor
-    offsets: Tensor
-    seeds: Tensor
-    drafts: Tensor
+_MOST_FACTS = 16  # sets of slots whose facts are cached
 
 
 class History:
@@ -49,7 +34,7 @@ class History:
         self._late: list[tuple[int, int, Sequence[int]]] = []  # slot, first column, ids
         self._are_lengths_late = False
         self._largest = -1
-        self._facts: dict[tuple[int, ...], SlotFacts] = {}
+        self._facts: dict[tuple[int, ...], tuple[Tensor, Tensor, Tensor, Tensor]] = {}
 
     @property
     def tokens(self) -> Tensor:
@@ -93,15 +78,17 @@ class History:
         """Return the seed of the slot's draws as int64."""
         return self._host_seeds[slot]
 
-    def facts(self, slots: tuple[int, ...]) -> SlotFacts:
-        """Return the SlotFacts of these slots; cached until a request of theirs changes."""
+    def facts(self, slots: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Return slots [R], offsets [R] (0), drafts [R, 0] and seeds [R], int64, of rows without drafts.
+
+        They are cached until a request of the slots changes, and must not be changed in place.
+        """
         if slots not in self._facts:
             if len(self._facts) >= _MOST_FACTS:
                 self._facts.clear()
             index = upload_ints(slots, self.device)
             no_drafts = index.new_empty((len(slots), 0))
-            facts = SlotFacts(slots, index, torch.zeros_like(index), self.seeds[index], no_drafts)
-            self._facts[slots] = facts
+            self._facts[slots] = index, torch.zeros_like(index), no_drafts, self.seeds[index]
         return self._facts[slots]
 
     def admit(self, slot: int, prompt: Sequence[int], *, seed: int = 0) -> None:

@@ -61,26 +61,21 @@ class Rows:
         offsets: Sequence[range],  # by request: how many drafts each of its rows sees
     ) -> Rows:
         if not any(drafts):
-            return cls._plain(history, tuple(slots))
+            host_slots, count = tuple(slots), len(slots)
+            on_device = *history.facts(host_slots), upload_ints(history.positions(slots), history.device)
+            return cls(history, *on_device, host_slots, ((),) * count, (1,) * count)
         width = max(map(len, drafts))
-        cells, host_slots, host_drafts = [], list[int](), list[tuple[int, ...]]()
+        cells, slot_of_row, host_drafts = [], list[int](), list[tuple[int, ...]]()
         each = zip(slots, history.positions(slots), drafts, offsets, strict=True)
         for slot, position, run, seen in each:
             padded = (*run, *(-1,) * (width - len(run)))
             cells += [(slot, offset, position + offset, *padded) for offset in seen]
-            host_slots += [slot] * len(seen)
+            slot_of_row += [slot] * len(seen)
             host_drafts += [tuple(run[:offset]) for offset in seen]
         table = upload([*zip(*cells, strict=True)], history.device, torch.int64)
         at, first, positions = table[:3]
         on_device = at, first, table[3:].T, history.seeds[at], positions
-        return cls(history, *on_device, tuple(host_slots), tuple(host_drafts), tuple(map(len, offsets)))
-
-    @classmethod
-    def _plain(cls, history: History, slots: tuple[int, ...]) -> Rows:
-        facts = history.facts(slots)
-        positions = upload_ints(history.positions(slots), history.device)
-        on_device = facts.slots, facts.offsets, facts.drafts, facts.seeds, positions
-        return cls(history, *on_device, facts.host_slots, ((),) * len(slots), (1,) * len(slots))
+        return cls(history, *on_device, tuple(slot_of_row), tuple(host_drafts), tuple(map(len, offsets)))
 
     def __len__(self) -> int:
         return len(self.host_slots)
