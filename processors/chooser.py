@@ -17,6 +17,7 @@ from processors.graphs import Graphs, upload
 from processors.pipeline import Pipeline, PlanCache, Program, Seen
 from processors.rows import Rows
 from processors.sampler import Sampler
+from processors.stages.shared import grouped
 
 if TYPE_CHECKING:
     from processors.choose_on_device import DeviceChoice
@@ -160,10 +161,7 @@ class Chooser:
         for call in program[first:]:
             for row in call.rows(len(rows)):
                 stages[row] += (call.key,)
-        kinds: dict[tuple[Key, ...], list[int]] = {}
-        for row, keys in stages.items():
-            kinds.setdefault(keys, []).append(row)
-        groups = []
+        kinds, groups = grouped(stages.values()), []
         for keys, places in kinds.items():
             slots = [rows.host_slots[row] for row in places]
             tail = Tail.of([[(key[0], pipeline.values(slot, key)) for key in keys] for slot in slots])

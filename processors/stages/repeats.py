@@ -16,7 +16,7 @@ from processors.base import Admission, Env, Processor, grown
 from processors.errors import TokenError
 from processors.later import graphs, torch
 from processors.params import MOST, Note, Params, Phase, param, parameters
-from processors.stages.shared import HIGHEST, LOWEST, Scope, check_texts, exempt_ids, place, quoted
+from processors.stages.shared import HIGHEST, LOWEST, Scope, check_texts, exempt_ids, grouped, place, quoted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -422,14 +422,12 @@ class Cuts:
 
     def is_spared(self, ids: Tensor, rows: Rows) -> Tensor:
         """Return which of the ids [R, W] are spared; every id is below V."""
-        places: dict[_Rule, list[int]] = {}
-        for row, slot in enumerate(rows.host_slots):
-            places.setdefault(self._rules[slot], []).append(row)
-        if len(places) == 1:
-            (rule,) = places
+        rows_of = grouped(self._rules[slot] for slot in rows.host_slots)
+        if len(rows_of) == 1:
+            (rule,) = rows_of
             return rule.spared[ids]
         flags = torch.zeros_like(ids, dtype=torch.bool)
-        for rule, some in places.items():
+        for rule, some in rows_of.items():
             at = graphs.upload(some, ids.device)
             flags[at] = rule.spared[ids[at]]
         return flags

@@ -182,6 +182,14 @@ def mask_pairs(logits: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
     logits.index_put_((at[:, 0], at[:, 1]), logits.new_full((), -math.inf))
 
 
+def grouped(values: Iterable[T]) -> dict[T, list[int]]:
+    """Return the distinct values, each with the indices at which it occurs."""
+    indices: dict[T, list[int]] = {}
+    for index, value in enumerate(values):
+        indices.setdefault(value, []).append(index)
+    return indices
+
+
 class TableStage(Processor[P], Generic[P, T]):
     """A stage with immutable tables, which slots with equal parameters share."""
 
@@ -201,10 +209,7 @@ class TableStage(Processor[P], Generic[P, T]):
 
     def places(self, rows: Rows) -> dict[T, list[int]]:
         """Return the distinct tables of the rows, each with the indices of its rows."""
-        rows_of: dict[T, list[int]] = {}
-        for row, slot in enumerate(rows.host_slots):
-            rows_of.setdefault(self._of[slot], []).append(row)
-        return rows_of
+        return grouped(self._of[slot] for slot in rows.host_slots)
 
 
 _SHOWN_POSITIONS = 4

@@ -13,7 +13,7 @@ from processors.base import Admission, Env, Processor
 from processors.errors import ParamError
 from processors.later import graphs, operations, rng, torch
 from processors.params import Note, Params, Phase, Secret, param, parameters
-from processors.stages.shared import LOWEST, TableStage
+from processors.stages.shared import LOWEST, TableStage, grouped
 from processors.stages.truncation import mass
 
 if TYPE_CHECKING:
@@ -385,10 +385,8 @@ class GumbelMark(Processor[GumbelMarkParams]):
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Makes one pass for each distinct width and scope."""
-        groups: dict[tuple[int, str, int | None], list[int]] = {}
-        for row, slot in enumerate(rows.host_slots):
-            params = self._params(slot)
-            groups.setdefault((params.width, params.deduplicate, params.history), []).append(row)
+        params = map(self._params, rows.host_slots)
+        groups = grouped((each.width, each.deduplicate, each.history) for each in params)
         keys = self._keys(rows)
         if len(groups) == 1:
             return _decided(logits, *self._contexts(rows), keys)
