@@ -349,6 +349,7 @@ class Processor(ABC, Generic[P]):
         """Make the target slot an independent copy of the source."""
         self.columns.copy(source, target)
         for values, copied in self.__by_slot:
-            values.pop(target, None)
             if source in values:
                 values[target] = copied(values[source]) if copied else values[source]
+            else:
+                values.pop(target, None)
