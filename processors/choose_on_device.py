@@ -190,7 +190,7 @@ class Plans:
             lines = []
             for slot, split in zip(rows.host_slots, splits, strict=True):
                 calls = [program[cut] for cut in split.cuts if cut <= number]
-                stages = [(call.stage, self._pipeline.values(slot, call.key)) for call in calls]
+                stages = [(call.stage, self._pipeline.values(slot, call)) for call in calls]
                 lines.append(controls_of(stages) or without_stages())
             is_masking = program[number].stage != "temperature" or any(line[Control.GREEDY] for line in lines)
             for line in lines:
@@ -202,7 +202,7 @@ class Plans:
     def _split(self, program: Program, slot: int, numbers: tuple[int, ...]) -> _Split:
         """Fuse the longest suffix of a row's calls that controls and edits can express."""
         calls = [program[number] for number in numbers]
-        stages = [(call.stage, self._pipeline.values(slot, call.key)) for call in calls]
+        stages = [(call.stage, self._pipeline.values(slot, call)) for call in calls]
         line, first_cut = without_stages(), len(stages)
         while first_cut and (cuts := self._line(FUSED, controls_of, stages[first_cut - 1 :])):
             line, first_cut = cuts, first_cut - 1

@@ -161,10 +161,10 @@ class Chooser:
         for call in program[first:]:
             for row in call.rows(len(rows)):
                 stages[row] += (call.key,)
-        kinds, groups = grouped(stages.values()), []
+        kinds, groups, calls = grouped(stages.values()), [], {call.key: call for call in program[first:]}
         for keys, places in kinds.items():
             slots = [rows.host_slots[row] for row in places]
-            tail = Tail.of([[(key[0], pipeline.values(slot, key)) for key in keys] for slot in slots])
+            tail = Tail.of([[(key[0], pipeline.values(slot, calls[key])) for key in keys] for slot in slots])
             is_left = len(kinds) > 1 and [name for name, _ in keys] == ["temperature"]
             if tail is None and not is_left:
                 return program, ()

@@ -113,7 +113,7 @@ def _step(pipeline: Pipeline, done: Rerun, rows: Rows, number: int, walks: Seque
     phase = pipeline.registry.phase(call.stage)
     olds, views = [walks[row].place for row in at], list[StageView]()
     for row in at:
-        params = str(Chain(((call.stage, pipeline.values(rows.host_slots[row], call.key)),)))
+        params = str(Chain(((call.stage, pipeline.values(rows.host_slots[row], call)),)))
         views.append(walks[row].step(done.logits[number + 1][row], call.stage, params, phase))
     stage, some = pipeline.stage(*call.key), rows.select(at)
     asked = [next((entry[0] for entry in view.changed or view.removed), -1) for view in views]

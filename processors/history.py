@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,6 +13,18 @@ from processors.graphs import upload, upload_ints
 
 _MOST_LATE = 4096  # tokens buffered on the host before they are written to the device
 _MOST_FACTS = 16  # sets of slots whose facts are cached
+
+
+class SlotFacts(NamedTuple):
+    """Values of rows without drafts, which are constant while the requests run: [R] int64; `drafts` [R, 0].
+
+    The tensors are shared by steps and must not be changed in place.
+    """
+
+    slots: Tensor
+    offsets: Tensor
+    drafts: Tensor
+    seeds: Tensor
 
 
 class History:
@@ -34,7 +47,7 @@ class History:
         self._late: list[tuple[int, int, Sequence[int]]] = []  # slot, first column, ids
         self._are_lengths_late = False
         self._largest = -1
-        self._facts: dict[tuple[int, ...], tuple[Tensor, Tensor, Tensor, Tensor]] = {}
+        self._facts: dict[tuple[int, ...], SlotFacts] = {}
 
     @property
     def tokens(self) -> Tensor:
@@ -78,17 +91,14 @@ class History:
         """Return the seed of the slot's draws as int64."""
         return self._host_seeds[slot]
 
-    def facts(self, slots: tuple[int, ...]) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Return slots [R], offsets [R] (0), drafts [R, 0] and seeds [R], int64, of rows without drafts.
-
-        They are cached until a request of the slots changes, and must not be changed in place.
-        """
+    def facts(self, slots: tuple[int, ...]) -> SlotFacts:
+        """Return the SlotFacts of these slots; cached until a request of theirs changes."""
         if slots not in self._facts:
             if len(self._facts) >= _MOST_FACTS:
                 self._facts.clear()
             index = upload_ints(slots, self.device)
             no_drafts = index.new_empty((len(slots), 0))
-            self._facts[slots] = index, torch.zeros_like(index), no_drafts, self.seeds[index]
+            self._facts[slots] = SlotFacts(index, torch.zeros_like(index), no_drafts, self.seeds[index])
         return self._facts[slots]
 
     def admit(self, slot: int, prompt: Sequence[int], *, seed: int = 0) -> None:

@@ -200,9 +200,9 @@ class Pipeline:
     def _of_slot(self, slot: int) -> Iterator[Processor[Any]]:
         return (self.stage(*key) for key in self._picks[slot].keys)
 
-    def values(self, slot: int, key: Key) -> Params:
-        """Return the parameters of a stage in a slot."""
-        return self._picks[slot].stages[key][1]
+    def values(self, slot: int, call: StageCall) -> Params:
+        """Return the parameters of a stage call in a slot."""
+        return self._picks[slot].stages[call.key][1]
 
     def left_out(self, slot: int, drafts: tuple[int, ...]) -> tuple[tuple[int, Stage, str], ...]:
         """Return the stages of a slot that conditions switch off after these drafts: see Picks.left_out."""
