@@ -64,7 +64,7 @@ class Columns:
             value = getattr(params, name)
             if name in self._choices:
                 value = self._choices[name].index(value)
-            tensor = self._tensors[name] = in_slot(tensor, slot)
+            tensor = self._tensors[name] = grown(tensor, slot + 1)
             tensor[slot].fill_(self.NONE if value is None else value)  # setting an item would wait for a GPU
 
     def copy(self, source: int, target: int) -> None:
@@ -72,7 +72,7 @@ class Columns:
         self._params[target] = self._params[source]
         self._forget()
         for name, tensor in self._tensors.items():
-            tensor = self._tensors[name] = in_slot(tensor, target)
+            tensor = self._tensors[name] = grown(tensor, target + 1)
             tensor[target] = tensor[source]
 
     def gather(self, name: str, rows: Rows) -> Tensor:
@@ -116,12 +116,13 @@ class Columns:
         self._known.clear()
 
 
-def in_slot(tensor: Tensor, slot: int, fill: float = 0) -> Tensor:
-    """Return the tensor, its first dimension grown by doubling with `fill` if it does not reach `slot`."""
-    if slot < tensor.shape[0]:
-        return tensor
-    extra = max(slot + 1, 2 * tensor.shape[0]) - tensor.shape[0]
-    return torch.cat([tensor, tensor.new_full((extra, *tensor.shape[1:]), fill)])
+def grown(tensor: Tensor, *sizes: int) -> Tensor:
+    """Return the tensor, each dimension that is smaller than its size at least doubled, with zeros."""
+    for dim, size in enumerate(sizes):
+        if (have := tensor.shape[dim]) < size:
+            extra = (*tensor.shape[:dim], max(size, 2 * have) - have, *tensor.shape[dim + 1 :])
+            tensor = torch.cat([tensor, tensor.new_zeros(extra)], dim)
+    return tensor
 
 
 _DTYPES: dict[Any, str] = {
@@ -134,6 +135,7 @@ _DTYPES: dict[Any, str] = {
 
 
 P = TypeVar("P", bound=Params)
+T = TypeVar("T")
 
 Document = Literal["free", "open", "complete", "over", "broken"]
 # noise(position, ids): Gumbel noise that the draw adds to the logits of `ids` at an output position.
@@ -244,6 +246,8 @@ class Processor(ABC, Generic[P]):
     sequential: ClassVar[bool] = False
     keeps_faults: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
+    # Mangled, as a stage of others may have an attribute of that name.
+    __by_slot: tuple[tuple[dict[int, Any], Callable[[Any], Any] | None], ...] = ()
 
     def __init__(self, env: Env) -> None:
         self.env = env
@@ -271,8 +275,20 @@ class Processor(ABC, Generic[P]):
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Advance the slot by tokens that were appended to the output."""
 
+    def add_notice(self, text: str) -> None:
+        if text not in self.notices:
+            self.notices.append(text)
+
+    def by_slot(self, copied: Callable[[T], T] | None = None) -> dict[int, T]:
+        """Return a dictionary by slot; a fork has its source's value, or what `copied` makes of it."""
+        values: dict[int, T] = {}
+        self.__by_slot = (*self.__by_slot, (values, copied))
+        return values
+
     def release(self, slot: int) -> None:
         """Drop the state of the slot; its request has ended."""
+        for values, _ in self.__by_slot:
+            values.pop(slot, None)
 
     def prepare(self, rows: Rows) -> Tensor | None:
         """Do the work of this step that needs no logits, before the forward pass.
@@ -332,3 +348,8 @@ class Processor(ABC, Generic[P]):
     def fork(self, source: int, target: int) -> None:
         """Make the target slot an independent copy of the source."""
         self.columns.copy(source, target)
+        for values, copied in self.__by_slot:
+            if source in values:
+                values[target] = copied(values[source]) if copied else values[source]
+            else:
+                values.pop(target, None)

@@ -1,4 +1,4 @@
-"""The built-in stages in the default order of a chain, and the parameters that requests are made of.
+"""The built-in stages in the default order of a chain.
 
 Masks come first, because a masked token stays masked; truncation comes after temperature, as in vLLM and HF.
 Imports no torch, as each file of processors/stages.
@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from processors.base import Processor
-from processors.params import Note, Phase, StageSpec
+from processors.params import Phase, StageSpec
 from processors.request_values import Draw
 from processors.stages import (
     feedback,
@@ -22,52 +22,9 @@ from processors.stages import (
     truncation,
     watermarks,
 )
-from processors.stages.grammar_stage import WHITESPACE_LIMIT, GrammarParams, GrammarStage
-from processors.stages.masks import (
-    BAN_LIMIT,
-    AllowedParams,
-    BanParams,
-    IgnoreEosParams,
-    MinTokensParams,
-    SuppressParams,
-    TailParams,
-)
-from processors.stages.penalties import (
-    BiasParams,
-    FrequencyParams,
-    PenaltyParams,
-    PresenceParams,
-    RepetitionParams,
-)
-from processors.stages.scale import TemperatureParams
-from processors.stages.truncation import MinPParams, TopKParams, TopPParams
+from processors.stages.grammar_stage import GrammarStage
 
-__all__ = [
-    "BAN_LIMIT",
-    "BUILTIN",
-    "STAGES",
-    "WHITESPACE_LIMIT",
-    "AllowedParams",
-    "BanParams",
-    "BiasParams",
-    "Draw",
-    "FrequencyParams",
-    "GrammarParams",
-    "IgnoreEosParams",
-    "MinPParams",
-    "MinTokensParams",
-    "Note",
-    "PenaltyParams",
-    "Phase",
-    "PresenceParams",
-    "RepetitionParams",
-    "StageSpec",
-    "SuppressParams",
-    "TailParams",
-    "TemperatureParams",
-    "TopKParams",
-    "TopPParams",
-]
+__all__ = ["BUILTIN", "STAGES", "Draw", "Phase", "StageSpec"]
 
 STAGES: tuple[type[Processor[Any]], ...] = (
     masks.Tail,
@@ -96,18 +53,7 @@ STAGES: tuple[type[Processor[Any]], ...] = (
     scale.DynamicTemperature,
     scale.Edt,
     scale.Smoothing,
-    thresholds.TopNSigma,  # first of its phase: its standard deviation is over all logits
-    thresholds.TopH,
-    thresholds.MinK,
-    truncation.MinP,
-    truncation.TopK,
-    truncation.TopP,
-    thresholds.Typical,
-    thresholds.Epsilon,
-    thresholds.Eta,
-    thresholds.Tfs,
-    thresholds.TopA,
-    thresholds.PLess,
+    *thresholds.TRUNCATING,
     truncation.Xtc,
     feedback.Mirostat,
     feedback.Skew,

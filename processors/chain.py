@@ -133,7 +133,6 @@ class Chain:
         return f"Chain({text if len(text) <= _REPR_LENGTH else f'{text[: _REPR_LENGTH - 3]}...'!r})"
 
     def _repr_html_(self) -> str:
-        """Return the stages as a table, for a notebook."""
         cells = ((name, _shown(name, params).removeprefix(name)[1:]) for name, params in self.stages)
         rows = "".join(
             f"<tr><td>{number}</td><td>{_escaped(name)}</td><td>{_escaped(value)}</td></tr>"
@@ -147,7 +146,7 @@ class Chain:
 
 
 def _escaped(text: str) -> str:
-    """Return a text as HTML, on one line, with control and format characters by their code."""
+    # On one line, with control and format characters by their code.
     return escape("".join(char if char.isprintable() else repr(char)[1:-1] for char in text))
 
 
@@ -312,7 +311,17 @@ def check_together(chain: Chain, registry: Registry | None = None) -> None:
     phase = (registry or builtin_registry()).phase
     active = chain.active()
     names = [name for name, _ in active]
-    _check_temperatures(active)
+    dynamic, edt = active.get("dynamic_temperature"), active.get("edt")
+    if isinstance(dynamic, DynamicTemperatureParams):
+        _check_bounds(dynamic)
+    if dynamic is not None and edt is not None:
+        raise Contradiction("dynamic_temperature", "edt", "each sets the temperature of a step")
+    if active.get("temperature") is not None:  # relative values were merged with the temperature already
+        if dynamic is not None:
+            why = "min and max of dynamic_temperature are two more"
+            raise Contradiction("temperature", "dynamic_temperature", why)
+        if edt is not None:
+            raise Contradiction("temperature", "edt", "t0 of edt is one too")
     if "mirostat" in names:
         for name in names:
             if phase(name) == Phase.TRUNCATE:
@@ -326,22 +335,6 @@ def check_together(chain: Chain, registry: Registry | None = None) -> None:
                 f"Put {after} first.",
                 stages=(before, after),
             )
-
-
-def _check_temperatures(chain: Chain) -> None:
-    """Raise ChainError for two stages that set the temperature, or one with only part of its bounds."""
-    dynamic, edt = chain.get("dynamic_temperature"), chain.get("edt")
-    if isinstance(dynamic, DynamicTemperatureParams):
-        _check_bounds(dynamic)
-    if dynamic is not None and edt is not None:
-        raise Contradiction("dynamic_temperature", "edt", "each sets the temperature of a step")
-    if chain.get("temperature") is None:  # relative values were merged with the temperature already
-        return
-    if dynamic is not None:
-        why = "min and max of dynamic_temperature are two more"
-        raise Contradiction("temperature", "dynamic_temperature", why)
-    if edt is not None:
-        raise Contradiction("temperature", "edt", "t0 of edt is one too")
 
 
 def _check_bounds(params: DynamicTemperatureParams) -> None:
@@ -428,7 +421,14 @@ class Picks:
         """Return the entries that act if these conditions hold; `hold` has one flag for each of `whens`."""
         flags = tuple(hold)
         if flags not in self._acting:
-            self._acting[flags] = tuple(self._picked(flags))
+            acting = list[Key]()
+            for name in self.order:
+                holding = [key for number, key in self._groups[name] if number < 0 or flags[number]]
+                if holding and not self.stages[holding[-1]][1].is_off():
+                    acting.append(holding[-1])
+            if any(_is_greedy(self.stages[key]) for key in acting):
+                acting = [k for k in acting if _is_greedy(self.stages[k]) or not self._is_late[k[0]]]
+            self._acting[flags] = tuple(acting)
         return self._acting[flags]
 
     def left_out(self, hold: Sequence[bool]) -> tuple[tuple[int, Stage, str], ...]:
@@ -449,16 +449,6 @@ class Picks:
                 reason = "the draw is greedy here" if is_met else f"condition not met: {stated}"
                 left_out.append((count, self.stages[entries[0]], reason))
         return tuple(left_out)
-
-    def _picked(self, flags: tuple[bool, ...]) -> list[Key]:
-        acting = list[Key]()
-        for name in self.order:
-            holding = [key for number, key in self._groups[name] if number < 0 or flags[number]]
-            if holding and not self.stages[holding[-1]][1].is_off():
-                acting.append(holding[-1])
-        if not any(_is_greedy(self.stages[key]) for key in acting):
-            return acting
-        return [key for key in acting if _is_greedy(self.stages[key]) or not self._is_late[key[0]]]
 
 
 def _is_greedy(stage: Stage) -> bool:

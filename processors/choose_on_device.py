@@ -10,18 +10,19 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
+from processors.chain_end import FUSED, Control, controls_of, without_stages
 from processors.grammar.grammar_backend import forbid, pack, words
 from processors.graphs import Graphs, StaticInputs, copy_to, upload
 from processors.kernels.choice import NUM_EDITS, Edit, Listed, Turn
 from processors.kernels.choice.choose_rows import Edits, Given, Kind, choose, mark, processed_logits
-from processors.kernels.choice.tables import Control, without_stages
-from processors.pipeline import FUSED, Pipeline, PlanCache, Program, Seen, StageCall
+from processors.pipeline import Pipeline, PlanCache, Program, Seen, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.stages.grammar_stage import GrammarStage
 from processors.stages.penalties import Bias
-from processors.stages.shared import IdStage
+from processors.stages.shared import COLDEST, IdStage
 
 
 class DeviceChoice:
@@ -44,15 +45,19 @@ class DeviceChoice:
         `seeds` [R]: seeds of the draw, by default those of the rows.
         """
         plan = self._plans.of(rows)
-        head, edits = plan.head, plan.edits
-        if edits and rows.has_forced:  # the kernels know no forced tokens
-            head, edits = plan.before, None
-        work = self._pipeline.run(head, logits, rows) if head else logits
-        inputs = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
-        edit_inputs = edits.inputs(rows) if edits else None
+        inputs, edit_inputs = self._begun(plan, logits, rows, seeds)
         if self._graphs is None or not self._graphs.records or rows.drafts.shape[1]:
             return choose(inputs, plan.kind, edit_inputs)  # drafts give too many shapes to capture
-        return self._replayed(self._graphs, inputs, plan.kind, edit_inputs)
+        inputs, edit_inputs = self._held(inputs, edit_inputs)
+        tensors = [tensor for tensor in (*inputs, *(edit_inputs or ())) if tensor is not None]
+        layouts = tuple(
+            (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors
+        )
+        has = tuple(tensor is not None for tensor in edit_inputs or ())
+        key = (plan.kind, has, layouts)
+        tokens = self._graphs.run(key, lambda: choose(inputs, plan.kind, edit_inputs))
+        assert isinstance(tokens, Tensor)
+        return tokens.clone()  # the next replay overwrites the graph's output
 
     def process(
         self, logits: Tensor, rows: Rows, seen: Seen | None = None, seeds: Tensor | None = None
@@ -62,12 +67,8 @@ class DeviceChoice:
         `seen(stage, logits)` is called after each stage, with the logits after it, -inf for masked ids.
         """
         plan = self._plans.of(rows, "effects" if seen else "logits")
-        head, edits = plan.head, plan.edits
-        if edits and (seen or rows.has_forced):
-            head, edits = plan.before, None
-        work = self._pipeline.run(head, logits, rows, seen) if head else logits
-        inputs = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
-        marked = mark(inputs, plan.kind, edits.inputs(rows) if edits else None)
+        inputs, edit_inputs = self._begun(plan, logits, rows, seeds, seen)
+        marked, work = mark(inputs, plan.kind, edit_inputs), inputs.logits
         processed = work.float()
         if any(split.cuts for split in plan.splits) or marked.patches is not None:  # a temperature is a cut
             processed = processed_logits(work, plan.controls, marked.levels, marked.marks, marked.patches)
@@ -81,17 +82,15 @@ class DeviceChoice:
             tokens = torch.where(plan.greedy & (tokens >= 0), processed.argmax(1), tokens)
         return processed, tokens
 
-    def _replayed(self, graphs: Graphs, inputs: Given, kind: Kind, edits: Edits | None) -> Tensor:
-        """Return the tokens, replayed from a graph captured for these shapes and addresses."""
-        inputs, edits = self._held(inputs, edits)
-        tensors = [tensor for tensor in (*inputs, *(edits or ())) if tensor is not None]
-        layouts = tuple(
-            (tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype) for tensor in tensors
-        )
-        has = tuple(tensor is not None for tensor in edits or ())
-        tokens = graphs.run((kind, has, layouts), lambda: choose(inputs, kind, edits))
-        assert isinstance(tokens, Tensor)
-        return tokens.clone()  # the next replay overwrites the graph's output
+    def _begun(
+        self, plan: RowPlan, logits: Tensor, rows: Rows, seeds: Tensor | None, seen: Seen | None = None
+    ) -> tuple[Given, Edits | None]:
+        head, edits = plan.head, plan.edits
+        if edits and (seen or rows.has_forced):  # the kernels know no forced tokens
+            head, edits = plan.before, None
+        work = self._pipeline.run(head, logits, rows, seen) if head else logits
+        inputs = Given(work, plan.controls, rows.seeds if seeds is None else seeds, rows.positions)
+        return inputs, edits.inputs(rows) if edits else None
 
     def _held(self, inputs: Given, edits: Edits | None) -> tuple[Given, Edits | None]:
         """Return the inputs copied to fixed addresses; logits and history already have fixed addresses."""
@@ -154,7 +153,13 @@ class Plans:
         return self._plans.of(program, rows, lambda: self._plan(program, rows, keeps), keeps)
 
     def _plan(self, program: Program, rows: Rows, keeps: Keeps) -> RowPlan:
-        splits, device = self._splits(program, rows), rows.slots.device
+        numbers: list[list[int]] = [[] for _ in rows.host_slots]  # of the calls of each row
+        for number, call in enumerate(program):
+            for row in call.rows(len(rows)):
+                numbers[row].append(number)
+        keys = [*zip(rows.host_slots, map(tuple, numbers), strict=True)]
+        split_of = {key: self._split(program, *key) for key in dict.fromkeys(keys)}
+        splits, device = tuple(split_of[key] for key in keys), rows.slots.device
         draws, lines = self._sampler.draws(rows), [[*split.line] for split in splits]
         for line, draw in zip(lines, draws, strict=True):
             if keeps != "tokens":
@@ -166,7 +171,7 @@ class Plans:
         changes = [split.change for split in splits]
         is_greedy = [draw == "greedy" and keeps != "tokens" for draw in draws]
         return RowPlan(
-            splits=tuple(splits),
+            splits=splits,
             head=_calls(program, [split.head for split in splits]),
             before=_calls(program, [split.head + split.edits for split in splits]),
             edits=DeviceEdits.of(calls, changes, self._pipeline, rows) if calls else None,
@@ -186,7 +191,7 @@ class Plans:
             for slot, split in zip(rows.host_slots, splits, strict=True):
                 calls = [program[cut] for cut in split.cuts if cut <= number]
                 stages = [(call.stage, self._pipeline.values(slot, call)) for call in calls]
-                lines.append((_cut_line(stages) if stages else None) or without_stages())
+                lines.append(controls_of(stages) or without_stages())
             is_masking = program[number].stage != "temperature" or any(line[Control.GREEDY] for line in lines)
             for line in lines:
                 _keep_cuts(line)
@@ -194,21 +199,12 @@ class Plans:
                 effects.append((program[number].stage, upload(lines, rows.slots.device, torch.float64)))
         return tuple(effects)
 
-    def _splits(self, program: Program, rows: Rows) -> list[_Split]:
-        """Split the calls of each row into head, edits and cuts."""
-        calls: list[list[int]] = [[] for _ in rows.host_slots]
-        for number, call in enumerate(program):
-            for row in call.rows(len(rows)):
-                calls[row].append(number)
-        keys = [*zip(rows.host_slots, map(tuple, calls), strict=True)]
-        splits = {key: self._split(program, *key) for key in dict.fromkeys(keys)}
-        return [splits[key] for key in keys]
-
     def _split(self, program: Program, slot: int, numbers: tuple[int, ...]) -> _Split:
         """Fuse the longest suffix of a row's calls that controls and edits can express."""
-        stages = [(program[number].stage, self._pipeline.values(slot, program[number])) for number in numbers]
+        calls = [program[number] for number in numbers]
+        stages = [(call.stage, self._pipeline.values(slot, call)) for call in calls]
         line, first_cut = without_stages(), len(stages)
-        while first_cut and (cuts := self._line(FUSED, _cut_line, stages[first_cut - 1 :])):
+        while first_cut and (cuts := self._line(FUSED, controls_of, stages[first_cut - 1 :])):
             line, first_cut = cuts, first_cut - 1
         change, first = edit_line(()) or [], first_cut
         while first and (edits := self._line(EDITING, edit_line, stages[first - 1 : first_cut])):
@@ -218,7 +214,6 @@ class Plans:
     def _line(
         self, names: Sequence[str], line_of: Callable[[_Stages], list[float] | None], stages: _Stages
     ) -> list[float] | None:
-        """Return the kernel parameters equivalent to these stages; None if there are none."""
         return line_of(stages) if self._pipeline.may_fuse(stages[0][0], names) else None
 
 
@@ -238,34 +233,11 @@ def _calls(program: Program, chosen: Sequence[Sequence[int]]) -> Program:
     return tuple(calls)
 
 
-def _cut_line(stages: _Stages) -> list[float] | None:
-    """Return the controls of a row equivalent to these stages, in order; None if there are none."""
-    names, params = [name for name, _ in stages], dict(stages)
-    is_known = len(params) == len(stages) and all(getattr(p, "keep", 1) == 1 for p in params.values())
-    if not is_known or "temperature" in names[1:-1]:
-        return None
-    line = without_stages()
-    if heat := params.get("temperature"):
-        smallest, largest = torch.finfo(torch.float32).tiny, torch.finfo(torch.float32).max
-        line[Control.GREEDY] = float(heat.temperature == 0)
-        line[Control.HEAT_DRAW] = min(max(heat.temperature, smallest), largest)
-        line[Control.HEAT_CUT] = line[Control.HEAT_DRAW] if names[0] == "temperature" else 0.0
-    if min_p := params.get("min_p"):
-        line[Control.MIN_P] = min_p.p
-        line[Control.IS_MIN_LATE] = float("top_p" in names[: names.index("min_p")])
-    if top_k := params.get("top_k"):
-        line[Control.TOP_K], line[Control.KEEP_TIES] = top_k.k, float(top_k.ties == "keep")
-        line[Control.IS_K_LATE] = float("top_p" in names[: names.index("top_k")])
-    if top_p := params.get("top_p"):
-        line[Control.TOP_P], line[Control.EXCLUSIVE] = top_p.p, float(top_p.boundary == "exclusive")
-    return line
-
-
 def _keep_cuts(line: list[float]) -> None:
     """Keep a row's cuts where its logits are kept; a temperature of 0 becomes top-k with k = 1."""
     if line[Control.GREEDY]:
         line[:] = without_stages()
-        line[Control.TOP_K], line[Control.HEAT_DRAW] = 1.0, torch.finfo(torch.float32).tiny
+        line[Control.TOP_K], line[Control.HEAT_DRAW] = 1.0, COLDEST
 
 
 def _kind(lines: Sequence[Sequence[float]]) -> Kind:
@@ -416,10 +388,5 @@ class _Named:
 
 def _padded(runs: Sequence[Sequence[Tensor]], dtype: torch.dtype, fill: float) -> Tensor:
     """Return the concatenated runs of each row, padded to [R, N]."""
-    longest = max(sum(map(len, parts)) for parts in runs)
-    table = torch.full((len(runs), longest), fill, dtype=dtype)
-    for row, parts in zip(table, runs, strict=True):
-        if parts:
-            joined = torch.cat(list(parts))
-            row[: len(joined)] = joined
-    return table
+    rows = [torch.cat([torch.empty(0, dtype=dtype), *parts]) for parts in runs]
+    return pad_sequence(rows, batch_first=True, padding_value=fill)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache
+from functools import cached_property, lru_cache
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
@@ -12,14 +12,19 @@ from torch import Tensor
 
 from processors.catalog import Draw
 from processors.chain import Key
+from processors.chain_end import FUSED, Control, without_stages
 from processors.graphs import Graphs, upload
-from processors.pipeline import FUSED, Pipeline, PlanCache, Program, Seen
+from processors.pipeline import Pipeline, PlanCache, Program, Seen
 from processors.rows import Rows
 from processors.sampler import Sampler
+from processors.stages.shared import grouped
 
 if TYPE_CHECKING:
     from processors.choose_on_device import DeviceChoice
     from processors.fused import Tail
+
+
+_HAS_NUMPY = find_spec("numpy") is not None
 
 
 def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
@@ -39,8 +44,6 @@ def sampled(sampler: Sampler, logits: Tensor, rows: Rows) -> Tensor:
 @lru_cache(64)
 def _controls(draws: tuple[Draw, ...], device: torch.device) -> Tensor:
     """Return controls [R, C] with the draw method of each row and all stages off."""
-    from processors.kernels.choice.tables import Control, without_stages
-
     lines = [without_stages() for _ in draws]
     for line, draw in zip(lines, draws, strict=True):
         line[Control.GREEDY], line[Control.INVERSE] = float(draw == "greedy"), float(draw == "multinomial")
@@ -60,20 +63,15 @@ class _Group:
     tail: Tail | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Plan:
-    """The calls before the fused stages (`head`), and groups of rows; no groups: nothing is fused."""
-
-    head: Program
-    groups: tuple[_Group, ...]
+_Plan = tuple[Program, tuple[_Group, ...]]  # the calls before the fused stages, and groups of rows that fuse
 
 
 class Chooser:
     """Chooses the tokens that `sampler(pipeline(logits, rows), rows)` would choose.
 
-    On a CPU the last stages of a chain are fused with the draw (see processors.fused) if they are built-in
-    stages in default order, no stage is traced, every row draws by Gumbel-max, and NumPy is installed. On
-    CUDA DeviceChoice chooses.
+    On a CPU the last stages of a chain are fused with the draw (see `fused`) if they are built-in stages,
+    temperature first and top-p last, no stage is traced, every row draws by Gumbel-max, and NumPy is
+    installed. On CUDA DeviceChoice chooses.
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
@@ -87,10 +85,10 @@ class Chooser:
         if logits.is_cuda and not pipeline.is_traced:
             return self._on_device(logits, rows)
         may_fuse = logits.device.type == "cpu" and not pipeline.is_traced
-        plan = self._planned(rows) if may_fuse else None
-        if plan is None or not plan.groups:
+        head, groups = self._planned(rows) if may_fuse else ((), ())
+        if not groups:
             return sampler(pipeline(logits, rows), rows)
-        groups, work = plan.groups, pipeline.run(plan.head, logits, rows).contiguous()
+        work = pipeline.run(head, logits, rows).contiguous()
         if groups[0].places is None:
             return self._chosen(groups[0], work, rows)
         tokens = torch.empty_like(rows.slots)
@@ -152,8 +150,8 @@ class Chooser:
 
     def _split(self, program: Program, rows: Rows) -> _Plan:
         """Split a program into the calls before the fused stages, and groups of rows that fuse the others."""
-        if not _has_numpy() or set(self._sampler.draws(rows)) != {"gumbel"}:
-            return _Plan(program, ())
+        if not _HAS_NUMPY or set(self._sampler.draws(rows)) != {"gumbel"}:
+            return program, ()
         from processors.fused import Tail
 
         pipeline, first = self._pipeline, len(program)
@@ -163,20 +161,12 @@ class Chooser:
         for call in program[first:]:
             for row in call.rows(len(rows)):
                 stages[row] += (call.key,)
-        kinds: dict[tuple[Key, ...], list[int]] = {}
-        for row, keys in stages.items():
-            kinds.setdefault(keys, []).append(row)
-        groups = []
+        kinds, groups, calls = grouped(stages.values()), [], {call.key: call for call in program[first:]}
         for keys, places in kinds.items():
-            some, names = rows if len(kinds) == 1 else rows.select(places), [name for name, _ in keys]
-            tail = Tail.of({key[0]: pipeline.stage(*key) for key in keys}, some)
-            is_left = tail is None and len(kinds) > 1 and names == ["temperature"]
-            if (tail is None and not is_left) or names != [name for name in FUSED if name in names]:
-                return _Plan(program, ())
+            slots = [rows.host_slots[row] for row in places]
+            tail = Tail.of([[(key[0], pipeline.values(slot, calls[key])) for key in keys] for slot in slots])
+            is_left = len(kinds) > 1 and [name for name, _ in keys] == ["temperature"]
+            if tail is None and not is_left:
+                return program, ()
             groups.append(_Group(None if len(kinds) == 1 else tuple(places), keys, tail))
-        return _Plan(program[:first], tuple(groups))
-
-
-@cache
-def _has_numpy() -> bool:
-    return find_spec("numpy") is not None
+        return program[:first], tuple(groups)

@@ -343,7 +343,6 @@ def _probabilities(logits: list[float]) -> list[float]:
 
 
 def _at_least(logits: list[float], least: float, keep: int) -> list[float]:
-    """Keep tokens with a probability of at least `least`, in the log domain, and the `keep` best ones."""
     weights = exp_all(logits)
     total = math.fsum(weights)
     threshold = max(logits) + math.log(least * total) if least > 0 and total else -math.inf
@@ -351,7 +350,6 @@ def _at_least(logits: list[float], least: float, keep: int) -> list[float]:
 
 
 def _above(logits: list[float], threshold: float, keep: int) -> list[float]:
-    """Keep logits from the threshold on, the largest ones, and at least `keep`."""
     threshold = min(threshold, max(logits))
     count = sum(logit >= threshold for logit in logits)
     return masked(logits, ranking(logits)[max(count, keep) :])
@@ -472,24 +470,23 @@ def philox_uniform(key: int, context: Sequence[int], token: int) -> float:
     state = [0x574D4358, len(context), 0, 0]
     for first in range(0, len(context), 4):
         block = [token & _WORD for token in context[first : first + 4]]
-        block += [_WORD - place for place in range(len(block), 4)]
+        block += [_WORD - index for index in range(len(block), 4)]
         state = _philox([a ^ b for a, b in zip(state, block, strict=True)], low ^ first, high)
     words = _philox([token >> 2, *state[:3]], low ^ state[3], high ^ 0x574D544B)
     return ((words[token & 3] >> 8) + 1) / (2**24 + 1)
 
 
 def _philox(counter: list[int], low: int, high: int) -> list[int]:
-    zero, one, two, three = counter
+    a, b, c, d = counter
     for _ in range(10):
-        first, second = 0xD2511F53 * zero, 0xCD9E8D57 * two
-        zero, one = (second >> 32) ^ one ^ low, second & _WORD
-        two, three = (first >> 32) ^ three ^ high, first & _WORD
+        first, second = 0xD2511F53 * a, 0xCD9E8D57 * c
+        a, b = (second >> 32) ^ b ^ low, second & _WORD
+        c, d = (first >> 32) ^ d ^ high, first & _WORD
         low, high = (low + 0x9E3779B9) & _WORD, (high + 0xBB67AE85) & _WORD
-    return [zero, one, two, three]
+    return [a, b, c, d]
 
 
 def _context(ids: Sequence[int], width: int, fill: int) -> tuple[int, ...]:
-    """Return the last `width` ids, padded with `fill` in front."""
     last = tuple(ids[-width:])
     return (fill,) * (width - len(last)) + last
 

@@ -60,8 +60,8 @@ class ParamError(ProcessorsError, ValueError):
 class UnknownStage(ProcessorsError, LookupError):
     """No stage has this name. `is_near`: some stage has a similar name."""
 
-    def __init__(self, name: str, known: Iterable[str]) -> None:
-        names = sorted(known)
+    def __init__(self, name: str, stages: Iterable[str]) -> None:
+        names = sorted(stages)
         super().__init__(f"There is no stage {name!r}. {nearest(name, names)}")
         self.name = name
         self.is_near = bool(close_names(name, names))
@@ -100,11 +100,11 @@ class GrammarTimeout(GrammarError):
 class RowError(ProcessorsError):
     """No token can be chosen for one row. `stage` is the failing stage ("model" for raw logits)."""
 
+    _text = "{message} After stage {stage!r}, for token {token} of the output."
+
     def __init__(self, message: str, *, stage: str, slot: int, position: int) -> None:
-        super().__init__(f"{message} After stage {stage!r}, for token {position + 1} of the output.")
-        self.stage = stage
-        self.slot = slot
-        self.position = position
+        super().__init__(self._text.format(message=message, stage=stage, token=position + 1))
+        self.stage, self.slot, self.position = stage, slot, position
 
 
 class EmptySupport(RowError):
@@ -118,25 +118,21 @@ class NonFiniteLogits(RowError):
 class StageFailure(RowError):
     """The stage raised or returned an invalid result; that exception is `__cause__`."""
 
-    def __init__(self, message: str, *, stage: str, slot: int, position: int) -> None:
-        ProcessorsError.__init__(
-            self, f"The stage {stage!r} is wrong: {message}, for token {position + 1} of the output."
-        )
-        self.stage, self.slot, self.position = stage, slot, position
+    _text = "The stage {stage!r} is wrong: {message}, for token {token} of the output."
 
 
 _MAX_LENGTH = 64  # characters; longer words get no suggestion, because a key from a file may have any length
 _MAX_NAMES = 5  # with more candidates there is no suggestion
 
 
-def close_names(word: str, known: Iterable[str], *, more: int = 0) -> list[str]:
+def close_names(word: str, known_names: Iterable[str], *, more: int = 0) -> list[str]:
     """Return the known names that `word` may be a misspelling of; empty if none is near.
 
     In this order, the first rule with a result decides: names that differ only in separators; names that
     start with `word` or have it as a whole part; names at the least edit distance. The distance is at most 1
     for up to five letters, 2 for up to eight, else 3, plus `more`.
     """
-    names = sorted(set(known))
+    names = sorted(set(known_names))
     wanted = _plain(word)
     if not wanted or len(wanted) > _MAX_LENGTH:
         return []

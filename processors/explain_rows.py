@@ -116,39 +116,28 @@ def _step(pipeline: Pipeline, done: Rerun, rows: Rows, number: int, walks: Seque
         params = str(Chain(((call.stage, pipeline.values(rows.host_slots[row], call)),)))
         views.append(walks[row].step(done.logits[number + 1][row], call.stage, params, phase))
     stage, some = pipeline.stage(*call.key), rows.select(at)
-    notes = stage.notes(some, [_most_changed(view) for view in views]) or [""] * len(at)
+    asked = [next((entry[0] for entry in view.changed or view.removed), -1) for view in views]
+    notes = stage.notes(some, asked) or [""] * len(at)
     idle = () if all(view.acted for view in views) else stage.idle(some)
     for i, (row, old, view) in enumerate(zip(at, olds, views, strict=True)):
         note, why_not = notes[i], ""
         if not view.acted:
             why_not = (idle[i] if idle else "") or ("one token is left" if old.alive == 1 else _IDLE[phase])
-        elif not note:
-            note = _default_note(phase, old, view.after)
+        elif not note and phase == Phase.SCALE:
+            note = f"entropy {old.entropy:.2f} -> {view.after.entropy:.2f} nats"
+        elif not note and phase == Phase.CONSTRAIN and view.after.alive < old.alive:
+            note = f"masked {old.alive - view.after.alive}, {view.after.alive} left"
         walks[row].stages[-1] = replace(view, note=note, why_not=why_not)
-
-
-def _default_note(phase: Phase, before: Place, after: Place) -> str:
-    """Return the default note of a stage by its phase; "" for none."""
-    if phase == Phase.SCALE:
-        return f"entropy {before.entropy:.2f} -> {after.entropy:.2f} nats"
-    masks = phase == Phase.CONSTRAIN and after.alive < before.alive
-    return f"masked {before.alive - after.alive}, {after.alive} left" if masks else ""
-
-
-def _most_changed(view: StageView) -> int:
-    """Return the id whose logit the stage changed most, or the likeliest id that it masked; -1 for none."""
-    ids = [entry[0] for entry in view.changed] or [entry[0] for entry in view.removed]
-    return ids[0] if ids else -1
 
 
 def _with_left_out(pipeline: Pipeline, rows: Rows, at: int, walk: _Walk) -> tuple[StageView, ...]:
     """Return the stages of a row, including those switched off by a condition."""
     views = list(walk.stages)
     left_out = pipeline.left_out(rows.host_slots[at], rows.host_drafts[at])
-    for inserted, (place, (name, params), reason) in enumerate(left_out):
-        here = walk.stages[place - 1].after if place else walk.raw
+    for inserted, (count, (name, params), reason) in enumerate(left_out):
+        here = walk.stages[count - 1].after if count else walk.raw
         text, alive = str(Chain(((name, params),))), (here.alive, here.alive)
-        views.insert(place + inserted, StageView(name, text, False, alive, 1.0, here, why_not=reason))
+        views.insert(count + inserted, StageView(name, text, False, alive, 1.0, here, why_not=reason))
     return tuple(views)
 
 
@@ -171,11 +160,10 @@ def _without_each(
     for number, call in enumerate(done.calls):
         others = done.without(number)
         for row in call.rows(len(rows)):
-            if others[row] != done.tokens[row]:
-                other = others[row]
+            if (other := others[row]) != done.tokens[row]:
                 deciding[row].append((call.stage, other if other >= 0 else None))
-            if others[row] == walks[row].token != done.tokens[row]:
-                winning[row].append(call.stage)
+                if other == walks[row].token:
+                    winning[row].append(call.stage)
     return deciding, winning
 
 
@@ -238,7 +226,6 @@ def _of_blocks(logits: Tensor, token: int, seed: Tensor, position: Tensor) -> Ra
 
 
 def _scores(logits: Tensor, block: int, seed: Tensor, position: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the noisy logits of a block, and its ids."""
     ids = torch.arange(block * BLOCK, min(block * BLOCK + BLOCK, len(logits)), device=logits.device)
     return _noisy(logits[ids].double(), ids, seed, position, Stream.TOKEN), ids
 
@@ -250,40 +237,34 @@ def _of_interval(logits: Tensor, token: int, seed: Tensor, position: Tensor) -> 
     are not considered.
     """
     block = find_block(logits[None], seed, position)
-    choice = int(invert(block.inside, block.rest)[0])
+    choice = int(invert(block.inside, block.within)[0])
     if (drawn := int(block.ids[0, choice])) != token:
         return Race("multinomial", -1.0, drawn)
-    sums, within = block.inside[0].cumsum(0), float(block.rest)
+    sums, within = block.inside[0].cumsum(0), float(block.within)
     sums = torch.nn.functional.pad(sums / sums[-1], (1, 0))
     share = float(block.blocks[0, token // BLOCK] / block.blocks.sum())
     ends = [
-        (within - float(sums[choice]), _below(logits, block.blocks[0], token)),
-        (float(sums[choice + 1]) - within, _above(logits, block.blocks[0], token)),
+        (within - float(sums[choice]), _neighbour(logits, block.blocks[0], token, -1)),
+        (float(sums[choice + 1]) - within, _neighbour(logits, block.blocks[0], token, 1)),
     ]
     distances = [(max(0.0, distance * share), other) for distance, other in ends if other is not None]
     return Race("multinomial", *min(distances, default=(None, None)))
 
 
-def _below(logits: Tensor, blocks: Tensor, token: int) -> int | None:
-    """Return the nearest lower id with a positive weight; None if there is none."""
-    block = token // BLOCK
-    if len(ids := _drawable(logits, block)) and ids[0] < token:
-        return int(ids[ids < token][-1])
-    others = blocks[:block].nonzero()
-    return int(_drawable(logits, int(others[-1]))[-1]) if len(others) else None
-
-
-def _above(logits: Tensor, blocks: Tensor, token: int) -> int | None:
-    """Return the nearest higher id with a positive weight; None if there is none."""
-    block = token // BLOCK
-    if len(ids := _drawable(logits, block)) and ids[-1] > token:
-        return int(ids[ids > token][0])
-    others = blocks[block + 1 :].nonzero()
-    return int(_drawable(logits, block + 1 + int(others[0]))[0]) if len(others) else None
+def _neighbour(logits: Tensor, blocks: Tensor, token: int, step: int) -> int | None:
+    """Return the nearest higher (`step` 1) or lower (-1) id with a positive weight; None if there is none."""
+    block, end = token // BLOCK, 0 if step > 0 else -1
+    ids = _drawable(logits, block)
+    if len(ids := ids[step * ids > step * token]):
+        return int(ids[end])
+    others = blocks.nonzero()[:, 0]
+    if len(others := others[step * others > step * block]):
+        return int(_drawable(logits, int(others[end]))[end])
+    return None
 
 
 def _drawable(logits: Tensor, block: int) -> Tensor:
-    """Return the ids of a block with a positive weight relative to the block's largest."""
+    # A weight is relative to the block's largest, and may underflow to 0.
     part = logits[block * BLOCK : block * BLOCK + BLOCK].double()
     return block * BLOCK + (part - part.amax()).exp().nonzero().squeeze(1)
 
@@ -311,21 +292,19 @@ class Rerun:
 
         Once the logits equal the original ones, the rest of the chain and the draw are not repeated.
         """
-        if numbers not in self._tokens_without:
-            self._tokens_without[numbers] = self._without(numbers)
-        return self._tokens_without[numbers]
-
-    def _without(self, numbers: tuple[int, ...]) -> list[int]:
         if not numbers:
             return self.tokens
-        work = self.logits[min(numbers)]
-        for number in range(min(numbers), len(self.calls)):
-            if number not in numbers:
-                work = self._pipeline.run((self.calls[number],), work, self._rows)
-            if number >= max(numbers) and torch.equal(work, self.logits[number + 1]):
-                return self.tokens
-        drawn: list[int] = self._sampler(work, self._rows).tolist()
-        return drawn
+        if numbers not in self._tokens_without:
+            work = self.logits[min(numbers)]
+            for number in range(min(numbers), len(self.calls)):
+                if number not in numbers:
+                    work = self._pipeline.run((self.calls[number],), work, self._rows)
+                if number >= max(numbers) and torch.equal(work, self.logits[number + 1]):
+                    self._tokens_without[numbers] = self.tokens
+                    break
+            else:
+                self._tokens_without[numbers] = self._sampler(work, self._rows).tolist()
+        return self._tokens_without[numbers]
 
     def restore(self) -> None:
         """Rerun the stages that remember their last `apply`, so that a commit refers to the step's logits."""
@@ -517,8 +496,8 @@ class KeptLogits:
         if count >= size:
             return cls(torch.arange(size), row.to("cpu", torch.float32, copy=True), -math.inf, size, seed)
         values, ids = row.float().sort(descending=True, stable=True)
-        rest = float(values[count:].double().logsumexp(0))
-        return cls(ids[:count].to("cpu", copy=True), values[:count].to("cpu", copy=True), rest, size, seed)
+        left = float(values[count:].double().logsumexp(0))
+        return cls(ids[:count].to("cpu", copy=True), values[:count].to("cpu", copy=True), left, size, seed)
 
     def rows(self) -> Tensor:
         """Return two rows of logits [2, V] with the kept values and the bin's probability on the other ids.

@@ -144,27 +144,16 @@ class ForeignStage(Processor[Any]):
         def is_status(item: Any) -> bool:
             return isinstance(item, GrammarStatus)
 
-        def call() -> tuple[GrammarStatus, ...]:
-            statuses = self._inner.preview(slot, tokens)
-            return _checked_tuple("preview", statuses, "GrammarStatus", is_status, len(tokens))
-
-        return self._hook("preview", slot, call, ())
+        return self._tuple("preview", slot, tokens, "GrammarStatus", is_status, len(tokens))
 
     def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         def is_pair(item: Any) -> bool:
             return isinstance(item, tuple) and len(item) == 2 and self._is_id(item[0])
 
-        def call() -> tuple[tuple[int, float], ...]:
-            pairs = self._inner.predicted(slot, noise)
-            return _checked_tuple("predicted", pairs, "(id, probability)", is_pair)
-
-        return self._hook("predicted", slot, call, ())
+        return self._tuple("predicted", slot, noise, "(id, probability)", is_pair)
 
     def completion(self, slot: int, tokens: Sequence[int]) -> tuple[int, ...]:
-        def call() -> tuple[int, ...]:
-            return _checked_tuple("completion", self._inner.completion(slot, tokens), "ids", self._is_id)
-
-        return self._hook("completion", slot, call, ())
+        return self._tuple("completion", slot, tokens, "ids", self._is_id)
 
     def failure_reason(self, slot: int, drafts: Sequence[int]) -> str:
         reason = self._hook("failure_reason", slot, lambda: self._inner.failure_reason(slot, drafts), "")
@@ -186,7 +175,14 @@ class ForeignStage(Processor[Any]):
         return flags
 
     def _prepared(self, rows: Rows) -> Tensor | None:
-        return _checked_flags(self._inner.prepare(rows), rows)
+        flags: object = self._inner.prepare(rows)
+        if flags is None:
+            return None
+        shape = rows.drafts.shape
+        if not isinstance(flags, Tensor) or flags.dtype != torch.bool or flags.shape != shape:
+            seen = f"{_word(flags.dtype)} {list(flags.shape)}" if isinstance(flags, Tensor) else repr(flags)
+            raise WrongResult(f"prepare returned {seen:.60}, None or bool {list(shape)} expected")
+        return flags.to(rows.drafts.device)
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V] float32, NaN in failed rows. The input is not changed."""
@@ -237,6 +233,27 @@ class ForeignStage(Processor[Any]):
             self._faults[slot] = StageFault(fault_text(hook, error), error)
             return otherwise
 
+    def _tuple(
+        self,
+        hook: str,
+        slot: int,
+        argument: Any,
+        what: str,
+        is_good: Callable[[Any], bool],
+        count: int | None = None,
+    ) -> tuple[Any, ...]:
+        """Return the hook's result, () if it fails: a tuple of good items, empty or of length `count`."""
+
+        def call() -> tuple[Any, ...]:
+            items = getattr(self._inner, hook)(slot, argument)
+            good = isinstance(items, tuple) and all(map(is_good, items))
+            if not good or (items and count not in (None, len(items))):
+                size = "" if count is None else f" of {count}"
+                raise WrongResult(f"{hook} returned {items!r:.60}, a tuple{size} of {what} expected")
+            return tuple(items)
+
+        return self._hook(hook, slot, call, ())
+
     def _guarded(self, hook: str, slot: int, call: Callable[[], T]) -> T:
         try:
             return call()
@@ -276,27 +293,6 @@ def fault_text(hook: str, error: BaseException) -> str:
     return f"{hook} raised {text}{raised_in(error)}"
 
 
-def _checked_tuple(
-    hook: str, items: Iterable[Any], what: str, is_good: Callable[[Any], bool], count: int | None = None
-) -> tuple[Any, ...]:
-    """Return the result if it is a tuple of valid items, empty or of length `count`; else WrongResult."""
-    good = isinstance(items, tuple) and all(map(is_good, items))
-    if not good or (items and count not in (None, len(tuple(items)))):
-        size = "" if count is None else f" of {count}"
-        raise WrongResult(f"{hook} returned {items!r:.60}, a tuple{size} of {what} expected")
-    return tuple(items)
-
-
-def _checked_flags(flags: object, rows: Rows) -> Tensor | None:
-    if flags is None:
-        return None
-    shape = rows.drafts.shape
-    if not isinstance(flags, Tensor) or flags.dtype != torch.bool or flags.shape != shape:
-        seen = f"{_word(flags.dtype)} {list(flags.shape)}" if isinstance(flags, Tensor) else repr(flags)
-        raise WrongResult(f"prepare returned {seen:.60}, None or bool {list(shape)} expected")
-    return flags.to(rows.drafts.device)
-
-
 _EMPTY = "No token is left to choose from"
 _Stage = Callable[[str, int], Processor[Any]]
 
@@ -311,27 +307,19 @@ def explain_failure(
     for call in calls:
         if error is not None:
             break
-        work, error = _explained(call.stage, stage_of(*call.key), work, row, where)
+        stage = stage_of(*call.key)
+        work = stage.apply(work, row)
+        error = _fault(work, call.stage, where)
+        if isinstance(error, NonFiniteLogits):
+            error = _failure(call.stage, stage, where) or error
+        elif error and (reason := stage.failure_reason(row.host_slots[0], row.host_drafts[0])):
+            error = EmptySupport(f"{_EMPTY}: {reason}.", stage=call.stage, **where)
     failures = filter(None, (_failure(key[0], stage_of(*key), where) for key in keys))
     unknown = StageFailure("it failed among others and not alone", stage="?", **where)
     return error or next(failures, unknown)
 
 
-def _explained(
-    name: str, stage: Processor[Any], logits: Tensor, row: Rows, where: Mapping[str, int]
-) -> tuple[Tensor, RowError | None]:
-    """Return the logits after one stage, and the error if the row fails there."""
-    after = stage.apply(logits, row)
-    error = _fault(after, name, where)
-    if isinstance(error, NonFiniteLogits):
-        error = _failure(name, stage, where) or error
-    elif error and (reason := stage.failure_reason(row.host_slots[0], row.host_drafts[0])):
-        error = EmptySupport(f"{_EMPTY}: {reason}.", stage=name, **where)
-    return after, error
-
-
 def _failure(name: str, stage: Processor[Any], where: Mapping[str, int]) -> StageFailure | None:
-    """Return the failure of a plug-in stage in the slot; None if there is none."""
     fault = stage.fault(where["slot"]) if isinstance(stage, ForeignStage) else None
     if fault is None:
         return None

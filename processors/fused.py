@@ -5,7 +5,7 @@ parameters of the fused stages by row.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -15,8 +15,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from processors.base import Processor
+from processors.chain_end import Control, controls_of, without_stages
 from processors.kernels.operations import block_masses, has_more_finite, largest, total_mass
+from processors.params import Params
 from processors.rng import BITS, GAMMA, Stream, row_key_array, wrapping_mix
 from processors.rows import Rows
 from processors.sampler import BLOCK, EMPTY, NON_FINITE, PLAIN_LIMIT
@@ -37,7 +38,7 @@ class Tail:
     """The values of the fused stages for each row, all [A, 1]; None for a stage that is off.
 
     `scale`: log2(e) / temperature, so that a mass is 2^(scale logit). `least_kept`: smallest logit that min-p
-    keeps if the largest is 0. `ties` of top-k and `boundary` of top-p are equal in all rows.
+    keeps if the largest is 0. `keeps_ties` (top-k) and `is_exclusive` (top-p) are equal in all rows.
     """
 
     scale: Tensor
@@ -47,36 +48,44 @@ class Tail:
     top_k: _Array | None
     top_p: _Array | None
     most_k: int
-    ties: str
-    boundary: str
+    keeps_ties: bool
+    is_exclusive: bool
 
     @classmethod
-    def of(cls, stages: Mapping[str, Processor[Any]], rows: Rows) -> Tail | None:
-        """Return the tail of these stages on these rows; None if their values cannot be fused."""
-        known = {
-            f"{stage}.{field.name}": ones.columns.known(field.name, rows)
-            for stage, ones in stages.items()
-            for field in ones.Params.own_fields()
-        }
-        if not all(
-            _LIMITS[key](values) if key in _LIMITS else len(values) == 1 for key, values in known.items()
+    def of(cls, ends: Sequence[Sequence[tuple[str, Params]]]) -> Tail | None:
+        """Return the tail of rows [A] that end with the same stages, in order, by the values of each row.
+
+        None if they cannot be fused here.
+        """
+        lines = [line for stages in ends if (line := controls_of(stages))]
+        if len(lines) < len(ends):
+            return None
+        values = [set(column) for column in zip(*lines, strict=True)]
+        heats, off = values[Control.HEAT_DRAW], without_stages()
+        if (
+            max(values[Control.IS_K_LATE] | values[Control.IS_MIN_LATE])
+            or len(values[Control.KEEP_TIES]) + len(values[Control.EXCLUSIVE]) > 2
+            or max(values[Control.TOP_K]) > _MOST_K
+            or values[Control.HEAT_CUT] != heats
+            or (max(heats) and not _COLDEST <= min(heats) <= max(heats) <= _HOTTEST)
         ):
             return None
-        columns = {
-            name: stage.columns.exact(stage.Params.main(), rows)[:, None] for name, stage in stages.items()
-        }
-        heat, min_p = columns.get("temperature"), columns.get("min_p")
-        ones = torch.ones(len(rows), 1, dtype=torch.float64)
+        table = torch.tensor(lines, dtype=torch.float64)
+        heat, min_p, top_k, top_p = (
+            None if values[field] == {off[field]} else table[:, field, None]
+            for field in (Control.HEAT_DRAW, Control.MIN_P, Control.TOP_K, Control.TOP_P)
+        )
+        ones = torch.ones(len(lines), 1, dtype=torch.float64)
         return cls(
             scale=(LOG2_E / (ones if heat is None else heat)).float(),
             temperature=None if heat is None else heat.float().numpy(),
             min_p=min_p,
             least_kept=None if min_p is None else least_kept(torch.zeros_like(ones), min_p).numpy(),
-            top_k=columns["top_k"].numpy() if "top_k" in columns else None,
-            top_p=columns["top_p"].numpy() if "top_p" in columns else None,
-            most_k=max(known.get("top_k.k", {0})),
-            ties=min(known.get("top_k.ties", {"cut"})),
-            boundary=min(known.get("top_p.boundary", {"inclusive"})),
+            top_k=None if top_k is None else top_k.long().numpy(),
+            top_p=None if top_p is None else top_p.numpy(),
+            most_k=int(max(values[Control.TOP_K])),
+            keeps_ties=bool(lines[0][Control.KEEP_TIES]),
+            is_exclusive=bool(lines[0][Control.EXCLUSIVE]),
         )
 
     @property
@@ -117,7 +126,13 @@ class Tail:
         The count is certain if no logit outside `values` can be kept; such logits are at most `least` [A, 1].
         `total` returns the mass of whole rows, for values that are only part of a row.
         """
-        length = self._before_top_p(values)
+        length = np.full((len(values), 1), values.shape[1])
+        if self.min_p is not None:
+            length = (values >= self.least(values[:, :1])).sum(1, keepdims=True)
+        if self.top_k is not None:
+            length = np.minimum(length, self.top_k)
+            if self.keeps_ties:
+                length = (values >= values[np.arange(len(values))[:, None], length - 1]).sum(1, keepdims=True)
         if self.top_p is None:
             return np.maximum(length, 1), np.ones_like(length, dtype=bool)
         masses = values.astype(np.float64)
@@ -136,35 +151,8 @@ class Tail:
         # A cumulative sum within the error margin of the bound may be on either side of it.
         low = (sums < bound - margin).sum(1, keepdims=True)
         is_certain = is_known & (low == (sums <= bound + margin).sum(1, keepdims=True))
-        kept = low if self.boundary == "exclusive" else low + 1
+        kept = low if self.is_exclusive else low + 1
         return np.maximum(np.minimum(length, kept), 1), is_certain
-
-    def _before_top_p(self, values: _Array) -> _Array:
-        """Return how many of the sorted values [A, N] min-p and top-k keep [A, 1]."""
-        length = np.full((len(values), 1), values.shape[1])
-        if self.min_p is not None:
-            length = (values >= self.least(values[:, :1])).sum(1, keepdims=True)
-        if self.top_k is not None:
-            length = np.minimum(length, self.top_k)
-            if self.ties == "keep":
-                length = (values >= values[np.arange(len(values))[:, None], length - 1]).sum(1, keepdims=True)
-        return length
-
-
-def _is_one(values: frozenset[Any]) -> bool:
-    return values == {1}
-
-
-# Values of a field that may be fused, over the rows of a step; a field not listed has to be equal in all.
-_LIMITS: dict[str, Callable[[frozenset[Any]], bool]] = {
-    "temperature.temperature": lambda values: min(values) >= _COLDEST and max(values) <= _HOTTEST,
-    "min_p.p": bool,
-    "min_p.keep": _is_one,
-    "top_k.k": lambda values: max(values) <= _MOST_K,
-    "top_k.keep": _is_one,
-    "top_p.p": bool,
-    "top_p.keep": _is_one,
-}
 
 
 _FEW, _MORE = 64, 512  # number of largest logits that are searched first, and if these do not suffice
@@ -202,7 +190,11 @@ def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> FusedChoice:
     these, width = _Rows(logits, rows.seeds.numpy(), rows.positions.numpy()), logits.shape[1]
     if not tail.truncates and width > PLAIN_LIMIT:
         return _choose_in_blocks(these, tail)
-    if not tail.truncates or _are_few(logits, tail):
+    # Using all logits takes less time than searching the largest ones, where they are few or not sorted.
+    is_sorted = tail.top_p is not None and tail.top_k is None
+    is_narrow = width <= _NARROW and (not is_sorted or logits.numel() <= _TOGETHER)
+    is_small = _NARROW < width <= PLAIN_LIMIT and logits.numel() <= _SMALL
+    if not tail.truncates or is_narrow or is_small:
         return _choose_in_parts(these, tail)
     choice = _choose_among(max(_FEW, tail.most_k + 1), these, tail)
     if len(choice.uncertain) and width > PLAIN_LIMIT:
@@ -212,21 +204,11 @@ def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> FusedChoice:
     return choice
 
 
-def _are_few(logits: Tensor, tail: Tail) -> bool:
-    """Whether using all logits [A, V] takes less time than searching the largest ones."""
-    width = logits.shape[1]
-    if width > _NARROW:
-        return width <= PLAIN_LIMIT and logits.numel() <= _SMALL
-    is_sorted = tail.top_p is not None and tail.top_k is None  # sorts whole rows
-    return not is_sorted or logits.numel() <= _TOGETHER
-
-
 def _at(index: _Array | slice, rows: _Rows, tail: Tail) -> tuple[_Rows, Tail]:
     return rows.at(index), tail.at(index)
 
 
 def _again(choice: FusedChoice, other: FusedChoice) -> FusedChoice:
-    """Return `choice` with its uncertain rows replaced by `other`, a choice for just these rows."""
     at = choice.uncertain
     choice.tokens[at] = other.tokens
     return FusedChoice(choice.tokens, at[other.uncertain])
@@ -280,25 +262,18 @@ def _choose_among_all(rows: _Rows, tail: Tail) -> FusedChoice:
     if is_kept is None:
         scores = _noise(rows, Stream.TOKEN, _ids(values.shape[1])) + values
     elif _SPARSE * np.count_nonzero(is_kept) < is_kept.size:
-        scores = _sparse_scores(values, is_kept, rows)
+        at = is_kept.reshape(-1).nonzero()[0]  # on one dimension `nonzero` takes a fifth of the time of two
+        row, ids = np.divmod(at, values.shape[1])
+        keys = row_key_array(rows.seeds, rows.positions, Stream.TOKEN)
+        scores = np.full(values.shape, -math.inf)
+        scores.reshape(-1)[at] = values.reshape(-1)[at] + gumbel_array(keys[row], ids)
     else:
         scores = _noise(rows, Stream.TOKEN, _ids(values.shape[1])) + np.where(is_kept, values, _LEAST)
     column, is_ahead = _best(scores, _LEAD)
     return _settled(column, is_certain & is_ahead, peak)
 
 
-def _sparse_scores(values: _Array, is_kept: _Array, rows: _Rows) -> _Array:
-    """Return the values plus noise [A, V] of the few kept ids; -inf for all others."""
-    at = is_kept.reshape(-1).nonzero()[0]  # on one dimension `nonzero` takes a fifth of the time of two
-    row, ids = np.divmod(at, values.shape[1])
-    keys = row_key_array(rows.seeds, rows.positions, Stream.TOKEN)
-    scores = np.full(values.size, -math.inf)
-    scores[at] = values.reshape(-1)[at] + gumbel_array(keys[row], ids)
-    return scores.reshape(values.shape)
-
-
 def _choose_among_many(rows: _Rows, tail: Tail) -> FusedChoice:
-    """Choose among all logits of one wide row."""
     logits = rows.logits.numpy()
     peak = logits.max(1, keepdims=True)
     values = tail.cooled(logits, peak)
@@ -318,7 +293,7 @@ def _kept(values: _Array, tail: Tail) -> tuple[_Array, _Array]:
         least = np.maximum(tail.least(values.max(1, keepdims=True)), LOWEST)
         return values >= least, np.ones_like(least, dtype=bool)
     count = values.shape[1]
-    if tail.top_k is not None and tail.ties == "cut":
+    if tail.top_k is not None and not tail.keeps_ties:
         count = min(count, tail.most_k + 1)
     first = values.shape[1] - count
     ranked = np.partition(values, first, axis=1)[:, first:] if first else values.copy()
@@ -385,7 +360,6 @@ def _settled(tokens: _Array, is_certain: _Array, peak: _Array) -> FusedChoice:
 
 @lru_cache(64)
 def _ids(count: int) -> _Array:
-    """Return the ids 0 to count - 1 [1, count]; cached, so read-only."""
     ids = np.arange(count)[None]
     ids.flags.writeable = False
     return ids

@@ -111,16 +111,16 @@ class CudaRecorder:
 class Graphs:
     """Runs functions by key, and captures each as a graph at its second use; an LRU cache of graphs.
 
-    `make` returns a recorder; None runs every function eagerly. At most `most` graphs with at most
+    `make` returns a recorder; None runs every function eagerly. At most `max_graphs` graphs with at most
     `max_bytes` bytes are kept; the least recently used is dropped first. If a capture fails, its key runs
     eagerly from then on and all graphs are dropped. One notice is added to `notices` after the eager run has
     succeeded: if that fails too, as on a lost device, its error is more precise.
     """
 
     def __init__(
-        self, make: Callable[[], Recorder] | None, *, most: int = 64, max_bytes: int = 2**30
+        self, make: Callable[[], Recorder] | None, *, max_graphs: int = 64, max_bytes: int = 2**30
     ) -> None:
-        self._make, self._most, self._max_bytes = make, most, max_bytes
+        self._make, self._max_graphs, self._max_bytes = make, max_graphs, max_bytes
         self._recorder: Recorder | None = None
         self._entries: OrderedDict[Hashable, Graph | Literal["seen", "failed"]] = OrderedDict()
         self.notices: list[str] = []
@@ -135,7 +135,7 @@ class Graphs:
 
     def like(self) -> Graphs:
         """Return graphs with a memory pool of their own and the same limits, for work on another stream."""
-        return Graphs(self._make, most=self._most, max_bytes=self._max_bytes)
+        return Graphs(self._make, max_graphs=self._max_graphs, max_bytes=self._max_bytes)
 
     @property
     def records(self) -> bool:
@@ -203,7 +203,7 @@ class Graphs:
         self._put(key, graph)
         kept = self._kept()
         nbytes = self.nbytes
-        while len(kept) > 1 and (len(kept) > self._most or nbytes > self._max_bytes):
+        while len(kept) > 1 and (len(kept) > self._max_graphs or nbytes > self._max_bytes):
             oldest, dropped = kept.pop(0)
             nbytes -= dropped.nbytes
             del self._entries[oldest]

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
+from processors.base import grown
 from processors.graphs import upload, upload_ints
 
 _MOST_LATE = 4096  # tokens buffered on the host before they are written to the device
-_MOST_FACTS = 16  # sets of slots whose SlotFacts are cached
+_MOST_FACTS = 16  # sets of slots whose facts are cached
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class SlotFacts:
-    """Values of some slots that stay constant while their requests run: slots, offsets (0), seeds [R] int64.
+class SlotFacts(NamedTuple):
+    """Values of rows without drafts, which are constant while the requests run: [R] int64; `drafts` [R, 0].
 
-    `drafts` [R, 0] is empty. The tensors are shared by steps and must not be changed in place.
+    The tensors are shared by steps and must not be changed in place.
     """
 
-    host_slots: tuple[int, ...]
     slots: Tensor
     offsets: Tensor
-    seeds: Tensor
     drafts: Tensor
+    seeds: Tensor
 
 
 class History:
@@ -99,8 +98,7 @@ class History:
                 self._facts.clear()
             index = upload_ints(slots, self.device)
             no_drafts = index.new_empty((len(slots), 0))
-            facts = SlotFacts(slots, index, torch.zeros_like(index), self.seeds[index], no_drafts)
-            self._facts[slots] = facts
+            self._facts[slots] = SlotFacts(index, torch.zeros_like(index), no_drafts, self.seeds[index])
         return self._facts[slots]
 
     def admit(self, slot: int, prompt: Sequence[int], *, seed: int = 0) -> None:
@@ -137,7 +135,6 @@ class History:
             self._write()
 
     def _write(self) -> None:
-        """Write the tokens buffered on the host to the device."""
         if not self._late:
             return
         self._largest = max(self._largest, *[max(run, default=-1) for _, _, run in self._late])
@@ -196,21 +193,9 @@ class History:
         have_slots, have_length = self._tokens.shape
         if slots <= have_slots and length <= have_length:
             return
-        new_slots = have_slots if slots <= have_slots else max(slots, 2 * have_slots)
-        new_length = have_length if length <= have_length else max(length, 2 * have_length)
-        self._tokens = _grown(self._tokens, new_slots, new_length)
-        if self.forced is not None:
-            self.forced = _grown(self.forced, new_slots, new_length)
-        extra = new_slots - have_slots
-        self._lengths, self.prompt_lengths, self.seeds = (
-            torch.nn.functional.pad(column, (0, extra))
-            for column in (self._lengths, self.prompt_lengths, self.seeds)
-        )
+        columns = self._lengths, self.prompt_lengths, self.seeds
+        self._tokens = grown(self._tokens, slots, length)
+        self.forced = None if self.forced is None else grown(self.forced, slots, length)
+        self._lengths, self.prompt_lengths, self.seeds = (grown(column, slots) for column in columns)
         for mirror in (self._host_lengths, self._host_prompts, self._host_seeds):
-            mirror += [0] * extra
-
-
-def _grown(tokens: Tensor, slots: int, length: int) -> Tensor:
-    grown = tokens.new_zeros(slots, length)
-    grown[: tokens.shape[0], : tokens.shape[1]] = tokens
-    return grown
+            mirror += [0] * (len(self._tokens) - len(mirror))

@@ -129,7 +129,6 @@ def _check_numbers(value: Any, bounds: Bounds, finite: bool) -> None:
 
 
 def _convert(value: Any, hint: Any) -> Any:
-    """Convert a value to the type hint; _Mismatch if it does not fit."""
     origin = get_origin(hint)
     if origin in (Union, types.UnionType):
         return _convert_union(value, get_args(hint))
@@ -139,25 +138,23 @@ def _convert(value: Any, hint: Any) -> Any:
         raise _Mismatch("one of " + ", ".join(get_args(hint)))
     if origin is tuple:
         return _convert_tuple(value, get_args(hint))
-    if hint is type(None):
-        if value is None:
-            return None
-        raise _Mismatch("null")
-    return _convert_scalar(value, hint)
-
-
-def _convert_scalar(value: Any, hint: type) -> Any:
-    if hint is bool and isinstance(value, bool):
-        return value
-    if hint is str and isinstance(value, str):
+    if hint in (bool, str, type(None)) and isinstance(value, hint):
         return value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if hint is float and is_number and (isinstance(value, float) or abs(value) < 2**1023):
         return float(value)
     if hint is int and is_number and (isinstance(value, int) or value.is_integer()):
         return int(value)
-    names = {bool: "true or false", str: "a text", float: "a number", int: "a whole number"}
-    raise _Mismatch(names[hint])
+    raise _Mismatch(_KINDS[hint])
+
+
+_KINDS = {
+    bool: "true or false",
+    str: "a text",
+    float: "a number",
+    int: "a whole number",
+    type(None): "null",
+}
 
 
 def _convert_union(value: Any, hints: tuple[Any, ...]) -> Any:
@@ -224,10 +221,7 @@ class Params:
     """
 
     when: When | None = dataclasses.field(
-        default=None,
-        kw_only=True,
-        repr=False,
-        metadata={"doc": WHEN_DOC, "bounds": _ANY, "hint": "", "finite": True},
+        default=None, kw_only=True, repr=False, metadata=param(None, WHEN_DOC).metadata
     )
 
     def __post_init__(self) -> None:

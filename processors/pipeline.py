@@ -48,7 +48,6 @@ class StageCall:
 
 
 Program = tuple[StageCall, ...]  # the calls of a step
-FUSED = ("temperature", "min_p", "top_k", "top_p")  # stages that may be fused with the draw, in default order
 T = TypeVar("T")
 
 
@@ -268,7 +267,11 @@ class Pipeline:
         return self._planned(rows)[0]
 
     def _planned(self, rows: Rows) -> tuple[Program, Program]:
-        key = self._state_of(rows) if self._conditions else rows.host_slots
+        key: tuple[Any, ...] = rows.host_slots
+        if self._conditions:  # which of them hold in each row
+            pairs = zip(rows.host_slots, rows.host_drafts, strict=True)
+            hold = [self._conditions[s].hold(drafts) if s in self._conditions else () for s, drafts in pairs]
+            key = rows.host_slots, tuple(hold)
         program = self._programs.get(key)
         if program is None:
             if len(self._programs) > 64:
@@ -277,15 +280,6 @@ class Pipeline:
             program = calls, tuple(call for call in calls if self.stage(*call.key).prepares)
             self._programs[key] = program
         return program
-
-    def _state_of(self, rows: Rows) -> tuple[Any, ...]:
-        """Return the slots of the rows, and for each slot with conditions which of them hold."""
-        return rows.host_slots, tuple(
-            [
-                self._conditions[slot].hold(drafts) if slot in self._conditions else ()
-                for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True)
-            ]
-        )
 
     def _plan(self, rows: Rows) -> Program:
         """Plan the calls. Chains in default order share calls; each other order gets calls of its own."""

@@ -110,19 +110,18 @@ class When:
         parts = {
             "from": self.begin or None,
             "to": self.end,
-            "inside": _shown_tags(self.inside),
-            "outside": _shown_tags(self.outside),
+            "inside": _WORD if self.inside == THINKING else self.inside and list(self.inside),
+            "outside": _WORD if self.outside == THINKING else self.outside and list(self.outside),
             "after": self.after or None,
             "path": self.path,
         }
         return {key: value for key, value in parts.items() if value is not None}
 
     def __str__(self) -> str:
-        return ", ".join(f"{key} {_in_words(value)}" for key, value in self.to_mapping().items())
-
-
-def _in_words(value: int | str | list[str]) -> str:
-    return " ... ".join(map(repr, value)) if isinstance(value, list) else str(value)
+        return ", ".join(
+            f"{key} {' ... '.join(map(repr, value)) if isinstance(value, list) else value}"
+            for key, value in self.to_mapping().items()
+        )
 
 
 def keys_of(pointer: str) -> tuple[str, ...]:
@@ -138,7 +137,6 @@ def keys_of(pointer: str) -> tuple[str, ...]:
 
 
 def _shown(value: Any) -> str:
-    """Return a wrong value as messages show it, shortened to one line."""
     if isinstance(value, int) and abs(value) > _MAX_COUNT:
         return "a very large number"
     text = shown_value(value)
@@ -172,10 +170,6 @@ def _tags(key: str, value: Any) -> Tags | None:
             raise ParamError(f"has the same start and end for {key}: {_shown(value[0])}.")
         return (_text(key, value[0]) if value[0] else ""), _text(key, value[1])
     raise ParamError(f"has {key} {_shown(value)}, but it is {_WORD} or a list of two tags, start and end.")
-
-
-def _shown_tags(tags: Tags | None) -> str | list[str] | None:
-    return _WORD if tags == THINKING else None if tags is None else list(tags)
 
 
 _Mode = Literal["value", "string", "escape", "scalar", "member", "key", "key escape", "colon", "next", "over"]
@@ -297,7 +291,6 @@ class JsonPaths:
         return self._over()
 
     def _leave(self, state: JsonState) -> JsonState:
-        """Return the state after a value: inside its enclosing container again."""
         inner = state.inner
         return self._over() if inner is None else JsonState("next", inner.hits, inner)
 
@@ -420,48 +413,41 @@ def ends_with(prompt: Sequence[int], text: bytes, bytes_of: Callable[[int], byte
 class Automaton:
     """Finds several byte strings at once (Aho and Corasick 1975), as a complete table; state 0 is the start.
 
-    `table[state][byte]`: next state. `accepting[state]`: some text ends here. `fallback[state]`: state of the
-    longest proper suffix. `states`: all states, breadth first. `paths`: the states of each text, without the
-    start. `depth[state]`: length of the longest suffix of the input that is a prefix of a text.
-    `ending[state]`: length of the longest text that ends here; 0 if none does.
+    `table[state][byte]`: next state. `fallback[state]`: state of the longest proper suffix. `states`: all
+    states, breadth first. `paths`: the states of each text, without the start. `depth[state]`: length of the
+    longest suffix of the input that is a prefix of a text. `ending[state]`: length of the longest text that
+    ends here; 0 if none does.
     """
 
     def __init__(self, texts: Sequence[bytes]) -> None:
         self._children: list[dict[int, int]] = [{}]
-        self.paths = [self._insert(text) for text in texts]
+        self.paths = list[list[int]]()
+        for text in texts:
+            path, state = [], 0
+            for byte in text:
+                if byte not in self._children[state]:
+                    self._children[state][byte] = len(self._children)
+                    self._children.append({})
+                state = self._children[state][byte]
+                path.append(state)
+            self.paths.append(path)
         size = len(self._children)
         self.table = [[0] * 256] * size
-        self.fallback = [0] * size
-        self.accepting = [False] * size
-        for path in self.paths:
-            self.accepting[path[-1]] = True
-        self.states = self._complete()
-        self.depth, self.ending = [0] * size, [0] * size
+        self.fallback, self.depth, self.ending = ([0] * size for _ in range(3))
         for path in self.paths:
             for depth, state in enumerate(path, start=1):
                 self.depth[state] = depth
             self.ending[path[-1]] = len(path)
-        for state in self.states:
-            self.ending[state] = self.ending[state] or self.ending[self.fallback[state]]
+        self.states = self._complete()
 
     def hits(self, data: bytes) -> bool:
         """Whether any of the texts occurs in `data`."""
         state = 0
         for byte in data:
             state = self.table[state][byte]
-            if self.accepting[state]:
+            if self.ending[state]:
                 return True
         return False
-
-    def _insert(self, text: bytes) -> list[int]:
-        path, state = [], 0
-        for byte in text:
-            if byte not in self._children[state]:
-                self._children[state][byte] = len(self._children)
-                self._children.append({})
-            state = self._children[state][byte]
-            path.append(state)
-        return path
 
     def _complete(self) -> list[int]:
         """Fill the table breadth first: without a child for a byte, a state goes where its fallback goes."""
@@ -473,7 +459,7 @@ class Automaton:
             row = self.table[self.fallback[state]].copy()
             for byte, child in self._children[state].items():
                 self.fallback[child] = row[byte]
-                self.accepting[child] |= self.accepting[row[byte]]
+                self.ending[child] = self.ending[child] or self.ending[row[byte]]
                 row[byte] = child
                 queue.append(child)
             self.table[state] = row

@@ -7,9 +7,9 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from functools import cached_property
+from functools import cached_property, lru_cache, partial
 from math import log
-from typing import TYPE_CHECKING, Any, overload
+from typing import TYPE_CHECKING, Any, cast, overload
 
 import torch
 from torch import Tensor
@@ -200,8 +200,7 @@ class Green:
         self.params, self.vocab = params, vocab
         self.size = int(vocab * params.ratio)
         (self._key,) = params.key.numbers
-        self._generator = torch.Generator()
-        self._kept: dict[int, Tensor] = {}
+        self._green = lru_cache(_KEPT)(partial(_green_ids, vocab, self.size))  # by seed
 
     @property
     def is_self(self) -> bool:
@@ -236,20 +235,13 @@ class Green:
 
     @cached_property
     def _table(self) -> Tensor:
-        return torch.randperm(_TABLE, generator=self._generator.manual_seed(self._key))
+        return torch.randperm(_TABLE, generator=torch.Generator().manual_seed(self._key))
 
-    def _green(self, seed: int) -> Tensor:
-        """Return the green ids of a seed [V] bool."""
-        seed %= 2**64 - 1
-        green = self._kept.pop(seed, None)
-        if green is None:
-            if len(self._kept) >= _KEPT:
-                del self._kept[next(iter(self._kept))]
-            order = torch.randperm(self.vocab, generator=self._generator.manual_seed(seed))
-            green = torch.zeros(self.vocab, dtype=torch.bool)
-            green[order[: self.size]] = True
-        self._kept[seed] = green  # the most recently used seed comes last
-        return green
+
+def _green_ids(vocab: int, size: int, seed: int) -> Tensor:
+    """Return the green ids of a seed [V] bool."""
+    order = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed % (2**64 - 1)))
+    return torch.zeros(vocab, dtype=torch.bool).index_fill_(0, order[:size], True)
 
 
 _WORD = 2**32 - 1
@@ -277,27 +269,23 @@ def philox(counter: _Words, key: tuple[Tensor, Tensor]) -> _Words:
     """
     if counter[0].device.type == "cpu":
         try:
-            zero, one, two, three, low, high = (words.numpy() for words in (*counter, *key))
+            arrays = [words.numpy() for words in (*counter, *key)]
         except RuntimeError:  # PyTorch built without NumPy
             pass
         else:
-            first, second, third, fourth = map(
-                torch.from_numpy, _rounds((zero, one, two, three), (low, high))
-            )
-            return first, second, third, fourth
-    first, second, third, fourth = _rounds(counter, key)
-    return first, second, third, fourth
+            return cast(_Words, tuple(map(torch.from_numpy, _rounds(arrays[:4], arrays[4:]))))
+    return cast(_Words, _rounds(counter, key))
 
 
 def _rounds(counter: Any, key: Any) -> Any:
     """Return the words of `philox`, for int64 tensors or NumPy arrays."""
-    (zero, one, two, three), (low, high) = counter, key
+    (a, b, c, d), (low, high) = counter, key
     for _ in range(_ROUNDS):
-        top, bottom = _product(_FACTORS[0], zero)
-        upper, lower = _product(_FACTORS[1], two)
-        zero, one, two, three = upper ^ one ^ low, lower, top ^ three ^ high, bottom
+        top, bottom = _product(_FACTORS[0], a)
+        upper, lower = _product(_FACTORS[1], c)
+        a, b, c, d = upper ^ b ^ low, lower, top ^ d ^ high, bottom
         low, high = (low + _STEPS[0]) & _WORD, (high + _STEPS[1]) & _WORD
-    return zero, one, two, three
+    return a, b, c, d
 
 
 def _product(factor: int, word: Any) -> tuple[Any, Any]:

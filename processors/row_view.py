@@ -110,5 +110,5 @@ class RowView:
     kept: KeptLogits | None = None
 
     def __repr__(self) -> str:
-        place = f"token={self.token}, p={self.raw.p:.3g}, rank={self.raw.rank}"
-        return f"RowView({place}, decided_by={self.decided_by})"
+        raw = f"token={self.token}, p={self.raw.p:.3g}, rank={self.raw.rank}"
+        return f"RowView({raw}, decided_by={self.decided_by})"

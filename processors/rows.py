@@ -45,71 +45,37 @@ class Rows:
     @classmethod
     def build(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> Rows:
         """Build K_i + 1 rows for each request, in order; one row each without drafts."""
-        if not any(drafts):
-            return cls._plain(history, tuple(slots))
-        counts = tuple(len(run) + 1 for run in drafts)
-        host_slots = tuple(slot for slot, count in zip(slots, counts, strict=True) for _ in range(count))
-        width = max(counts, default=1) - 1
-        padded = [tuple(run) + (-1,) * (width - len(run)) for run in drafts]
-        each = zip(slots, history.positions(slots), counts, padded, strict=True)
-        cells = [
-            (slot, offset, position + offset, *run)
-            for slot, position, count, run in each
-            for offset in range(count)
-        ]
-        host_drafts = tuple(tuple(run[:j]) for run in drafts for j in range(len(run) + 1))
-        return cls._of_cells(history, cells, host_slots, host_drafts, counts)
+        return cls._of(history, slots, drafts, [range(len(run) + 1) for run in drafts])
 
     @classmethod
     def behind(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
         """Build one row for each request, which sees all of its drafts: the last rows of `build`."""
-        if not any(drafts):
-            return cls._plain(history, tuple(slots))
-        width = max(map(len, drafts))
-        cells = [
-            (slot, len(run), position + len(run), *run, *(-1,) * (width - len(run)))
-            for slot, position, run in zip(slots, history.positions(slots), drafts, strict=True)
-        ]
-        return cls._of_cells(history, cells, tuple(slots), tuple(map(tuple, drafts)), (1,) * len(slots))
+        return cls._of(history, slots, drafts, [range(len(run), len(run) + 1) for run in drafts])
 
     @classmethod
-    def _of_cells(
+    def _of(
         cls,
         history: History,
-        cells: Sequence[tuple[int, ...]],
-        host_slots: tuple[int, ...],
-        host_drafts: tuple[tuple[int, ...], ...],
-        counts: tuple[int, ...],
+        slots: Sequence[int],
+        drafts: Sequence[Sequence[int]],
+        offsets: Sequence[range],  # by request: how many drafts each of its rows sees
     ) -> Rows:
-        """Build from the slot, offset, position and padded drafts of each row."""
+        if not any(drafts):
+            host_slots, count = tuple(slots), len(slots)
+            on_device = *history.facts(host_slots), upload_ints(history.positions(slots), history.device)
+            return cls(history, *on_device, host_slots, ((),) * count, (1,) * count)
+        width = max(map(len, drafts))
+        cells, slot_of_row, host_drafts = [], list[int](), list[tuple[int, ...]]()
+        each = zip(slots, history.positions(slots), drafts, offsets, strict=True)
+        for slot, position, run, seen in each:
+            padded = (*run, *(-1,) * (width - len(run)))
+            cells += [(slot, offset, position + offset, *padded) for offset in seen]
+            slot_of_row += [slot] * len(seen)
+            host_drafts += [tuple(run[:offset]) for offset in seen]
         table = upload([*zip(*cells, strict=True)], history.device, torch.int64)
-        return cls(
-            history=history,
-            slots=table[0],
-            offsets=table[1],
-            drafts=table[3:].T,
-            seeds=history.seeds[table[0]],
-            positions=table[2],
-            host_slots=host_slots,
-            host_drafts=host_drafts,
-            counts=counts,
-        )
-
-    @classmethod
-    def _plain(cls, history: History, slots: tuple[int, ...]) -> Rows:
-        facts = history.facts(slots)
-        positions = upload_ints(history.positions(slots), history.device)
-        return cls(
-            history=history,
-            slots=facts.slots,
-            offsets=facts.offsets,
-            drafts=facts.drafts,
-            seeds=facts.seeds,
-            positions=positions,
-            host_slots=facts.host_slots,
-            host_drafts=((),) * len(slots),
-            counts=(1,) * len(slots),
-        )
+        at, first, positions = table[:3]
+        on_device = at, first, table[3:].T, history.seeds[at], positions
+        return cls(history, *on_device, tuple(slot_of_row), tuple(host_drafts), tuple(map(len, offsets)))
 
     def __len__(self) -> int:
         return len(self.host_slots)

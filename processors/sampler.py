@@ -28,15 +28,13 @@ NON_FINITE = -2  # token of a row with NaN or +inf among the logits
 
 
 class Inverted(NamedTuple):
-    """Result of the search by inverse CDF: block weights [R, B], the chosen block [R, 1], its ids [R, N].
+    """Result of the search by inverse CDF: block weights [R, B], the ids of the chosen block [R, N].
 
-    `inside` [R, N]: weights of these ids. `rest` [R, 1]: position of the uniform number within the block, 0
-    to 1.
+    `inside` [R, N]: weights of these ids. `within` [R, 1]: the uniform number in the block, 0 to 1.
     """
 
     blocks: Tensor
-    block: Tensor
-    rest: Tensor
+    within: Tensor
     ids: Tensor
     inside: Tensor
 
@@ -147,14 +145,12 @@ def draw_by_weight(weights: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
 
 
 def _noisy_best(sums: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """Return the block [R, 1] with the largest log-sum-exp [R, B] plus noise."""
     keys = row_keys(seeds, positions, Stream.BLOCK)[:, None]
     blocks = torch.arange(sums.shape[1], device=sums.device)
     return (sums + gumbel(keys, blocks)).argmax(dim=-1, keepdim=True)
 
 
 def _inside(ids: Tensor, logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
-    """Return the id [R] of a block with the largest logit [R, BLOCK] plus noise."""
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     choice = (logits + gumbel(keys, ids)).argmax(dim=-1, keepdim=True)
     return ids.gather(1, choice).squeeze(1)
@@ -163,7 +159,7 @@ def _inside(ids: Tensor, logits: Tensor, seeds: Tensor, positions: Tensor) -> Te
 def inverse_cdf(logits: Tensor, seeds: Tensor, positions: Tensor) -> Tensor:
     """Draw from softmax(logits) for each row [R] by inverse CDF: one uniform number, float64 sums."""
     drawn = find_block(logits, seeds, positions)
-    choice, _ = invert(drawn.inside, drawn.rest)
+    choice, _ = invert(drawn.inside, drawn.within)
     return drawn.ids.gather(1, choice).squeeze(1)
 
 
@@ -172,10 +168,10 @@ def find_block(logits: Tensor, seeds: Tensor, positions: Tensor) -> Inverted:
     keys = row_keys(seeds, positions, Stream.TOKEN)[:, None]
     sums = block_sums(logits)
     blocks = (sums - sums.amax(-1, keepdim=True)).exp()
-    block, rest = invert(blocks, uniform(keys, torch.zeros_like(keys)))
+    block, within = invert(blocks, uniform(keys, torch.zeros_like(keys)))
     ids, inside = _of_block(logits, block, -torch.inf)
     inside = inside.to(torch.float64)
-    return Inverted(blocks, block, rest, ids, (inside - inside.amax(-1, keepdim=True)).exp())
+    return Inverted(blocks, within, ids, (inside - inside.amax(-1, keepdim=True)).exp())
 
 
 def invert(weights: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:

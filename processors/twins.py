@@ -13,24 +13,6 @@ from collections.abc import Callable, Iterator
 from itertools import accumulate
 from typing import Any
 
-from processors.catalog import (
-    AllowedParams,
-    BanParams,
-    BiasParams,
-    FrequencyParams,
-    GrammarParams,
-    IgnoreEosParams,
-    MinPParams,
-    MinTokensParams,
-    PenaltyParams,
-    PresenceParams,
-    RepetitionParams,
-    SuppressParams,
-    TailParams,
-    TemperatureParams,
-    TopKParams,
-    TopPParams,
-)
 from processors.draw_twins import (
     DRAW_TWINS,
     HIGHEST,
@@ -44,11 +26,29 @@ from processors.draw_twins import (
 )
 from processors.grammar.forced_tokens import ANCHOR, PROBES
 from processors.stages.forcing import ForceParams, LengthBoostParams, LengthDecayParams, ReasoningBudgetParams
-from processors.stages.masks import BeginSuppressParams, EosAboveParams
-from processors.stages.penalties import SequenceBiasParams
+from processors.stages.grammar_stage import GrammarParams
+from processors.stages.masks import (
+    AllowedParams,
+    BanParams,
+    BeginSuppressParams,
+    EosAboveParams,
+    IgnoreEosParams,
+    MinTokensParams,
+    SuppressParams,
+    TailParams,
+)
+from processors.stages.penalties import (
+    BiasParams,
+    FrequencyParams,
+    PenaltyParams,
+    PresenceParams,
+    RepetitionParams,
+    SequenceBiasParams,
+)
 from processors.stages.repeats import DryParams, LzParams, NoRepeatNgramParams
-from processors.stages.scale import DynamicTemperatureParams, EdtParams, SmoothingParams
+from processors.stages.scale import DynamicTemperatureParams, EdtParams, SmoothingParams, TemperatureParams
 from processors.stages.thresholds import MinKParams, TfsParams, TopHParams, TypicalParams
+from processors.stages.truncation import MinPParams, TopKParams, TopPParams
 
 _TINY = 2.0**-126  # the smallest normal float32
 

@@ -207,15 +207,23 @@ def rejection(
         tokens = sampled(sampler, logits, rows) if tokens is None else tokens
         return spans.finish(torch.zeros_like(spans.starts), tokens)
     accepted, replacement = _decided(logits, rows, spans, proposal)
+    at = spans.starts + accepted
     if tokens is not None:
-        at = spans.starts + accepted
         return spans.finish(accepted, torch.where(replacement < 0, tokens[at], replacement))
-    return spans.finish(accepted, _last_token(logits, rows, sampler, spans.starts + accepted, replacement))
+    ends = replace(rows.select(rows.lasts), seeds=rows.seeds[at], positions=rows.positions[at])
+    if logits.is_cuda:  # for all rows, because indexing by a mask would synchronise with the device
+        replacement = torch.where(replacement < 0, sampled(sampler, logits[at], ends), replacement)
+    elif (others := (replacement < 0).nonzero().squeeze(1)).numel():
+        replacement[others] = sampler(logits[at[others]], ends.select(others.tolist()))
+    return spans.finish(accepted, replacement)
 
 
 def _decided(logits: Tensor, rows: Rows, spans: Spans, proposal: Proposal | None) -> tuple[Tensor, Tensor]:
     """Return the result of rejection_torch for the rows of a step, by a kernel where one applies."""
-    q_rows = _proposal_rows(rows, proposal)
+    drawn, numbers = iter(proposal.drawn if proposal else ()), count()
+    q_rows: list[int] = []  # the proposal row of each row's draft; -1 where it is certain or the row has none
+    for size in rows.counts:
+        q_rows += [next(numbers) if next(drawn, False) else -1 for _ in range(size - 1)] + [-1]
     source = chances = None
     if proposal is not None and len(proposal.logits):  # a proposal without rows counts as none
         source, chances = proposal.logits, proposal.probabilities
@@ -224,17 +232,8 @@ def _decided(logits: Tensor, rows: Rows, spans: Spans, proposal: Proposal | None
             chances = token_probability(source, rows.drafted()[at])
     decide = _on_gpu if logits.is_cuda else rejection_torch
     q_row = upload(q_rows, logits.device)
-    result: tuple[Tensor, Tensor] = decide(
-        logits,
-        rows.seeds,
-        rows.positions,
-        spans.starts,
-        spans.num_drafts,
-        spans.drafts,
-        q_row,
-        source,
-        chances,
-    )
+    of_rows = rows.seeds, rows.positions, spans.starts, spans.num_drafts, spans.drafts
+    result: tuple[Tensor, Tensor] = decide(logits, *of_rows, q_row, source, chances)
     return result
 
 
@@ -296,15 +295,12 @@ class _Step:
         """Return whether the drafts of rows `at` [N] are accepted, and whether a rejected one is replaced."""
         drafted, q_row, u = (x if at is None else x[at] for x in (self.drafted, self.q_row, self.u))
         p = token_probability(self.logits, drafted, at)
-        return u * self._q(drafted, q_row) < p, p < 1  # both False for a NaN
-
-    def _q(self, drafted: Tensor, q_row: Tensor) -> Tensor | int:
-        """Return q(x) [N] of drafts [N] sampled from the proposal rows `q_row` [N]; 1 for q_row -1."""
-        if self.proposal is None:
-            return 1
-        if self.chances is None:
-            return token_probability(self.proposal, drafted, q_row)
-        return torch.where(q_row < 0, 1, self.chances[q_row])
+        q: Tensor | int = 1  # of a certain draft
+        if self.proposal is not None and self.chances is not None:
+            q = torch.where(q_row < 0, 1, self.chances[q_row])
+        elif self.proposal is not None:
+            q = token_probability(self.proposal, drafted, q_row)
+        return u * q < p, p < 1  # both False for a NaN
 
 
 def _verify_together(step: _Step, spans: Spans) -> tuple[Tensor, Tensor]:
@@ -327,27 +323,6 @@ def _verify_in_turn(step: _Step, spans: Spans) -> tuple[Tensor, Tensor]:
     return accepted, is_replaced
 
 
-def _proposal_rows(rows: Rows, proposal: Proposal | None) -> list[int]:
-    """Return the proposal row of each row's draft; -1 where the draft is certain or the row has none."""
-    if proposal is None:
-        return [-1] * len(rows)
-    drawn, numbers = iter(proposal.drawn), count()
-    q_rows: list[int] = []
-    for size in rows.counts:
-        q_rows += [next(numbers) if next(drawn) else -1 for _ in range(size - 1)] + [-1]
-    return q_rows
-
-
-def _last_token(logits: Tensor, rows: Rows, sampler: Sampler, at: Tensor, replacement: Tensor) -> Tensor:
-    """Return the token [Q] after the accepted drafts: the replacement, or the sampler's at the rows `at`."""
-    ends = replace(rows.select(rows.lasts), seeds=rows.seeds[at], positions=rows.positions[at])
-    if logits.is_cuda:  # for all rows, because indexing by a mask would synchronise with the device
-        return torch.where(replacement < 0, sampled(sampler, logits[at], ends), replacement)
-    if (others := (replacement < 0).nonzero().squeeze(1)).numel():
-        replacement[others] = sampler(logits[at[others]], ends.select(others.tolist()))
-    return replacement
-
-
 def _replacement(step: _Step, at: Tensor) -> Tensor:
     """Draw from max(0, p - q) at each of the rows `at`, or from p where that is all zero."""
     if step.proposal is None:
@@ -357,7 +332,7 @@ def _replacement(step: _Step, at: Tensor) -> Tensor:
 
 
 def _replaced(step: _Step, at: Tensor, weights: Tensor, q: Tensor | None = None) -> Tensor:
-    """As _replacement, given p of these rows as `rest`, which is overwritten, and q."""
+    """As _replacement, given p of these rows as `weights`, which is overwritten, and q."""
     draft, q_row = step.drafted[at, None], step.q_row[at, None]
     if q is not None:
         weights -= q.mul_(q_row >= 0)

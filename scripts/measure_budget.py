@@ -28,7 +28,6 @@ from gencli.models.other_runners import FakeRunner
 from gencli.runtime.model_loading import ModelChoice, load
 from gencli.runtime.wiring import bare_engine
 from gencli.structured.backend_choice import choose
-from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.errors import GrammarError
 from processors.grammar.closing import Closer, Position
@@ -36,6 +35,7 @@ from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext
 from processors.grammar.grammar_backend import load_backend, mask_of, words
 from processors.grammar.short_texts import SearchBudget
 from processors.request_values import Constraint
+from processors.stages.grammar_stage import GrammarParams
 
 CORPUS = Path(__file__).parent.parent / "tests" / "data" / "schemas.jsonl"
 NAMES = ("xgrammar", "llguidance")

@@ -44,11 +44,11 @@ from gencli.runtime.model_loading import Loaded, ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
 from gencli.structured.backend_choice import choose  # noqa: E402
 from gencli.structured.output_spec import OutputSpec, OutputValidator, Plan  # noqa: E402
-from processors.catalog import GrammarParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
 from processors.grammar.grammar_compiler import GrammarCompiler  # noqa: E402
 from processors.request_values import Constraint  # noqa: E402
 from processors.rng import derive  # noqa: E402
+from processors.stages.grammar_stage import GrammarParams  # noqa: E402
 
 CORPUS = ROOT / "tests" / "data" / "schemas.jsonl"
 CELLS = [(back_end, rewrite) for back_end in ("auto", "xgrammar", "llguidance") for rewrite in (True, False)]

@@ -28,9 +28,9 @@ from gencli.runtime.compiled_grammars import compile_plan, grammar_env  # noqa: 
 from gencli.runtime.model_loading import Loaded, ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
 from gencli.structured.backend_choice import choose  # noqa: E402
-from processors.catalog import GrammarParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
 from processors.grammar.grammar_compiler import GrammarCompiler  # noqa: E402
+from processors.stages.grammar_stage import GrammarParams  # noqa: E402
 
 TYPES = {int: "integer", str: "string"}
 

@@ -27,8 +27,8 @@ from gencli.core.events import Token
 from gencli.core.request import Jump, Limits, Request, StepPlan
 from gencli.runtime.model_loading import Loaded, ModelChoice, load
 from gencli.runtime.wiring import bare_engine
-from processors.catalog import GrammarParams
 from processors.chain import Chain
+from processors.stages.grammar_stage import GrammarParams
 
 KEYS = ("name", "age", "city", "title", "price", "tags", "address", "birth_date", "is_active", "comment")
 

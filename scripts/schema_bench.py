@@ -41,7 +41,6 @@ from gencli.runtime.wiring import bare_engine  # noqa: E402
 from gencli.structured.output_spec import OutputValidator  # noqa: E402
 from gencli.structured.planning import PlanRequest, plan_output  # noqa: E402
 from gencli.structured.schema_errors import Deadline  # noqa: E402
-from processors.catalog import GrammarParams, TemperatureParams  # noqa: E402
 from processors.chain import Chain  # noqa: E402
 from processors.grammar.closing import Closer, Position  # noqa: E402
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext  # noqa: E402
@@ -50,6 +49,8 @@ from processors.grammar.grammar_compiler import GrammarCompiler  # noqa: E402
 from processors.grammar.short_texts import SearchBudget, guide_of, samples_of  # noqa: E402
 from processors.request_values import Constraint  # noqa: E402
 from processors.rng import derive  # noqa: E402
+from processors.stages.grammar_stage import GrammarParams  # noqa: E402
+from processors.stages.scale import TemperatureParams  # noqa: E402
 
 OUTCOMES = ("valid", "refused", "cut", "invalid", "wrong", "error")
 Line = dict[str, Any]

@@ -43,10 +43,10 @@ from gencli.plugins.plugin_registry import make_registry
 from gencli.structured.schema_inputs import named_file
 from gencli.watermark_keys import file_fingerprint
 from gencli.yaml_text import Bounds
-from processors.catalog import BanParams
 from processors.errors import close_names, did_you_mean
 from processors.params import Phase
 from processors.registry import Registry, builtin_registry
+from processors.stages.masks import BanParams
 
 
 def gather(

@@ -12,10 +12,11 @@ from gencli.config.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option, re
 from gencli.core.request import NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.text.escapes import unescape
-from processors.catalog import WHITESPACE_LIMIT, Draw
+from processors.catalog import Draw
 from processors.params import MOST, Bounds, describe, whole
 from processors.registry import builtin_registry
 from processors.request_values import MATCH, THINKING, WHITESPACE, Policy, When
+from processors.stages.grammar_stage import WHITESPACE_LIMIT
 
 Compat = Literal[
     "llama-cpp", "llama-cpp-mirostat", "hf", "vllm", "vllm-v2", "sglang", "tgw", "tgw-hijack", "koboldcpp",

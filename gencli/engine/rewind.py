@@ -12,8 +12,8 @@ from gencli.engine.step import Append, Step, StepHook
 from gencli.errors import UsageError
 from gencli.models.model_runner import ModelSpec
 from processors.base import GrammarStatus, Processor, Settled
-from processors.catalog import BanParams
 from processors.pipeline import Pipeline
+from processors.stages.masks import BanParams
 
 
 class Rewind(StepHook):

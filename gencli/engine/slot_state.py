@@ -19,7 +19,6 @@ from gencli.models.model_runner import ModelRunner, ModelSpec
 from gencli.text.text_stream import StopRules, TextStream
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Admission, Env
-from processors.catalog import IgnoreEosParams, MinTokensParams
 from processors.chain import check_together
 from processors.chooser import Chooser
 from processors.graphs import Graphs
@@ -28,6 +27,7 @@ from processors.pipeline import Pipeline
 from processors.registry import Registry
 from processors.rng import signed
 from processors.sampler import Sampler
+from processors.stages.masks import IgnoreEosParams, MinTokensParams
 from processors.verification import Verifier
 
 

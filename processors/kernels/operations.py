@@ -218,34 +218,34 @@ _SMALL = 1 << 16  # total logits up to which all ids are compared
 _WIDE = 512  # ids per requested value from which best_values searches by blocks
 
 
-def few_finite(logits: Tensor, most: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Return a mask [R] of rows with at most `most` finite logits [R, V], and row and id [N] of these.
+def few_finite(logits: Tensor, limit: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Return a mask [R] of rows with at most `limit` finite logits [R, V], and row and id [N] of these.
 
-    The first 2 * most ids are checked first, as most rows with more finite logits exceed `most` there. A NaN
+    The first 2 * limit ids are checked first, as most rows with more finite logits exceed it there. A NaN
     hides the other finite logits of its block.
     """
-    few = has_more_finite(logits, most).logical_not_()
+    few = has_more_finite(logits, limit).logical_not_()
     at = few.nonzero().squeeze(1)
     if not len(at):
         return few, at, at
     some = logits if len(at) == len(logits) else logits[at]
     places = _finite_places(some)
     if places is None:
-        few[at] = _num_finite(some) <= most
+        few[at] = _num_finite(some) <= limit
         at = few.nonzero().squeeze(1)
         row, ids = _places(logits[at] > -math.inf)
         return few, at[row], ids
     row, ids = places
-    few[at] = row.bincount(minlength=len(at)) <= most
+    few[at] = row.bincount(minlength=len(at)) <= limit
     if bool(few.all()):
         return few, row, ids
     row = at[row]
     return few, row[few[row]], ids[few[row]]
 
 
-def has_more_finite(logits: Tensor, most: int) -> Tensor:
-    """Return a mask [R] of rows with more than `most` finite logits [R, V] in the first 2 * most ids."""
-    return _num_finite(logits[:, : 2 * most]) > most
+def has_more_finite(logits: Tensor, limit: int) -> Tensor:
+    """Return a mask [R] of rows with more than `limit` finite logits [R, V] in the first 2 * limit ids."""
+    return _num_finite(logits[:, : 2 * limit]) > limit
 
 
 def best_values(logits: Tensor, count: int) -> Tensor:
@@ -253,25 +253,20 @@ def best_values(logits: Tensor, count: int) -> Tensor:
     if logits.device.type != "cpu":
         return _sorted_end_torch(logits, count)
     if _is_small(logits) or count * _WIDE > logits.shape[1]:
-        return torch.cat([_sorted_end(logits[part], count) for part in row_parts(logits)])
-    # The `count` blocks with the largest maxima contain the `count` largest values.
-    blocks, tail = _blocks(logits)
-    block = blocks.amax(dim=-1).topk(count, dim=1, sorted=False).indices
-    values = blocks.gather(1, block[:, :, None].expand(-1, -1, _BLOCK)).flatten(1)
-    return torch.cat([values, tail], dim=1).topk(count, dim=1).values
-
-
-def _sorted_end(logits: Tensor, count: int) -> Tensor:
-    """best_values by NumPy, which sorts 152k numbers in a thirtieth of PyTorch's time."""
-    try:
-        values, first = logits.numpy().copy(), logits.shape[1] - count
-    except RuntimeError:  # PyTorch built without NumPy
-        return _sorted_end_torch(logits, count)
-    if first:
-        values.partition(first, axis=1)
-    values = values[:, first:]
-    values.sort(axis=1)
-    return torch.from_numpy(values[:, ::-1].copy())
+        # NumPy sorts 152k numbers in a thirtieth of PyTorch's time.
+        ends = []
+        for part in row_parts(logits):
+            try:
+                some, first = logits[part].numpy().copy(), logits.shape[1] - count
+            except RuntimeError:  # PyTorch built without NumPy
+                return _sorted_end_torch(logits, count)
+            if first:
+                some.partition(first, axis=1)
+            some = some[:, first:]
+            some.sort(axis=1)
+            ends.append(torch.from_numpy(some[:, ::-1].copy()))
+        return torch.cat(ends)
+    return largest(logits.contiguous(), count)[0]
 
 
 def _sorted_end_torch(logits: Tensor, count: int) -> Tensor:
@@ -485,28 +480,22 @@ def ranked(logits: Tensor) -> tuple[Tensor, Tensor]:
     num_columns = max(1, int(count.max())) if len(count) else 1
     if num_columns * _SPARSE < logits.shape[1]:
         return _few(logits, is_finite, count, num_columns)
+    # One int64 key (value, id) for each logit: NumPy sorts integers in a tenth of the time that PyTorch takes
+    # for values with their ids.
+    bits = (logits + 0.0).view(torch.int32)  # -0 becomes 0
+    ascending = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)  # integers that sort as the floats do
+    keys = ((~ascending).long() << 32) | torch.arange(logits.shape[1])
     try:
-        return _all(logits)
+        keys.numpy().sort(axis=1)
     except RuntimeError:  # PyTorch built without NumPy
         return _all_torch(logits)
+    ids = keys & _LOW
+    return logits.gather(1, ids), ids
 
 
 def _all_torch(logits: Tensor) -> tuple[Tensor, Tensor]:
     values, ids = logits.sort(dim=1, descending=True, stable=True)
     return values, ids
-
-
-def _all(logits: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort one int64 key (value, id) for each logit, in NumPy.
-
-    NumPy sorts integers in a tenth of the time that PyTorch takes for values with their ids.
-    """
-    bits = (logits + 0.0).view(torch.int32)  # -0 becomes 0
-    ascending = torch.where(bits < 0, bits ^ 0x7FFFFFFF, bits)  # integers that sort as the floats do
-    keys = ((~ascending).long() << 32) | torch.arange(logits.shape[1])
-    keys.numpy().sort(axis=1)
-    ids = keys & _LOW
-    return logits.gather(1, ids), ids
 
 
 def _few(logits: Tensor, is_finite: Tensor, count: Tensor, num_columns: int) -> tuple[Tensor, Tensor]:

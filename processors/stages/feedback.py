@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING
 
-from processors.base import Admission, Env, P, Processor, in_slot
+from processors.base import Admission, Env, P, Processor, grown
 from processors.later import graphs, operations, torch
 from processors.params import Note, Params, Phase, param, parameters
 from processors.stages.shared import LOWEST
@@ -36,7 +36,7 @@ class _Applied:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Place:
+class _SlotRows:
     """Rows of a slot in an apply: index of the first row, number of drafts that each saw, and the drafts."""
 
     applied: _Applied
@@ -55,15 +55,6 @@ class _Place:
         )
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Committed:
-    """Committed tokens of a slot, each with the row in which it was chosen."""
-
-    slot: int
-    applied: _Applied
-    chosen: tuple[tuple[int, int], ...]
-
-
 class Feedback(Processor[P]):
     """Base of a stage with one float64 number a slot, updated by the probability of each committed token.
 
@@ -79,8 +70,9 @@ class Feedback(Processor[P]):
     def __init__(self, env: Env) -> None:
         super().__init__(env)
         self._numbers = torch.zeros(8, dtype=torch.float64, device=env.device)
-        self._places: dict[int, _Place] = {}  # rows in the last apply, by slot
-        self._committed: list[_Committed] = []  # commits that are not processed yet
+        self._in_apply: dict[int, _SlotRows] = self.by_slot()  # rows in the last apply
+        # Commits that are not processed yet: slot, apply, and the pairs (row, token).
+        self._committed: list[tuple[int, _Applied, tuple[tuple[int, int], ...]]] = []
         self._last = self._numbers[:0]  # numbers of the rows of the last apply
 
     @abstractmethod
@@ -109,8 +101,8 @@ class Feedback(Processor[P]):
         applied = _Applied(logits, total)
         for run in _runs(rows):
             offsets = tuple(len(rows.host_drafts[row]) for row in run)
-            place = _Place(applied, run.start, offsets, rows.host_drafts[run[-1]])
-            self._places[rows.host_slots[run.start]] = place
+            slot_rows = _SlotRows(applied, run.start, offsets, rows.host_drafts[run[-1]])
+            self._in_apply[rows.host_slots[run.start]] = slot_rows
         return out
 
     @abstractmethod
@@ -136,44 +128,39 @@ class Feedback(Processor[P]):
         return out, total
 
     def _work_off(self) -> None:
-        groups: dict[int, list[_Committed]] = {}
-        for commit in self._committed:
-            groups.setdefault(id(commit.applied), []).append(commit)
+        groups: dict[int, list[tuple[int, tuple[tuple[int, int], ...]]]] = {}
+        of_apply = {id(applied): applied for _, applied, _ in self._committed}
+        for slot, applied, chosen in self._committed:
+            groups.setdefault(id(applied), []).append((slot, chosen))
         self._committed.clear()
-        for group in groups.values():
-            for turn in range(max(len(commit.chosen) for commit in group)):
-                cells = [(commit.slot, *commit.chosen[turn]) for commit in group if turn < len(commit.chosen)]
+        for key, group in groups.items():
+            for turn in range(max(len(chosen) for _, chosen in group)):
+                cells = [(slot, *chosen[turn]) for slot, chosen in group if turn < len(chosen)]
                 slots, at, tokens = (
                     graphs.upload_ints([*chain(*cells)], self._numbers.device).view(-1, 3).unbind(1)
                 )
-                log_probability = group[0].applied.log_probability(at, tokens)
+                log_probability = of_apply[key].log_probability(at, tokens)
                 self._numbers[slots] = self.follow(self._numbers[slots], log_probability, slots)
 
     def admit(self, slot: int, params: P, request: Admission) -> None:
         self._work_off()
         super().admit(slot, params, request)
-        self._numbers = in_slot(self._numbers, slot)
+        self._numbers = grown(self._numbers, slot + 1)
         self._numbers[slot].fill_(self.first(params))  # item assignment would synchronise
-        self._places.pop(slot, None)
+        self._in_apply.pop(slot, None)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Store the tokens with the rows in which they were chosen, for the next update."""
-        place = self._places.pop(slot, None) if tokens else None
-        if place is not None:
-            self._committed.append(_Committed(slot, place.applied, place.chosen(tokens)))
-
-    def release(self, slot: int) -> None:
-        self._places.pop(slot, None)
+        slot_rows = self._in_apply.pop(slot, None) if tokens else None
+        if slot_rows is not None:
+            self._committed.append((slot, slot_rows.applied, slot_rows.chosen(tokens)))
 
     def fork(self, source: int, target: int) -> None:
         """Copy the number, and the rows of the last apply."""
         self._work_off()
         super().fork(source, target)
-        self._numbers = in_slot(self._numbers, target)
+        self._numbers = grown(self._numbers, target + 1)
         self._numbers[target] = self._numbers[source]
-        self._places.pop(target, None)
-        if source in self._places:
-            self._places[target] = self._places[source]
 
 
 def _runs(rows: Rows) -> list[range]:
@@ -248,11 +235,16 @@ class Mirostat(Feedback[MirostatParams]):
         for part in operations.row_parts(logits):
             some, top, mu = logits[part], peak[part], numbers[part, None]
             masses = mass(some, top)
-            threshold, room = _by_surprise(masses, top, mu)
+            threshold = top + operations.row_sums(masses).log() - mu * _LN2
+            is_above = threshold > top  # every token has a surprise above mu: the most likely one stays
+            threshold = rounded_up(torch.where(is_above, top, threshold))
+            room = torch.where(is_above, 1, masses.shape[1])  # ties with the threshold that stay
             if 1 in versions:
-                by_count = _by_count(some, mu)
-                threshold = torch.where(is_first[part], by_count[0], threshold)
-                room = torch.where(is_first[part], by_count[1], room)
+                count = _zipf_count(best(some, _NUM_RANKED), mu, some.shape[1])
+                width = some.shape[1] if some.is_cuda else int(count.max())
+                kth, kth_room = cut(best(some, width), count)
+                threshold = torch.where(is_first[part], kth, threshold)
+                room = torch.where(is_first[part], kth_room, room)
             operations.drop_below(out[part], threshold, room)
             left = operations.row_sums(masses.masked_fill_(out[part] == -math.inf, 0))
             totals.append(top + left.log())
@@ -263,23 +255,6 @@ class Mirostat(Feedback[MirostatParams]):
         tau, eta = self.columns.at("tau", slots), self.columns.at("eta", slots)
         after = numbers - eta * (-log_probability / _LN2 - tau)
         return torch.where(log_probability == -math.inf, numbers, after)
-
-
-def _by_surprise(masses: Tensor, peak: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the smallest logit with a surprise of at most mu [A, 1], and how many of its ties stay [A, 1].
-
-    If every token has a larger surprise, the first of the most likely tokens stays.
-    """
-    threshold = peak + operations.row_sums(masses).log() - mu * _LN2
-    is_one = threshold > peak
-    return rounded_up(torch.where(is_one, peak, threshold)), torch.where(is_one, 1, masses.shape[1])
-
-
-def _by_count(logits: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the k-th largest logit [A, 1], and how many of its ties stay [A, 1]."""
-    count = _zipf_count(best(logits, _NUM_RANKED), mu, logits.shape[1])
-    width = logits.shape[1] if logits.is_cuda else int(count.max())
-    return cut(best(logits, width), count)
 
 
 def _zipf_count(ranked: Tensor, mu: Tensor, width: int) -> Tensor:

@@ -15,7 +15,7 @@ from processors.errors import ParamError, TokenError
 from processors.later import forced_tokens, graphs, torch
 from processors.params import MOST, Note, Params, Phase, param, parameters
 from processors.request_values import Marker
-from processors.stages.shared import IdStage, Lists, checked, edit, mask_pairs
+from processors.stages.shared import IdStage, Lists, check_texts, checked, edit, mask_pairs
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -100,8 +100,8 @@ class ScriptStage(Processor[P]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._replays: dict[int, ScriptReplay] = {}
-        self._ends: dict[int, tuple[int, ...]] = {}
+        self._replays: dict[int, ScriptReplay] = self.by_slot(ScriptReplay.fork)
+        self._ends: dict[int, tuple[int, ...]] = self.by_slot()
 
     @abstractmethod
     def script(self, params: P, request: Admission) -> Script:
@@ -115,15 +115,6 @@ class ScriptStage(Processor[P]):
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         self._replays[slot].commit(tokens)
-
-    def release(self, slot: int) -> None:
-        self._replays.pop(slot, None)
-        self._ends.pop(slot, None)
-
-    def fork(self, source: int, target: int) -> None:
-        super().fork(source, target)
-        self._replays[target] = self._replays[source].fork()
-        self._ends[target] = self._ends[source]
 
     def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """Return the ids that have to come next, with probability 1."""
@@ -171,46 +162,42 @@ def spelled(text: str, vocabulary: Vocabulary | None, what: str) -> tuple[int, .
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _ForceRules:
-    """Constants of a request. The text begins after at most `begin` output tokens; None for no limit."""
+class _Writing(Script):
+    """A text that is written once, after at most `begin` output tokens; None for no limit.
+
+    State: `written`, ids of the text so far, None before it begins; `count`, output tokens so far.
+    """
 
     ids: tuple[int, ...]
     begin: int | None = None
     marker: Marker | None = None
     after_id: int | None = None
     before_end: bool = False
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Writing(Script):
-    """State: `place`, index of the text's next id, None before it begins; `count`, output tokens so far."""
-
-    rules: _ForceRules
-    place: int | None = None
+    written: int | None = None
     count: int = 0
     tail: bytes = b""  # last output bytes, while the stage waits for a marker text
 
     @property
     def ahead(self) -> tuple[int, ...]:
-        return () if self.place is None else self.rules.ids[self.place :]
+        return () if self.written is None else self.ids[self.written :]
 
     @property
     def is_held(self) -> bool:
-        return self.rules.before_end and self.place is None
+        return self.before_end and self.written is None
 
     def begun(self) -> _Writing:
-        return replace(self, place=0)
+        return replace(self, written=0)
 
     def step(self, token: int) -> _Writing:
-        if self.place is not None:
-            return replace(self, place=min(self.place + 1, len(self.rules.ids)))
-        count, tail, rules = self.count + 1, b"", self.rules
-        if rules.marker is not None:
-            tail_or_none = rules.marker.step(self.tail, token)
+        if self.written is not None:
+            return replace(self, written=min(self.written + 1, len(self.ids)))
+        count, tail = self.count + 1, b""
+        if self.marker is not None:
+            tail_or_none = self.marker.step(self.tail, token)
             is_here, tail = tail_or_none is None, tail_or_none or b""
         else:
-            is_here = token == rules.after_id or count == rules.begin
-        return replace(self, place=0 if is_here else None, count=count, tail=tail)
+            is_here = token == self.after_id or count == self.begin
+        return replace(self, written=0 if is_here else None, count=count, tail=tail)
 
 
 TEXT_LIMIT = 16384  # bytes of a text that is forced or waited for
@@ -294,7 +281,7 @@ class Force(ScriptStage[ForceParams]):
         after_id = params.after_id
         if after_id is not None:
             checked((after_id,), self.env, "force")
-        waiting = _Writing(_ForceRules(ids, begin, marker, after_id, params.at == "end"))
+        waiting = _Writing(ids, begin, marker, after_id, params.at == "end")
         return waiting.begun() if begin == 0 else waiting
 
     def _decide(self, logits: Tensor, rows: Rows) -> None:
@@ -309,20 +296,15 @@ class Force(ScriptStage[ForceParams]):
         ]  # fmt: skip
         if not rows_waiting:
             return
-        width = max(len(self._ends[seen[row][0]]) for row in rows_waiting)
         ends = [self._ends[seen[row][0]] for row in rows_waiting]
-        ids = graphs.upload(
-            [[*ids_of_slot, *ids_of_slot[-1:] * (width - len(ids_of_slot))] for ids_of_slot in ends],
-            logits.device,
-            torch.int64,
-        )
+        width = max(map(len, ends))
+        padded = [(*ids, *ids[-1:] * (width - len(ids))) for ids in ends]
+        ids = graphs.upload(padded, logits.device, torch.int64)
         some = logits[graphs.upload(rows_waiting, logits.device)]
         best = some.amax(1)
         flags = ((some.gather(1, ids).amax(1) == best) & best.isfinite()).tolist()
-        for row, is_end in sorted(
-            zip(rows_waiting, flags, strict=True), key=lambda pair: len(seen[pair[0]][1])
-        ):
-            slot, drafts = seen[row]
+        decided = zip([seen[row] for row in rows_waiting], flags, strict=True)
+        for (slot, drafts), is_end in sorted(decided, key=lambda entry: len(entry[0][1])):
             plain = cast(_Writing, self._replays[slot].after(drafts, is_plain=True))
             self._replays[slot].decide(drafts, plain.begun() if is_end and plain.is_held else plain)
 
@@ -339,53 +321,50 @@ _LONGEST = 3  # bytes of an incomplete UTF-8 character
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _BudgetRules:
-    """Constants of a request. `closing`: ids of the message and the end tag."""
-
-    tokens: int
-    start: Marker
-    end: Marker
-    closing: tuple[int, ...]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class _Thinking(Script):
     """State of the output: outside of reasoning, counting, waiting for a complete character, or writing.
 
     It waits once the budget is used, and writes the closing. Outside, a start tag begins a new count.
 
-    `tail`: last output bytes, in which the next tag may begin. `cut`: bytes of an incomplete character at the
-    end. `left`: tokens of the budget that are left. `place`: index of the next id of the closing.
+    `closing`: ids of the message and the end tag. `tail`: last output bytes, in which the next tag may begin.
+    `cut`: bytes of an incomplete character at the end. `left`: tokens of the budget that are left. `written`:
+    ids of the closing so far.
     """
 
-    rules: _BudgetRules
+    tokens: int
+    start: Marker
+    end: Marker
+    closing: tuple[int, ...]
     state: _State = "outside"
     tail: bytes = b""
     cut: bytes = b""
     left: int = 0
-    place: int = 0
+    written: int = 0
 
     @property
     def ahead(self) -> tuple[int, ...]:
-        return self.rules.closing[self.place :] if self.state == "writing" else ()
+        return self.closing[self.written :] if self.state == "writing" else ()
 
     @property
     def is_held(self) -> bool:
         return self.state == "waiting"
 
     def opened(self) -> _Thinking:
-        return _Thinking(self.rules, "counting" if self.rules.tokens else "writing", left=self.rules.tokens)
+        return replace(self._closed(), state="counting" if self.tokens else "writing", left=self.tokens)
+
+    def _closed(self) -> _Thinking:
+        return _Thinking(self.tokens, self.start, self.end, self.closing)
 
     def step(self, token: int) -> _Thinking:
         if self.state == "writing":
-            place = self.place + 1
-            return replace(self, place=place) if place < len(self.rules.closing) else _Thinking(self.rules)
-        tag = self.rules.start if self.state == "outside" else self.rules.end
+            written = self.written + 1
+            return replace(self, written=written) if written < len(self.closing) else self._closed()
+        tag = self.start if self.state == "outside" else self.end
         tail = tag.step(self.tail, token)
         if self.state == "outside":
             return self.opened() if tail is None else replace(self, tail=tail)
         if tail is None:
-            return _Thinking(self.rules)
+            return self._closed()
         token_bytes = tag.vocabulary.token_bytes
         cut = _cut(self.cut + (token_bytes[token] if token < len(token_bytes) else b""))
         left = max(0, self.left - 1)
@@ -448,7 +427,7 @@ class ReasoningBudget(ScriptStage[ReasoningBudgetParams]):
             raise TokenError("reasoning_budget looks for texts, but there is no tokenizer.")
         start, end = Marker.of(params.start, vocabulary), Marker.of(params.end, vocabulary)
         closing = spelled(params.message + params.end, vocabulary, "reasoning_budget")
-        script = _Thinking(_BudgetRules(params.tokens or 0, start, end, closing))
+        script = _Thinking(params.tokens or 0, start, end, closing)
         is_begun = start.ends(request.prompt) or (params.open and not end.ends(request.prompt))
         return script.opened() if is_begun else script
 
@@ -564,11 +543,7 @@ class LengthBoostParams(Params):
 
     def __post_init__(self) -> None:
         Params.__post_init__(self)
-        if "" in self.after:
-            raise ParamError("after has an empty text. Remove it.", (self.after.index(""),))
-        size = sum(len(text.encode(errors="surrogatepass")) for text in self.after)
-        if size > ENDS_LIMIT:
-            raise ParamError(f"after are {size} bytes together, but the limit is {ENDS_LIMIT}.")
+        check_texts("after", self.after, ENDS_LIMIT)
 
 
 class LengthBoost(_Ending[LengthBoostParams]):
@@ -598,8 +573,8 @@ class LengthBoost(_Ending[LengthBoostParams]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._texts: dict[int, tuple[bytes, ...]] = {}
-        self._tails: dict[int, bytes] = {}  # last bytes of each slot, as many as its longest text has
+        self._texts: dict[int, tuple[bytes, ...]] = self.by_slot()
+        self._tails: dict[int, bytes] = self.by_slot()  # last bytes, as many as the slot's longest text has
 
     def admit(self, slot: int, params: LengthBoostParams, request: Admission) -> None:
         """Store the texts, and the last bytes of the prompt."""
@@ -613,30 +588,19 @@ class LengthBoost(_Ending[LengthBoostParams]):
         if self._texts[slot]:
             self._tails[slot] = self._longer(slot, self._tails[slot], tokens)
 
-    def release(self, slot: int) -> None:
-        self._texts.pop(slot, None)
-        self._tails.pop(slot, None)
-
-    def fork(self, source: int, target: int) -> None:
-        super().fork(source, target)
-        self._texts[target], self._tails[target] = self._texts[source], self._tails[source]
-
     def _moved(self, old: Tensor, rows: Rows) -> Tensor:
         length = rows.positions[:, None].double() / 10
         power = self.columns.exact("power", rows)[:, None]
         boost = self.columns.exact("boost", rows)[:, None] * (length**power).clamp_(max=_MAX_FACTOR)
-        texts = self.columns.known("after", rows)
-        return old + (boost if texts == {()} else torch.where(self._are_ends(rows, old), boost, 0))
-
-    def _are_ends(self, rows: Rows, like: Tensor) -> Tensor:
-        ends = [
+        if self.columns.known("after", rows) == {()}:
+            return old + boost
+        acts = [
             not self._texts[slot] or self._longer(slot, self._tails[slot], drafts).endswith(self._texts[slot])
             for slot, drafts in zip(rows.host_slots, rows.host_drafts, strict=True)
         ]
-        return graphs.upload(ends, like.device, torch.bool)[:, None]
+        return old + torch.where(graphs.upload(acts, old.device, torch.bool)[:, None], boost, 0)
 
     def _longer(self, slot: int, tail: bytes, tokens: Sequence[int]) -> bytes:
-        """Return the last bytes of `tail` followed by these tokens."""
         if not tokens or self.env.vocabulary is None:
             return tail
         token_bytes, length = self.env.vocabulary.token_bytes, max(map(len, self._texts[slot]), default=0)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal
 
 from processors.base import Admission, Env, GrammarStatus, Noise, Processor
@@ -109,23 +109,16 @@ class GrammarStage(Processor[GrammarParams]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._states: dict[int, grammar_state.GrammarState] = {}
-        self._backend_of: dict[int, grammar_backend.Backend] = {}
+        self._states: dict[int, grammar_state.GrammarState] = self.by_slot(lambda state: state.fork())
+        self._backend_of: dict[int, grammar_backend.Backend] = self.by_slot()
         self._backends: dict[str, grammar_backend.Backend] = {}
-        self._masks: dict[int, _SlotMasks] = {}
+        self._masks: dict[int, _SlotMasks] = self.by_slot()
         self._narrowers: dict[str, narrowing.Narrower] = {}
-        self._canonical = forced_tokens.CanonicalTokenizer(env.vocabulary) if env.vocabulary else None
-        self._kinds = (
-            closing.TokenKinds(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
-        )
-        self._readable = (
-            grammar_state.Readable(env.vocabulary.token_bytes, env.vocab_size) if env.vocabulary else None
-        )
-        self._default_separators = (
-            forced_tokens.SeparatorModel.usual(env.vocabulary)
-            if env.vocabulary
-            else forced_tokens.SeparatorModel()
-        )
+        words, size, separators = env.vocabulary, env.vocab_size, forced_tokens.SeparatorModel
+        self._canonical = forced_tokens.CanonicalTokenizer(words) if words else None
+        self._kinds = closing.TokenKinds(words.token_bytes, size) if words else None
+        self._readable = grammar_state.Readable(words.token_bytes, size) if words else None
+        self._default_separators = separators.usual(words) if words else separators()
         self._shortest = lru_cache(maxsize=64)(self._shortest_of)
         self._samples = lru_cache(maxsize=64)(short_texts.samples_of)
         self._guide = lru_cache(maxsize=64)(short_texts.guide_of)
@@ -148,7 +141,7 @@ class GrammarStage(Processor[GrammarParams]):
         guide = short_texts.Guide() if budget is None else self._guide(constraint)
         shortest = None if budget is None else self._shortest(grammar, backend.name, samples, guide, is_json)
         if shortest is not None and budget is not None and len(shortest) > budget:
-            self._tell(_NO_ROOM.format(len(shortest), budget))
+            self.add_notice(_NO_ROOM.format(len(shortest), budget))
             budget = None
         rules = grammar_state.GrammarRules(
             canonical=self._canonical,
@@ -179,15 +172,10 @@ class GrammarStage(Processor[GrammarParams]):
         guide: short_texts.Guide,
         is_json: bool,
     ) -> tuple[int, ...] | None:
-        """Return the tokens of a short complete document; None if none is found."""
         assert self._canonical is not None
         context = forced_tokens.JsonContext() if is_json else None
         position = closing.Position(grammar.matcher(), b"", context, self._canonical, samples, guide)
         return self._narrower(backend).first(position, _MAX_DOCUMENT)
-
-    def _tell(self, notice: str) -> None:
-        if notice not in self.notices:
-            self.notices.append(notice)
 
     def _awaited(self, after: str, prompt: Sequence[int]) -> Marker | None:
         """Return the marker after which the document begins; None if it begins with the output.
@@ -218,15 +206,9 @@ class GrammarStage(Processor[GrammarParams]):
         self._masks.pop(slot, None)
         self._states[slot].commit(tuple(tokens))
 
-    def release(self, slot: int) -> None:
-        for kept in (self._states, self._backend_of, self._masks):
-            kept.pop(slot, None)
-
     def fork(self, source: int, target: int) -> None:
         """Copy the state; the grammar is shared."""
         super().fork(source, target)
-        self._states[target] = self._states[source].fork()
-        self._backend_of[target] = self._backend_of[source]
         self._masks.pop(target, None)
 
     def prepare(self, rows: Rows) -> Tensor | None:
@@ -235,7 +217,7 @@ class GrammarStage(Processor[GrammarParams]):
         width = rows.drafts.shape[1]
         if not width:
             return None
-        flags = [self._flags(slot, width) for slot in rows.host_slots]
+        flags = [self._forced(slot, width) for slot in rows.host_slots]
         return graphs.upload(flags, rows.drafts.device)
 
     def preview(self, slot: int, tokens: Sequence[int]) -> tuple[GrammarStatus, ...]:
@@ -244,11 +226,10 @@ class GrammarStage(Processor[GrammarParams]):
         cached = self._masks.get(slot)
         if cached is None or cached.drafts[: len(tokens) - 1] != tokens[:-1]:
             self._fill_masks({slot: tokens[:-1]})
-        flags = self._flags(slot, len(tokens))
+        flags = self._forced(slot, len(tokens))
         statuses = self._states[slot].preview(tokens)
-        return tuple(
-            GrammarStatus(status.document, flag) for status, flag in zip(statuses, flags, strict=False)
-        )
+        pairs = zip(statuses, flags, strict=False)
+        return tuple(GrammarStatus(status.document, flag) for status, flag in pairs)
 
     def predicted(self, slot: int, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """Return forced tokens and, in JSON, probable separators."""
@@ -306,16 +287,12 @@ class GrammarStage(Processor[GrammarParams]):
 
     def _backend(self, name: str) -> grammar_backend.Backend:
         if name not in self._backends:
-            make = (
-                self.env.grammars.backend
-                if self.env.grammars
-                else partial(grammar_backend.load_backend, env=self.env)
-            )
-            self._backends[name] = make(name)
+            grammars = self.env.grammars
+            backend = grammars.backend(name) if grammars else grammar_backend.load_backend(name, self.env)
+            self._backends[name] = backend
         return self._backends[name]
 
-    def _flags(self, slot: int, width: int) -> list[bool]:
-        """Return which of the first `width` drafts are forced, padded with False."""
+    def _forced(self, slot: int, width: int) -> list[bool]:
         forced = self._masks[slot].forced[:width]
         return [*forced, *[False] * (width - len(forced))]
 
@@ -333,7 +310,13 @@ class GrammarStage(Processor[GrammarParams]):
             -1,
             dtype=torch.int32,
         )
-        asks = list(self._asks(missing))
+        asks, row = list[tuple[int, grammar_backend.Ask]](), 0
+        for slot, drafts in missing.items():
+            state = self._states[slot]
+            free = state.free(drafts)
+            if free <= len(drafts) and (ask := state.ask(drafts[free:], row + free)) is not None:
+                asks.append((slot, ask))
+            row += len(drafts) + 1
         complete: dict[int, tuple[bool, ...]] = dict.fromkeys(missing, ())
         for backend in {self._backend_of[slot].name: self._backend_of[slot] for slot in missing}.values():
             of_backend = [(slot, ask) for slot, ask in asks if self._backend_of[slot] is backend]
@@ -341,17 +324,7 @@ class GrammarStage(Processor[GrammarParams]):
             complete |= {slot: tuple(flags) for (slot, _), flags in zip(of_backend, ends, strict=True)}
         self._keep(missing, masks, complete)
         if any(narrower.has_given_up for narrower in self._narrowers.values()):
-            self._tell(_GAVE_UP)
-
-    def _asks(self, longest: dict[int, tuple[int, ...]]) -> Iterator[tuple[int, grammar_backend.Ask]]:
-        row = 0
-        for slot, drafts in longest.items():
-            state = self._states[slot]
-            free = state.free(drafts)
-            ask = state.ask(drafts[free:], row + free) if free <= len(drafts) else None
-            if ask is not None:
-                yield slot, ask
-            row += len(drafts) + 1
+            self.add_notice(_GAVE_UP)
 
     def _keep(
         self, longest: dict[int, tuple[int, ...]], masks: Tensor, complete: dict[int, tuple[bool, ...]]

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING
 
 from processors.base import Admission, Env, Processor, Settled
 from processors.errors import ParamError, TokenError
-from processors.later import graphs, operations, torch
+from processors.later import graphs, torch
 from processors.params import MOST, Note, Params, Phase, param, parameters
 from processors.request_values import Automaton
-from processors.stages.shared import LOWEST, IdStage, checked, mask, mask_pairs
-from processors.stages.truncation import mass
+from processors.stages.shared import LOWEST, IdStage, TableStage, check_texts, checked, mask, mask_pairs
+from processors.stages.truncation import by_parts, mass, total_mass
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -282,10 +282,8 @@ class EosAbove(IdStage[EosAboveParams]):
         ids, filled = self.ids.gather(rows)
         ends = logits.gather(1, ids)
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
-        total = torch.cat(
-            [operations.row_sums(mass(logits[part], peak[part])) for part in operations.row_parts(logits)]
-        )
-        likely = mass(ends.amax(1, keepdim=True), peak) > self.columns.exact("p", rows)[:, None] * total
+        bound = self.columns.exact("p", rows)[:, None] * by_parts(total_mass, logits, peak)
+        likely = mass(ends.amax(1, keepdim=True), peak) > bound
         decided = filled & likely
         kept = torch.where(decided, ends, logits.gather(1, ids))
         return logits.masked_fill_(decided, -math.inf).scatter_(1, ids, kept)
@@ -323,15 +321,10 @@ class BanParams(Params):
                 f"texts has one of {longest} bytes, but with rewind the limit is {REWIND_LIMIT}. "
                 "Shorten it, or leave rewind out."
             )
-        if "" in self.texts:
-            path = (self.texts.index(""),)
-            raise ParamError("texts has an empty text, which would ban everything. Remove it.", path)
-        size = sum(len(text.encode(errors="surrogatepass")) for text in self.texts)
-        if size > BAN_LIMIT:
-            raise ParamError(f"texts are {size} bytes together, but the limit is {BAN_LIMIT}.")
+        check_texts("texts", self.texts, BAN_LIMIT, ", which would ban everything")
 
 
-class Ban(Processor[BanParams]):
+class Ban(TableStage[BanParams, "Banned"]):
     """Mask every token that would complete one of the texts.
 
     Matches bytes, so a text is found inside words, across tokens and across partial characters, also if it
@@ -365,30 +358,15 @@ class Ban(Processor[BanParams]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._of: dict[int, Banned] = {}
-        self._rewinders: dict[int, Rewinder] = {}
-        self._build = functools.lru_cache(maxsize=16)(self._built)
+        self._rewinders: dict[int, Rewinder] = self.by_slot(lambda rewinder: rewinder.fork())
 
     def admit(self, slot: int, params: BanParams, request: Admission) -> None:
-        """Build the tables of the texts, or reuse those of an earlier request."""
         super().admit(slot, params, request)
-        banned = self._of[slot] = self._build(params.texts, params.ignore_case)
+        banned = self._of[slot]
         self._rewinders.pop(slot, None)
         if params.rewind and request.can_rewind:
             rewinder = self._rewinders[slot] = Rewinder(banned.automaton, banned.token_bytes)
             rewinder.read_prompt(request.prompt)
-
-    def release(self, slot: int) -> None:
-        self._of.pop(slot, None)
-        self._rewinders.pop(slot, None)
-
-    def fork(self, source: int, target: int) -> None:
-        """Share the immutable tables."""
-        super().fork(source, target)
-        self._of[target] = self._of[source]
-        self._rewinders.pop(target, None)
-        if rewinder := self._rewinders.get(source):
-            self._rewinders[target] = rewinder.fork()
 
     def withholds(self, slot: int) -> bool:
         """Whether banned texts of the slot are taken back rather than masked."""
@@ -435,14 +413,13 @@ class Ban(Processor[BanParams]):
 
     @functools.cached_property
     def _lowered(self) -> VocabularyBytes:
-        """The tokens' bytes with A to Z in lower case."""
         plain = [data.lower() for data in self._spelling.token_bytes]
         return VocabularyBytes(plain, self.env.vocab_size, self.env.device)
 
-    def _built(self, texts: tuple[str, ...], ignore_case: bool) -> Banned:
-        spelling = self._lowered if ignore_case else self._spelling
-        if ignore_case:
-            texts = tuple(dict.fromkeys(form for text in texts for form in _forms(text)))
+    def tables(self, params: BanParams) -> Banned:
+        texts, spelling = params.texts, self._spelling
+        if params.ignore_case:
+            texts, spelling = tuple(dict.fromkeys(form for t in texts for form in _forms(t))), self._lowered
         return Banned(tuple(text.encode(errors="surrogatepass") for text in texts), spelling)
 
 
@@ -486,15 +463,11 @@ class Banned:
         """Mask the forbidden ids in the rows `at` [A, 1] of the logits, given the bytes before them."""
         logits.index_put_((at, self._always), logits.new_full((), -math.inf))  # a number would synchronise
         if self._most_ids:
-            ids, any_forbidden = self._completing(self._state(tail))
+            state = tail.new_zeros(len(tail))
+            for byte in tail.T.flip(0):  # they come latest first
+                state = self._table[state * (NO_BYTE + 1) + byte].long()
+            ids, any_forbidden = self._completing(state)
             logits[at, ids] = logits[at, ids].masked_fill_(any_forbidden, -math.inf)
-
-    def _state(self, tail: Tensor) -> Tensor:
-        """Return the state [A] after the bytes [A, reach], given latest first."""
-        state = tail.new_zeros(len(tail))
-        for byte in tail.T.flip(0):
-            state = self._table[state * (NO_BYTE + 1) + byte].long()
-        return state
 
     def _completing(self, state: Tensor) -> tuple[Tensor, Tensor]:
         """Return ids [A, N] that complete a text in progress, padded with the last, and if any do [A, 1]."""
@@ -522,18 +495,14 @@ def _spans(automaton: Automaton, texts: tuple[bytes, ...], spelling: VocabularyB
                 begun.setdefault(path[size - 1], set()).add((low, high))
     spans: list[list[_Span]] = [[]] * len(automaton.states)
     for state in automaton.states:
-        inherited = spans[automaton.fallback[state]]
-        spans[state] = _merged(begun[state].union(inherited)) if state in begun else inherited
+        spans[state] = inherited = spans[automaton.fallback[state]]
+        if state in begun:
+            spans[state] = []
+            # Spans of prefixes are nested or disjoint; those inside another one are dropped.
+            for span in sorted(begun[state].union(inherited), key=lambda span: (span[0], -span[1])):
+                if not spans[state] or span[0] >= spans[state][-1][1]:
+                    spans[state].append(span)
     return spans
-
-
-def _merged(spans: set[_Span]) -> list[_Span]:
-    """Return the spans that lie in no other; two spans of prefixes are nested or disjoint."""
-    kept: list[_Span] = []
-    for span in sorted(spans, key=lambda span: (span[0], -span[1])):
-        if not kept or span[0] >= kept[-1][1]:
-            kept.append(span)
-    return kept
 
 
 MOST_REWINDS = 32  # rewinds without a new certain token; then the texts are masked until there is one
@@ -604,7 +573,10 @@ class Rewinder:
 
     def settle(self, tokens: Sequence[int], *, is_final: bool) -> Settled:
         """Hold tokens that may begin a banned text, and take a complete one back; see Processor.settle."""
-        self._forget_behind(tokens)
+        # Drop the bans after a held token that came out differently, as rounding differs between batches.
+        pairs = enumerate(zip(self._held, tokens, strict=False))
+        if (first := next((n for n, (old, new) in pairs if old != new), None)) is not None:
+            self._bans = {at: ids for at, ids in self._bans.items() if at <= self._count + first}
         ends, state, certain = [0], self._state, 0  # end offset in bytes of each token
         for index, token in enumerate(tokens):
             size = len(self._token_bytes[token]) if token < len(self._token_bytes) else 0
@@ -612,7 +584,13 @@ class Rewinder:
             state, length, end = self._step(state, token)
             if length:
                 began = _token_at(ends, ends[index] + end - length)
-                return self._back(tokens, certain, max(certain, began))
+                # Cut the output back to before that token, and ban its id at its position.
+                index = max(certain, began)
+                position = self._count + index
+                self._bans.setdefault(position, set()).add(tokens[index])
+                self._bans = {at: ids for at, ids in self._bans.items() if at <= position}
+                self._misses += 1
+                return self._keep(tokens[:index], certain, is_whole=False)
             depth = self._automaton.depth[state]
             safe = _token_at(ends, ends[-1] - depth) if depth else index + 1
             safe = max(safe, index + 1 - MOST_HELD)
@@ -625,20 +603,6 @@ class Rewinder:
     def _keep(self, tokens: Sequence[int], certain: int, *, is_whole: bool = True) -> Settled:
         self._held = tuple(tokens)
         return Settled(certain, len(tokens) - certain, is_whole)
-
-    def _back(self, tokens: Sequence[int], certain: int, index: int) -> Settled:
-        """Cut the output back to before the token at `place`, and ban that id at its position."""
-        position = self._count + index
-        self._bans.setdefault(position, set()).add(tokens[index])
-        self._bans = {at: ids for at, ids in self._bans.items() if at <= position}
-        self._misses += 1
-        return self._keep(tokens[:index], certain, is_whole=False)
-
-    def _forget_behind(self, tokens: Sequence[int]) -> None:
-        """Drop the bans after a held token that came out differently, as rounding differs between batches."""
-        pairs = enumerate(zip(self._held, tokens, strict=False))
-        if (first := next((n for n, (old, new) in pairs if old != new), None)) is not None:
-            self._bans = {at: ids for at, ids in self._bans.items() if at <= self._count + first}
 
     def _step(self, state: int, token: int) -> tuple[int, int, int]:
         """Return the state after a token, the length of a text that ends in it (0: none), and its end."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from processors.base import Admission, Env, Processor
 from processors.errors import TokenError
-from processors.later import graphs, torch
+from processors.later import graphs, rng, torch
 from processors.params import MOST, Note, Params, Phase, param, parameters
 from processors.stages.shared import (
     HIGHEST,
@@ -427,7 +427,7 @@ class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
         for sequences, index in places.items():
             at = graphs.upload(index, logits.device)[:, None]
             some = rows if len(places) == 1 else rows.select(index)
-            ids, added = sequences.added(_last_tokens(some, sequences.reach))
+            ids, added = sequences.added(rng.last_ids(some, sequences.reach, _NONE, prompt=True)[0])
             old = logits[at, ids].double()
             new = (old + added).clamp_(LOWEST, HIGHEST).masked_fill_(added == -math.inf, -math.inf)
             logits[at, ids] = torch.where(old.isinf(), old, new).float()
@@ -466,13 +466,3 @@ class Sequences:
 
 _ANY = -1  # padding before a shorter sequence; matches any id
 _NONE = -2  # padding before the first token of a text; matches no id
-
-
-def _last_tokens(rows: Rows, count: int) -> Tensor:
-    """Return the last `count` tokens that each row sees [R, count]; _NONE before the first."""
-    if not count:
-        return rows.slots.new_empty(len(rows), 0)
-    ids = torch.nn.functional.pad(rows.visible().ids, (1, 0), value=_NONE)
-    total = (rows.history.lengths[rows.slots] + rows.offsets)[:, None]
-    column = total - count + 1 + torch.arange(count, device=ids.device)
-    return ids.gather(1, column.clamp_(min=0))

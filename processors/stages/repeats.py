@@ -9,13 +9,14 @@ import math
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from processors.base import Admission, Env, Processor, in_slot
-from processors.errors import ParamError, TokenError
+from processors.base import Admission, Env, Processor, grown
+from processors.errors import TokenError
 from processors.later import graphs, torch
 from processors.params import MOST, Note, Params, Phase, param, parameters
-from processors.stages.shared import HIGHEST, LOWEST, Scope, exempt_ids, place, quoted
+from processors.stages.shared import HIGHEST, LOWEST, Scope, check_texts, exempt_ids, grouped, place, quoted
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -96,18 +97,15 @@ class _Repeats(Processor[P]):
         totals = (rows.history.lengths[rows.slots] + rows.offsets).tolist()
         prompts = rows.history.prompt_lengths[rows.slots].tolist()
         wheres = map(place, longest.indices.tolist(), prompts)
-        each = zip(
-            tokens, texts, totals, longest.values.tolist(), wheres, penalty.amax(1).tolist(), strict=True
-        )
-        return [
-            "" if size < 0 else self._note([*text[total - size : total], token], where, subtracted)
-            for token, text, total, size, where, subtracted in each
-        ]
-
-    def _note(self, ids: Sequence[int], where: str, penalty: float) -> str:
-        """Return the note for a token that would complete a copy of `ids`, whose last token is at `where`."""
-        text = f"would repeat {quoted(ids, self.env.vocabulary)}, {len(ids)} tokens, as at {where}"
-        return text if penalty == math.inf else f"{text}: -{penalty:.3g}"
+        sizes, subtracted = longest.values.tolist(), penalty.amax(1).tolist()
+        notes = []
+        for token, text, total, size, where, less in zip(
+            tokens, texts, totals, sizes, wheres, subtracted, strict=True
+        ):
+            repeated = quoted([*text[total - size : total], token], self.env.vocabulary)
+            note = f"would repeat {repeated}, {size + 1} tokens, as at {where}"
+            notes.append("" if size < 0 else note if less == math.inf else f"{note}: -{less:.3g}")
+        return notes
 
     def idle(self, rows: Rows) -> list[str]:
         return ["no tail repeats"] * len(rows)
@@ -120,7 +118,6 @@ class _Repeats(Processor[P]):
         return {}
 
     def _copies(self, width: int, rows: Rows) -> _Copies | None:
-        """Return the copies of each row; None if every row is empty."""
         ids = rows.visible().ids
         if not ids.shape[1]:
             return None
@@ -225,12 +222,7 @@ class DryParams(Params):
 
     def __post_init__(self) -> None:
         Params.__post_init__(self)
-        if "" in self.breakers:
-            path = (self.breakers.index(""),)
-            raise ParamError("breakers has an empty text, which would end every repetition. Remove it.", path)
-        size = sum(len(text.encode(errors="surrogatepass")) for text in self.breakers)
-        if size > BREAKER_LIMIT:
-            raise ParamError(f"breakers are {size} bytes together, but the limit is {BREAKER_LIMIT}.")
+        check_texts("breakers", self.breakers, BREAKER_LIMIT, ", which would end every repetition")
 
 
 class Dry(_Repeats[DryParams]):
@@ -430,14 +422,12 @@ class Cuts:
 
     def is_spared(self, ids: Tensor, rows: Rows) -> Tensor:
         """Return which of the ids [R, W] are spared; every id is below V."""
-        places: dict[_Rule, list[int]] = {}
-        for row, slot in enumerate(rows.host_slots):
-            places.setdefault(self._rules[slot], []).append(row)
-        if len(places) == 1:
-            (rule,) = places
+        rows_of = grouped(self._rules[slot] for slot in rows.host_slots)
+        if len(rows_of) == 1:
+            (rule,) = rows_of
             return rule.spared[ids]
         flags = torch.zeros_like(ids, dtype=torch.bool)
-        for rule, some in places.items():
+        for rule, some in rows_of.items():
             at = graphs.upload(some, ids.device)
             flags[at] = rule.spared[ids[at]]
         return flags
@@ -460,11 +450,11 @@ class Cuts:
         text = b"".join(parts)
         ends = [text.rfind(breaker) + len(breaker) for breaker in rule.breakers if breaker in text]
         if ends:
-            since = min(since, _num_behind(parts, len(text) - max(ends)))
+            sizes = accumulate(map(len, reversed(parts)))  # bytes of the last token, the last two, and so on
+            since = min(since, sum(size <= len(text) - max(ends) for size in sizes))
         return _Place(text[max(0, len(text) - rule.reach) :], since)
 
     def _next(self, rule: _Rule, state: _Place, token: int) -> _Place:
-        """Return the state after one more token."""
         if not rule.breakers:
             return _Place(b"", 0 if token in rule.cutting else state.num_since + 1)
         tail, added = state.tail, self._spelled(token)
@@ -476,17 +466,6 @@ class Cuts:
 
     def _spelled(self, token: int) -> bytes:
         return self._bytes[token] if 0 <= token < len(self._bytes) else b""
-
-
-def _num_behind(parts: Sequence[bytes], size: int) -> int:
-    """Return how many of the last tokens lie entirely within the last `size` bytes."""
-    count = 0
-    for part in reversed(parts):
-        size -= len(part)
-        if size < 0:
-            break
-        count += 1
-    return count
 
 
 class Suffixes:
@@ -560,12 +539,8 @@ class Suffixes:
             self._known.update((slot, size + 1) for slot, size in zip(late, sizes, strict=True))
 
     def _reserve(self, slots: int, width: int) -> None:
-        """Grow by doubling to at least this many slots and columns."""
-        have = self._lengths.shape[1]
         with torch.inference_mode(False):  # else it could not be changed outside of that mode
-            self._lengths = in_slot(self._lengths, slots - 1)
-            if width > have:
-                self._lengths = torch.nn.functional.pad(self._lengths, (0, max(width, 2 * have) - have))
+            self._lengths = grown(self._lengths, slots, width)
 
 
 def _with_drafts(lengths: Tensor, rows: Rows, slots: Sequence[int], ids: Tensor) -> Tensor:
@@ -575,14 +550,14 @@ def _with_drafts(lengths: Tensor, rows: Rows, slots: Sequence[int], ids: Tensor)
     """
     offsets = [len(drafts) for drafts in rows.host_drafts]
     some_row = {slot: row for row, slot in enumerate(rows.host_slots)}
-    place_of = {slot: place for place, slot in enumerate(slots)}
+    index_of = {slot: number for number, slot in enumerate(slots)}
     index = graphs.upload_ints(slots, ids.device)
     ids = ids.index_select(0, graphs.upload_ints([some_row[slot] for slot in slots], ids.device))
     state, first = lengths.index_select(0, index), rows.history.lengths[index, None]
     by_row = state.new_zeros(len(rows), ids.shape[1])
     for offset in range(max(offsets) + 1):
         at = [row for row, count in enumerate(offsets) if count == offset]
-        where = graphs.upload_ints([place_of[rows.host_slots[row]] for row in at], ids.device)
+        where = graphs.upload_ints([index_of[rows.host_slots[row]] for row in at], ids.device)
         by_row.index_copy_(0, graphs.upload_ints(at, ids.device), state.index_select(0, where))
         if offset < max(offsets):
             state = _extended(state, ids, ids.gather(1, first + offset))

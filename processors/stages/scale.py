@@ -57,15 +57,11 @@ class Temperature(Processor[TemperatureParams]):
         for part in operations.row_parts(logits):
             cool_(logits[part], peak[part], temperature[part])
         if 0 in self.columns.known("temperature", rows):
-            _leave_first_(logits, self.columns.exact("temperature", rows) == 0)
+            is_greedy = self.columns.exact("temperature", rows) == 0
+            first = logits.argmax(1, keepdim=True)  # NaN counts as the largest, so faults stay
+            best = logits.gather(1, first)
+            logits.masked_fill_(is_greedy[:, None], -torch.inf).scatter_(1, first, best)
         return logits
-
-
-def _leave_first_(logits: Tensor, is_greedy: Tensor) -> None:
-    """Mask all but the first of the largest logits [A, V] in some rows [A] bool."""
-    first = logits.argmax(1, keepdim=True)  # NaN counts as the largest, so faults stay
-    best = logits.gather(1, first)
-    logits.masked_fill_(is_greedy[:, None], -torch.inf).scatter_(1, first, best)
 
 
 def cool_(logits: Tensor, peak: Tensor, temperature: float | Tensor) -> Tensor:
@@ -101,8 +97,12 @@ class _Varying(Processor[VaryingP]):
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)
         parts = operations.row_parts(logits)
-        found = torch.cat([_entropy_and_count(logits[part], peak[part].double()) for part in parts])
-        entropy, count = found[:, :1], found[:, 1:]
+        counts, entropies = [], []
+        for part in parts:
+            is_left = torch.gt(logits[part], -math.inf, out=torch.empty_like(logits[part]))
+            counts.append(is_left.sum(1, keepdim=True).double())
+            entropies.append(total_and_entropy(logits[part], peak[part].double())[:, 1:].clamp_(min=0))
+        entropy, count = torch.cat(entropies), torch.cat(counts)
         is_choice = count > 1
         heat = torch.where(is_choice, self._temperature(entropy, count, rows), 1.0)
         peak = torch.where(is_choice, peak, 0.0)
@@ -110,7 +110,11 @@ class _Varying(Processor[VaryingP]):
         divisor = heat.clamp(COLDEST, HIGHEST).float()
         for part in parts:
             cool_(logits[part], peak[part], divisor[part])
-        return logits if first is None else _freeze_(logits, first, heat == 0)
+        is_frozen = heat == 0
+        if first is None or (not logits.is_cuda and not bool(is_frozen.any())):
+            return logits
+        # The first of the largest tokens gets all probability, and finite logits stay finite.
+        return torch.where(is_frozen, logits.clamp(max=LOWEST).scatter_(1, first, 0.0), logits)
 
     def admit(self, slot: int, params: VaryingP, request: Admission) -> None:
         """Store the values; relative ones refer to temperature 1, as the chain has no temperature stage."""
@@ -231,21 +235,6 @@ class Edt(_Varying[EdtParams]):
 
     def _may_freeze(self, rows: Rows) -> bool:
         return True
-
-
-def _entropy_and_count(logits: Tensor, peak: Tensor) -> Tensor:
-    """Return the entropy in nats and the number of finite logits [A, 2] float64, for peaks [A, 1] float64."""
-    count = torch.gt(logits, -math.inf, out=torch.empty_like(logits)).sum(1, keepdim=True)
-    entropy = total_and_entropy(logits, peak)[:, 1:].clamp_(min=0)
-    return torch.cat([entropy, count.double()], dim=1)
-
-
-def _freeze_(logits: Tensor, first: Tensor, is_frozen: Tensor) -> Tensor:
-    """Give the token `first` [A, 1] all probability in rows `is_frozen` [A, 1]; finite logits stay finite."""
-    if not logits.is_cuda and not bool(is_frozen.any()):
-        return logits
-    frozen = logits.clamp(max=LOWEST).scatter_(1, first, 0.0)
-    return torch.where(is_frozen, frozen, logits)
 
 
 @parameters

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Generic, Literal, TypeVar
 
-from processors.base import Admission, Env, P, Processor, Vocabulary, in_slot
-from processors.errors import TokenError
+from processors.base import Admission, Env, P, Processor, Vocabulary, grown
+from processors.errors import ParamError, TokenError
 from processors.later import graphs, torch
 
 if TYPE_CHECKING:
@@ -35,6 +35,15 @@ def checked(ids: Iterable[int], env: Env, what: str) -> tuple[int, ...]:
         if not 0 <= token < limit:
             raise TokenError(f"{what} names token {token}, but ids go from 0 to {limit - 1}.")
     return ids
+
+
+def check_texts(name: str, texts: Sequence[str], limit: int, effect: str = "") -> None:
+    """Raise ParamError for an empty text, which has this effect, or for more than `limit` bytes together."""
+    if "" in texts:
+        raise ParamError(f"{name} has an empty text{effect}. Remove it.", (texts.index(""),))
+    size = sum(len(text.encode(errors="surrogatepass")) for text in texts)
+    if size > limit:
+        raise ParamError(f"{name} are {size} bytes together, but the limit is {limit}.")
 
 
 def token_id(key: int | str, env: Env, what: str) -> int:
@@ -130,8 +139,8 @@ class Lists:
         return not any(self._sizes[slot] for slot in set(rows.host_slots))
 
     def _reserve(self, slot: int, size: int) -> None:
-        self._values = in_slot(self._values, slot)
-        self._filled = in_slot(self._filled, slot)
+        self._values = grown(self._values, slot + 1)
+        self._filled = grown(self._filled, slot + 1)
         missing = size - self._values.shape[1]
         if missing > 0:
             last = self._values[:, -1:].expand(-1, missing)
@@ -173,12 +182,20 @@ def mask_pairs(logits: Tensor, pairs: Sequence[tuple[int, int]]) -> None:
     logits.index_put_((at[:, 0], at[:, 1]), logits.new_full((), -math.inf))
 
 
+def grouped(values: Iterable[T]) -> dict[T, list[int]]:
+    """Return the distinct values, each with the indices at which it occurs."""
+    indices: dict[T, list[int]] = {}
+    for index, value in enumerate(values):
+        indices.setdefault(value, []).append(index)
+    return indices
+
+
 class TableStage(Processor[P], Generic[P, T]):
     """A stage with immutable tables, which slots with equal parameters share."""
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._of: dict[int, T] = {}
+        self._of: dict[int, T] = self.by_slot()
         self._built: Callable[[P], T] = functools.lru_cache(maxsize=16)(self.tables)
 
     @abstractmethod
@@ -190,19 +207,9 @@ class TableStage(Processor[P], Generic[P, T]):
         super().admit(slot, params, request)
         self._of[slot] = self._built(params)
 
-    def release(self, slot: int) -> None:
-        self._of.pop(slot, None)
-
-    def fork(self, source: int, target: int) -> None:
-        super().fork(source, target)
-        self._of[target] = self._of[source]
-
     def places(self, rows: Rows) -> dict[T, list[int]]:
         """Return the distinct tables of the rows, each with the indices of its rows."""
-        rows_of: dict[T, list[int]] = {}
-        for row, slot in enumerate(rows.host_slots):
-            rows_of.setdefault(self._of[slot], []).append(row)
-        return rows_of
+        return grouped(self._of[slot] for slot in rows.host_slots)
 
 
 _SHOWN_POSITIONS = 4

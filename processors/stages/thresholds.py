@@ -6,15 +6,20 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal
 
 from processors.base import P, Processor
 from processors.later import operations, torch
-from processors.params import MOST, Note, Params, Phase, param, parameters
+from processors.params import MOST, Note, Params, param, parameters
 from processors.stages.shared import LOWEST
 from processors.stages.truncation import (
+    MinP,
+    TopK,
+    TopP,
+    Truncation,
     best,
+    by_parts,
     cut,
     enough_best,
     keep_above,
@@ -33,11 +38,8 @@ if TYPE_CHECKING:
 _FAR = -800.0  # exp of it is negligible beside 1 in float64
 
 
-class _Threshold(Processor[P]):
+class _Threshold(Truncation[P]):
     """Base of stages that keep the logits >= a threshold, and always the largest ones."""
-
-    phase = Phase.TRUNCATE
-    keeps_faults = True
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
@@ -87,7 +89,7 @@ class TopNSigma(_Threshold[TopNSigmaParams]):
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         is_sample = self.columns.gather("std", rows)[:, None] == 1  # population 0, sample 1
-        return -self.columns.exact("n", rows)[:, None] * _by_parts(_deviation, logits, peak, is_sample)
+        return -self.columns.exact("n", rows)[:, None] * by_parts(_deviation, logits, peak, is_sample)
 
 
 @parameters
@@ -119,7 +121,7 @@ class Epsilon(_Threshold[EpsilonParams]):
         )
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(total_mass, logits, peak)
+        total = by_parts(total_mass, logits, peak)
         return self.columns.exact("cutoff", rows)[:, None].log() + total.log()
 
 
@@ -152,7 +154,7 @@ class Eta(_Threshold[EtaParams]):
         return (*(EtaParams(cutoff) for cutoff in (1e-300, 3e-4, 0.02, 0.9)), EtaParams(0.5, keep=9))
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total, entropy = _columns(_by_parts(total_and_entropy, logits, peak))
+        total, entropy = by_parts(total_and_entropy, logits, peak)[:, :, None].unbind(1)
         cutoff = self.columns.exact("cutoff", rows)[:, None].log()
         return torch.minimum(cutoff, cutoff / 2 - entropy) + total.log()
 
@@ -185,7 +187,7 @@ class TopA(_Threshold[TopAParams]):
         return (*(TopAParams(a) for a in (1e-300, 0.2, 1.0)), TopAParams(1.0, keep=9))
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
-        total = _by_parts(total_mass, logits, peak)
+        total = by_parts(total_mass, logits, peak)
         return self.columns.exact("a", rows)[:, None].log() - total.log()
 
 
@@ -224,26 +226,15 @@ class PLess(_Threshold[PLessParams]):
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         order = self.columns.exact("order", rows)[:, None]
-        sums = _squares if self.columns.known("order", rows) == {2.0} else _powers
-        total, powers, count = _columns(_by_parts(sums, logits, peak, order))
+        sums = partial(_sums, is_square=self.columns.known("order", rows) == {2.0})
+        total, powers, count = by_parts(sums, logits, peak, order)[:, :, None].unbind(1)
         mean = ((powers.log() - order * total.log()) / (order - 1)).exp()
         normed = (count * mean - 1).clamp_(min=0) / (count - 1)
         is_normed = self.columns.gather("norm", rows)[:, None] == 1
         return torch.where(is_normed, normed, mean).log() + total.log()
 
 
-def _by_parts(sums: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> Tensor:
-    """Return `sums` of logits [A, V] and columns [A, 1], computed for groups of rows that fit the cache."""
-    parts = operations.row_parts(logits)
-    return torch.cat([sums(logits[part], *(column[part] for column in columns)) for part in parts])
-
-
-def _columns(table: Tensor) -> list[Tensor]:
-    return [table[:, column : column + 1] for column in range(table.shape[1])]
-
-
 def _deviation(logits: Tensor, peak: Tensor, is_sample: Tensor) -> Tensor:
-    """Return the standard deviation of the finite logits [A, 1]."""
     is_in = logits > -torch.inf
     count = is_in.sum(1, keepdim=True)
     below = torch.where(is_in, logits.double() - peak, 0.0)
@@ -260,20 +251,15 @@ def total_and_entropy(logits: Tensor, peak: Tensor) -> Tensor:
     return torch.cat([total, total.log() - weighted / total], dim=1)
 
 
-def _powers(logits: Tensor, peak: Tensor, order: Tensor) -> Tensor:
-    """Return the sums of m and of m^order, and the number of finite logits [A, 3]."""
-    return _sums(logits, peak, lambda masses: torch.where(order == 2, masses.square(), masses.pow(order)))
+def _sums(logits: Tensor, peak: Tensor, order: Tensor, *, is_square: bool) -> Tensor:
+    """Return the sums of m and of m^order, and the number of finite logits [A, 3].
 
-
-def _squares(logits: Tensor, peak: Tensor, order: Tensor) -> Tensor:
-    """Return what `_powers` returns for rows of order 2, bit for bit, in two thirds of the time."""
-    return _sums(logits, peak, torch.Tensor.square_)
-
-
-def _sums(logits: Tensor, peak: Tensor, power: Callable[[Tensor], Tensor]) -> Tensor:
+    `is_square`: all orders are 2. The bits are the same, in two thirds of the time.
+    """
     masses = mass(logits, peak)
     total, count = operations.row_sums(masses), (logits > -torch.inf).sum(1, keepdim=True)
-    return torch.cat([total, operations.row_sums(power(masses)), count.double()], dim=1)
+    powers = masses.square_() if is_square else torch.where(order == 2, masses.square(), masses.pow(order))
+    return torch.cat([total, operations.row_sums(powers), count.double()], dim=1)
 
 
 _STEEP = 1e-8  # added to the range of the logits by min-k
@@ -293,13 +279,11 @@ class TopHParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
-class TopH(Processor[TopHParams]):
+class TopH(Truncation[TopHParams]):
     """Keep the most likely tokens whose entropy is at most a share of the whole (Potraghloo et al. 2025)."""
 
     name = "top_h"
-    phase = Phase.TRUNCATE
     Params = TopHParams
-    keeps_faults = True
     about = Note(
         "keep the most likely tokens, in order, while the sum of t = -r ln r is at most h * sum(t); r is "
         "the softmax of the candidates",
@@ -344,13 +328,11 @@ class MinKParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
-class MinK(Processor[MinKParams]):
+class MinK(Truncation[MinKParams]):
     """Keep the tokens before the steepest fall of the sorted logits (Ding et al. 2026)."""
 
     name = "min_k"
-    phase = Phase.TRUNCATE
     Params = MinKParams
-    keeps_faults = True
     about = Note(
         "x[i] = -inf where x[i] < l[k], l the sorted logits, R = l[1] - l[V] + 1e-8, "
         "k = max(argmax((l[j] - l[j+1]) / (j R)), floor(tau / R), 1)",
@@ -387,7 +369,7 @@ class TypicalParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
-class Typical(Processor[TypicalParams]):
+class Typical(Truncation[TypicalParams]):
     """Keep tokens whose surprise is closest to the expected one (Meister et al. 2022).
 
     With d = x - M and mean(d) under p: -ln p - H = mean(d) - d, so the closest tokens are an interval of
@@ -395,9 +377,7 @@ class Typical(Processor[TypicalParams]):
     """
 
     name = "typical"
-    phase = Phase.TRUNCATE
     Params = TypicalParams
-    keeps_faults = True
     about = Note(
         "keep the tokens, by rising |-ln p[i] - H(p)|, until their p sums up to p",
         "Meister, Pimentel, Wiher and Cotterell 2022, Locally Typical Sampling, arXiv 2202.00666.",
@@ -419,8 +399,7 @@ class Typical(Processor[TypicalParams]):
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
         ranked = enough_best(logits)
-        sums = of_row(total_and_entropy, logits, ranked, peak)
-        total, entropy = sums[:, :1], sums[:, 1:]
+        total, entropy = of_row(total_and_entropy, logits, ranked, peak)[:, :, None].unbind(1)
         names = ("boundary", "ties", "keep")
         options = (self.columns.gather(name, rows)[:, None] for name in names)
         bound = self.columns.exact("p", rows)[:, None] * total
@@ -443,13 +422,11 @@ class TfsParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
-class Tfs(Processor[TfsParams]):
+class Tfs(Truncation[TfsParams]):
     """Cut the tail where the curve of the sorted probabilities is flat (Phénix and Egan 2019)."""
 
     name = "tfs"
-    phase = Phase.TRUNCATE
     Params = TfsParams
-    keeps_faults = True
     about = Note(
         "keep 1 + #{c <= z} of the sorted p, c the running sum of |p[j] - 2 p[j+1] + p[j+2]| divided by "
         "the whole sum; kobold keeps max(1, #)",
@@ -471,12 +448,27 @@ class Tfs(Processor[TfsParams]):
         return operations.drop_below(logits, *settled(_bent, logits, enough_best(logits), z, is_kobold, keep))
 
 
+TRUNCATING: tuple[type[Processor[Any]], ...] = (  # in default order
+    TopNSigma,  # first: its standard deviation is over all logits
+    TopH,
+    MinK,
+    MinP,
+    TopK,
+    TopP,
+    Typical,
+    Epsilon,
+    Eta,
+    Tfs,
+    TopA,
+    PLess,
+)
+
+
 def _places(ranked: Tensor) -> Tensor:
     return torch.arange(ranked.shape[1], device=ranked.device)
 
 
 def _least(logits: Tensor) -> Tensor:
-    """Return the smallest unmasked logit of each row [A, 1]."""
     return torch.where(logits > -math.inf, logits, math.inf).amin(1, keepdim=True)
 
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from processors.base import Admission, Columns, Processor
+from processors.base import Admission, Columns, P, Processor
 from processors.later import operations, rng, torch
 from processors.params import MOST, Note, Params, Phase, param, parameters
 from processors.stages.shared import LOWEST, IdStage, exempt_ids
@@ -35,13 +35,18 @@ class TopKParams(Params):
         return self.k <= 0
 
 
-class TopK(Processor[TopKParams]):
+class Truncation(Processor[P]):
+    """Base of stages that mask unlikely tokens; NaN and +inf stay."""
+
+    phase = Phase.TRUNCATE
+    keeps_faults = True
+
+
+class TopK(Truncation[TopKParams]):
     """Keep exactly the k most likely tokens, ties by lowest id; `ties: keep` keeps all ties."""
 
     name = "top_k"
-    phase = Phase.TRUNCATE
     Params = TopKParams
-    keeps_faults = True
     about = Note(
         "x[i] = -inf where x[i] is not among the k largest",
         "Fan, Lewis and Dauphin 2018, Hierarchical Neural Story Generation, arXiv 1805.04833.",
@@ -81,7 +86,7 @@ class TopPParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
-class TopP(Processor[TopPParams]):
+class TopP(Truncation[TopPParams]):
     """Keep the nucleus: the most likely tokens until their probabilities sum to p (Holtzman et al. 2019).
 
     A token is kept if the mass before it is below p, so the one that crosses p is kept. With `boundary:
@@ -89,9 +94,7 @@ class TopP(Processor[TopPParams]):
     """
 
     name = "top_p"
-    phase = Phase.TRUNCATE
     Params = TopPParams
-    keeps_faults = True
     about = Note(
         "keep the most likely tokens, in order, until their p sums up to p",
         "Holtzman et al. 2019, The Curious Case of Neural Text Degeneration, arXiv 1904.09751.",
@@ -129,16 +132,14 @@ class MinPParams(Params):
     keep: int = param(1, "Keep at least this many tokens.", ge=1, le=MOST)
 
 
-class MinP(Processor[MinPParams]):
+class MinP(Truncation[MinPParams]):
     """Keep tokens at least p times as likely as the most likely one (Nguyen et al. 2024).
 
     In the log domain: x >= max(x) + ln p, so p = 1 keeps exactly the ties with the maximum.
     """
 
     name = "min_p"
-    phase = Phase.TRUNCATE
     Params = MinPParams
-    keeps_faults = True
     about = Note(
         "x[i] = -inf where p[i] < p * max(p)",
         "Nguyen et al. 2024, Turning Up the Heat: Min-p Sampling, arXiv 2407.01082.",
@@ -165,6 +166,12 @@ def keep_above(logits: Tensor, threshold: Tensor, columns: Columns, rows: Rows) 
     last, room = cut(best(logits, largest_keep), columns.gather("keep", rows)[:, None])
     room = torch.where(last < threshold, room, logits.shape[1])
     return operations.drop_below(logits, torch.minimum(threshold, last), room)
+
+
+def by_parts(sums: Callable[..., Tensor], logits: Tensor, *columns: Tensor) -> Tensor:
+    """Return `sums` of logits [A, V] and columns [A, 1], computed for groups of rows that fit the cache."""
+    parts = operations.row_parts(logits)
+    return torch.cat([sums(logits[part], *(column[part] for column in columns)) for part in parts])
 
 
 def total_mass(logits: Tensor, peak: Tensor) -> Tensor:
@@ -297,12 +304,11 @@ class Xtc(IdStage[XtcParams]):
     def admit(self, slot: int, params: XtcParams, request: Admission) -> None:
         """Set up the slot; add a notice if the threshold allows no two top choices."""
         super().admit(slot, params, request)
-        text = (
-            f"xtc has a threshold of {params.threshold:g}, which no two tokens can both pass, so it changes "
-            "nothing: give less than 0.5."
-        )
-        if not params.can_act() and text not in self.notices:
-            self.notices.append(text)
+        if not params.can_act():
+            self.add_notice(
+                f"xtc has a threshold of {params.threshold:g}, which no two tokens can both pass, so it "
+                "changes nothing: give less than 0.5."
+            )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. On a CPU only rows that exclude anything are processed."""

@@ -13,7 +13,7 @@ from processors.base import Admission, Env, Processor
 from processors.errors import ParamError
 from processors.later import graphs, operations, rng, torch
 from processors.params import Note, Params, Phase, Secret, param, parameters
-from processors.stages.shared import LOWEST, TableStage
+from processors.stages.shared import LOWEST, TableStage, grouped
 from processors.stages.truncation import mass
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class KgwParams(Params):
 
     def __post_init__(self) -> None:
         Params.__post_init__(self)
-        _refuse_keys(self.key, most=1, limit=_INT64)
+        _refuse_keys(self.key, count=1, limit=_INT64)
 
 
 class Kgw(TableStage[KgwParams, "rng.Green"]):
@@ -81,7 +81,8 @@ class Kgw(TableStage[KgwParams, "rng.Green"]):
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
-        self._last: dict[int, tuple[int, ...]] = {}  # last ids on the host, for reads without synchronisation
+        # The last ids on the host, for reads without synchronisation.
+        self._last: dict[int, tuple[int, ...]] = self.by_slot()
 
     def admit(self, slot: int, params: KgwParams, request: Admission) -> None:
         """Take the last ids of the prompt as context."""
@@ -90,14 +91,6 @@ class Kgw(TableStage[KgwParams, "rng.Green"]):
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         self._last[slot] = (*self._last[slot], *tokens)[-self._of[slot].params.width :]
-
-    def release(self, slot: int) -> None:
-        super().release(slot)
-        self._last.pop(slot, None)
-
-    def fork(self, source: int, target: int) -> None:
-        super().fork(source, target)
-        self._last[target] = self._last[source]
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. The mask of green ids of each row is made on the host."""
@@ -150,11 +143,11 @@ class Kgw(TableStage[KgwParams, "rng.Green"]):
         return green
 
 
-def _refuse_keys(key: Secret | None, *, most: int, limit: int | None = None) -> None:
+def _refuse_keys(key: Secret | None, *, count: int, limit: int | None = None) -> None:
     """Raise ParamError, without the value, for too many numbers, or one above the limit."""
     numbers = key.numbers if key is not None else ()
-    if len(numbers) > most:
-        raise ParamError(f"key has {len(numbers)} numbers, but has to have at most {most}.")
+    if len(numbers) > count:
+        raise ParamError(f"key has {len(numbers)} numbers, but has to have at most {count}.")
     if limit is not None and any(number > limit for number in numbers):
         raise ParamError("key has a number of 2**63 or more, but it has to be below.")
 
@@ -184,7 +177,7 @@ class SynthIdParams(Params):
 
     def __post_init__(self) -> None:
         Params.__post_init__(self)
-        _refuse_keys(self.key, most=_MOST_DEPTH, limit=_INT64)
+        _refuse_keys(self.key, count=_MOST_DEPTH, limit=_INT64)
         if self.table_size not in _TABLE_SIZES:
             raise ParamError(f"table_size is {self.table_size}, but has to be a power of 2.")
 
@@ -359,7 +352,7 @@ class GumbelMarkParams(Params):
 
     def __post_init__(self) -> None:
         Params.__post_init__(self)
-        _refuse_keys(self.key, most=1)
+        _refuse_keys(self.key, count=1)
 
 
 class GumbelMark(Processor[GumbelMarkParams]):
@@ -392,10 +385,8 @@ class GumbelMark(Processor[GumbelMarkParams]):
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Makes one pass for each distinct width and scope."""
-        groups: dict[tuple[int, str, int | None], list[int]] = {}
-        for row, slot in enumerate(rows.host_slots):
-            params = self._params(slot)
-            groups.setdefault((params.width, params.deduplicate, params.history), []).append(row)
+        params = map(self._params, rows.host_slots)
+        groups = grouped((each.width, each.deduplicate, each.history) for each in params)
         keys = self._keys(rows)
         if len(groups) == 1:
             return _decided(logits, *self._contexts(rows), keys)

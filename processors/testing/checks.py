@@ -382,7 +382,6 @@ def _pairs(cases: list[tuple[Params, Text]]) -> list[tuple[tuple[Params, Text], 
 
 
 def _piped(subject: Subject, params: Sequence[Params], logits: Tensor) -> Tensor:
-    """Run the stage alone in a pipeline, one row for each of the parameters."""
     registry = Registry()
     registry.register(subject.stage)
     pipeline, history = Pipeline(subject.env, registry), History(subject.env.device)
@@ -393,8 +392,7 @@ def _piped(subject: Subject, params: Sequence[Params], logits: Tensor) -> Tensor
 
 
 def _same(left: Tensor, right: Tensor, message: str) -> None:
-    """Require equality to the last bit; NaN equals itself."""
-    _require(torch.equal(left.view(torch.int32), right.view(torch.int32)), message)
+    _require(torch.equal(left.view(torch.int32), right.view(torch.int32)), message)  # NaN equals itself
 
 
 def _close(out: Tensor, expected: list[float], message: str) -> None:
@@ -419,7 +417,6 @@ def shrink(check: Check, subject: Subject) -> Subject:
 
 
 def _failure(check: Check, subject: Subject) -> str:
-    """Return the kind of exception; "" if the check passed."""
     return run_check(check, subject).detail.partition(":")[0]
 
 

@@ -24,12 +24,12 @@ from gencli.core.request import Limits, Request
 from gencli.models.hf_runner import HFRunner
 from gencli.runtime.wiring import bare_engine
 from processors.base import Env
-from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.grammar.grammar_backend import load_backend
 from processors.pipeline import Pipeline
 from processors.request_values import Constraint
 from processors.rows import Rows
+from processors.stages.grammar_stage import GrammarParams
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from gencli.errors import GencliError
 from gencli.models.other_runners import FakeRunner
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.drafter import NgramDrafter
-from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.errors import ProcessorsError
+from processors.stages.grammar_stage import GrammarParams
 from processors.stages.masks import BanParams
 from tests.engine.harness import engine, request
 from tests.speculative.cases import LETTERS, WIDTH, everything

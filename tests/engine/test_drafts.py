@@ -8,8 +8,8 @@ from gencli.core.request import Drafting, Stops
 from gencli.engine.engine import Engine
 from gencli.models.other_runners import FakeRunner
 from gencli.speculative.drafter import Drafter
-from processors.catalog import GrammarParams
 from processors.chain import Chain
+from processors.stages.grammar_stage import GrammarParams
 from tests.engine.harness import TOKENIZER, Scripted, Watched, ends_of, events_of, generate, ids_of, request
 
 

@@ -9,11 +9,11 @@ from gencli.core.events import Error
 from gencli.core.request import Beams, Stops
 from gencli.models.other_runners import FakeRunner
 from gencli.speculative.drafter import Drafter
-from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.chooser import Chooser
 from processors.errors import ChainError
 from processors.request_values import Verification
+from processors.stages.grammar_stage import GrammarParams
 from processors.standalone import sample
 from tests.engine.harness import Scripted, engine, generate, request, texts
 

@@ -11,9 +11,9 @@ from gencli.core.request import Beams, Drafting, Feed, Guidance, Limits, StepPla
 from gencli.engine.logprobs import best_ids, slice_rows
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
-from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.request_values import Verification
+from processors.stages.grammar_stage import GrammarParams
 from tests.engine.harness import TOKENIZER, Scripted, Watched, engine, events_of, generate, request
 from tests.engine.test_guidance import Remembering
 from tests.transfers import counted_transfers

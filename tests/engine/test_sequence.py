@@ -8,9 +8,9 @@ import pytest
 from gencli.core.events import Error
 from gencli.core.request import Beams, Drafting, Limits, Match, Prefixes, Stops, shared_length
 from gencli.errors import UsageError
-from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.request_values import Verification
+from processors.stages.grammar_stage import GrammarParams
 from tests.engine.harness import Scripted, Watched, engine, events_of, generate, ids_of, request, texts
 from tests.engine.test_guidance import Remembering
 

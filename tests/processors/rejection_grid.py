@@ -11,7 +11,6 @@ from statistics import NormalDist
 
 import torch
 
-from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.history import History
 from processors.kernels.operations import token_probability
@@ -19,6 +18,7 @@ from processors.request_values import Verification
 from processors.rng import Stream, row_keys, uniform
 from processors.rows import Rows
 from processors.sampler import Sampler, gumbel_max
+from processors.stages.grammar_stage import GrammarParams
 from processors.verification import Proposal, Verifier
 from tests.processors.rejection_texts import DRAFTS, NEVER, PAIRS, WIDTH, Texts
 

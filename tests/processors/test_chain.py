@@ -2,9 +2,10 @@
 
 import pytest
 
-from processors.catalog import TemperatureParams, TopKParams
 from processors.chain import Chain, parse_stage
 from processors.errors import ChainError, ParamError, UnknownStage
+from processors.stages.scale import TemperatureParams
+from processors.stages.truncation import TopKParams
 
 TEXT = 'ban=["a | b", "c:d=1"] | repetition:penalty=1.1,window=64 | temperature=0.7 | top_k:k=40,ties="keep"'
 

@@ -145,7 +145,7 @@ def test_all_graphs_go_when_a_recording_fills_the_memory():
 
 
 def test_the_graph_used_longest_ago_is_dropped_first():
-    graphs, works = Graphs(CpuRecorder, most=2), {key: Work() for key in "abc"}
+    graphs, works = Graphs(CpuRecorder, max_graphs=2), {key: Work() for key in "abc"}
     for key in "abac":
         uses(graphs, works[key], 2, key)
     runs = {key: work.runs for key, work in works.items()}

@@ -4,17 +4,12 @@ import math
 
 import pytest
 
-from processors.catalog import (
-    BUILTIN,
-    AllowedParams,
-    BanParams,
-    BiasParams,
-    RepetitionParams,
-    TopKParams,
-    TopPParams,
-)
+from processors.catalog import BUILTIN
 from processors.errors import ParamError
 from processors.params import describe
+from processors.stages.masks import AllowedParams, BanParams
+from processors.stages.penalties import BiasParams, RepetitionParams
+from processors.stages.truncation import TopKParams, TopPParams
 
 
 def test_an_unknown_key_names_the_nearest():

@@ -5,8 +5,9 @@ from dataclasses import replace
 
 from gencli.core.request import Drafting, Stops
 from gencli.models.other_runners import FakeRunner
-from processors.catalog import BUILTIN, GrammarParams
+from processors.catalog import BUILTIN
 from processors.chain import Chain
+from processors.stages.grammar_stage import GrammarParams
 from processors.testing.examples import EXAMPLES
 from tests.engine.harness import Error, ends_of, events_of, ids_of, request
 

@@ -307,7 +307,6 @@ def _candidates(logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor,
 def _drawn(
     logits: Tensor, controls: Tensor, levels: Tensor, marks: Tensor, seeds: Tensor, positions: Tensor
 ) -> Tensor:
-    """Return the token [R] of each row by Gumbel-max among the kept logits."""
     values = cooled(logits.float(), levels[:, Level.PEAK, None].float(), heat(controls, Control.HEAT_DRAW))
     values = values.masked_fill(~kept(logits, controls, levels, marks), -torch.inf)
     return gumbel_max(values, seeds, positions)
@@ -452,9 +451,9 @@ class Marked(NamedTuple):
     patches: Tensor | None
 
 
-def mark(given: Given, kind: Kind, edits: Edits | None = None) -> Marked:
+def mark(inputs: Given, kind: Kind, edits: Edits | None = None) -> Marked:
     """Edit and truncate each row, and draw its token; return the thresholds with the tokens."""
-    logits, controls, seeds, positions = given
+    logits, controls, seeds, positions = inputs
     cuts = kind.startswith("cut")
     patches = None if edits is None else patch_logits(logits, *edits)
     facts, levels, marks, tokens = all_facts(logits, controls, cuts, patches)
@@ -471,9 +470,9 @@ def mark(given: Given, kind: Kind, edits: Edits | None = None) -> Marked:
     return Marked(levels, marks, tokens, patches)
 
 
-def choose(given: Given, kind: Kind, edits: Edits | None = None) -> Tensor:
+def choose(inputs: Given, kind: Kind, edits: Edits | None = None) -> Tensor:
     """Return a token [R] int64 for each row; EMPTY or NON_FINITE for a failed one, as Sampler.
 
     Shapes and launches depend on the arguments' shapes and `kind` alone, so a CUDA graph can record them.
     """
-    return mark(given, kind, edits).tokens
+    return mark(inputs, kind, edits).tokens

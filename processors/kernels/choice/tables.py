@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from processors.chain_end import Control as Control
 from processors.graphs import upload
 from processors.kernels.choice import Edit, Listed, Turn
 from processors.kernels.operations import blocked_bits, operation
@@ -22,22 +23,6 @@ from processors.stages.shared import HIGHEST, LOWEST
 CAPACITY = 4096  # entries of a row's candidate list
 NUM_BINS = 2048  # bins of a row's histogram
 OPEN = -3  # placeholder for a token that is not yet chosen
-
-
-class Control(IntEnum):
-    """Columns of controls. The value 0 turns a stage off in a row; for top-p it is 1."""
-
-    GREEDY = 0  # 1: argmax; the lowest id wins a tie
-    HEAT_CUT = 1  # temperature of the logits that are truncated; 0: none
-    HEAT_DRAW = 2  # temperature of the logits that are sampled; 0: none
-    MIN_P = 3
-    TOP_K = 4
-    KEEP_TIES = 5  # 1: top-k keeps all logits equal to the k-th largest
-    TOP_P = 6
-    EXCLUSIVE = 7  # 1: the kept mass is at most p; 0: it reaches p
-    IS_K_LATE = 8  # 1: top-k follows top-p in the chain
-    IS_MIN_LATE = 9  # 1: min-p follows top-p in the chain
-    INVERSE = 10  # 1: the draw is by inverse CDF
 
 
 class Level(IntEnum):
@@ -79,13 +64,6 @@ class Fact(IntEnum):
 
 
 _LOW_BITS = (1 << 31) - 1  # larger than any id
-
-
-def without_stages() -> list[float]:
-    """Return the controls [C] of a row in which every stage is off."""
-    line = [0.0] * len(Control)
-    line[Control.TOP_P] = 1.0
-    return line
 
 
 def heat(controls: Tensor, field: int) -> Tensor:
@@ -280,15 +258,13 @@ def patched(logits: Tensor, patches: Tensor | None) -> Tensor:
     return torch.where((new < torch.inf) & ~is_allowed, -torch.inf, new)
 
 
-def _flags(words: Tensor, width: int) -> Tensor:
-    """Return the bits of words [R, W] as bools [R, width]."""
+def _flags(words: Tensor, width: int) -> Tensor:  # [R, W] -> [R, width] bool
     octets = words.contiguous().view(torch.uint8).flatten().to(torch.int32)
     blocked = blocked_bits(words.device).index_select(0, octets).view(torch.bool)
     return ~blocked.view(len(words), -1)[:, :width]
 
 
-def _words(flags: Tensor) -> Tensor:
-    """Return bools [R, V] as bits of words [R, W] int32."""
+def _words(flags: Tensor) -> Tensor:  # [R, V] bool -> [R, W] int32
     padded = pad(flags, (0, -flags.shape[1] % 32)).view(len(flags), -1, 32)
     return (padded.long() << torch.arange(32, device=flags.device)).sum(2).int()
 

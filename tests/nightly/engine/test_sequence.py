@@ -3,8 +3,8 @@
 from dataclasses import replace
 
 from gencli.core.request import Guidance
-from processors.catalog import BanParams
 from processors.chain import Chain
+from processors.stages.masks import BanParams
 from tests.engine.harness import request
 from tests.engine.test_sequence import GRAMMAR, LETTERS, told
 

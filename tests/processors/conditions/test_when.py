@@ -2,11 +2,12 @@
 
 import re
 
-from processors.catalog import BiasParams, TopPParams
 from processors.chain import Chain, Picks, check_conditions
 from processors.errors import ChainError, ParamError
 from processors.registry import builtin_registry
 from processors.request_values import NO_CONDITION, When
+from processors.stages.penalties import BiasParams
+from processors.stages.truncation import TopPParams
 from tests.helpers.refusal import refusal
 
 PARTS = (

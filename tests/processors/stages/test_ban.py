@@ -4,11 +4,10 @@ import pytest
 import torch
 
 from processors.base import Admission, Env
-from processors.catalog import BAN_LIMIT, BanParams
 from processors.errors import ParamError, TokenError
 from processors.history import History
 from processors.rows import Rows
-from processors.stages.masks import Ban
+from processors.stages.masks import BAN_LIMIT, Ban, BanParams
 
 
 def forbidden(vocabulary, texts, before):

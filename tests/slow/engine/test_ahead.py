@@ -12,13 +12,13 @@ from gencli.core.request import Guidance, Stops
 from gencli.models.other_runners import FakeRunner
 from gencli.runtime.model_loading import ModelChoice, load
 from processors.base import Admission, Env
-from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rng import derive
 from processors.rows import Rows
 from processors.sampler import Sampler
+from processors.stages.grammar_stage import GrammarParams
 from tests.engine.ahead_cases import KINDS, PLAIN, play, random_script
 from tests.engine.harness import TOKENIZER, engine, events_of, request, texts
 from tests.engine.test_ahead import FREE, LETTERS, READ, SEEDS, WORDS, asked, both, options, run, text

@@ -25,8 +25,8 @@ from gencli.models.other_runners import FakeRunner, run_on_side_stream
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.drafter import NgramDrafter
-from processors.catalog import GrammarParams
 from processors.chain import Chain
+from processors.stages.grammar_stage import GrammarParams
 from tests.engine.beam_cases import request as search
 from tests.engine.beam_cases import texts as searched
 from tests.engine.harness import request

@@ -9,8 +9,9 @@ from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.runtime.model_loading import ModelChoice, load
 from gencli.speculative.drafter import Drafter
-from processors.catalog import BUILTIN, GrammarParams
+from processors.catalog import BUILTIN
 from processors.chain import Chain
+from processors.stages.grammar_stage import GrammarParams
 from processors.testing.examples import EXAMPLES
 from tests.engine.harness import TOKENIZER, Scripted, events_of, generate, ids_of, request
 from tests.engine.test_drafts import (

@@ -9,9 +9,11 @@ import pytest
 from gencli.core.events import Error
 from gencli.core.request import Limits, Stops
 from gencli.models.other_runners import FakeRunner
-from processors.catalog import BUILTIN, FrequencyParams, GrammarParams
+from processors.catalog import BUILTIN
 from processors.chain import Chain
 from processors.request_values import NO_CONDITION
+from processors.stages.grammar_stage import GrammarParams
+from processors.stages.penalties import FrequencyParams
 from processors.standalone import sample
 from processors.testing.examples import EXAMPLES
 from tests.engine.harness import Scripted, generate, request, texts

@@ -9,9 +9,9 @@ import torch
 from gencli.core.request import Drafting, Guidance, LayerContrast
 from gencli.engine.guidance import candidates
 from gencli.speculative.drafter import NgramDrafter
-from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.draw_twins import contrast_layers
+from processors.stages.grammar_stage import GrammarParams
 from tests.engine.harness import Scripted, generate, request
 from tests.engine.test_guidance import (
     COLD,

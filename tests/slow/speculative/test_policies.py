@@ -16,12 +16,12 @@ from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.combined_drafters import AutoDrafter, FallbackDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.drafter import Drafter, Drawn, NgramDrafter, SuffixDrafter
-from processors.catalog import GrammarParams
 from processors.chain import Chain
 from processors.draw_twins import gumbel_max
 from processors.request_values import Verification
 from processors.rng import derive
 from processors.sampler import fold
+from processors.stages.grammar_stage import GrammarParams
 from tests.engine.harness import request
 from tests.engine.test_guidance import Remembering
 from tests.processors.rejection_grid import Gap

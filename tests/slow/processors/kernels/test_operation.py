@@ -2,6 +2,7 @@
 
 import torch
 
+from processors.chain_end import Control, without_stages
 from processors.kernels.choice import NUM_EDITS, Edit
 from processors.kernels.choice.choose_rows import (
     all_facts_torch,
@@ -11,7 +12,7 @@ from processors.kernels.choice.choose_rows import (
     invert_ids_torch,
     processed_logits_torch,
 )
-from processors.kernels.choice.tables import CAPACITY, Control, patch_logits_torch, without_stages
+from processors.kernels.choice.tables import CAPACITY, patch_logits_torch
 from processors.verification import rejection_torch
 from tests.processors.kernels.drafts import MANY, case
 from tests.sham import CUDA, sham_device
