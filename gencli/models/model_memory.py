@@ -21,7 +21,7 @@ from gencli.models.decoder.products.dense_products import adds_wide, can_pack
 from gencli.models.decoder.weight_readers import stays_in_file
 from gencli.models.device import free_memory, pick_device, pick_dtype, pick_kv_dtype
 from gencli.models.files.gguf_header import kept_bytes, kept_kinds, weight_format
-from gencli.models.files.model_card import Card, has_codes, kv_bytes, whole_bytes
+from gencli.models.files.model_card import Card, has_codes, held_bytes, kv_bytes, whole_bytes
 from gencli.models.files.model_files import Format, Quantize
 from gencli.models.kv.lane_buffers import SPARE_ROWS, roomy, stored_width
 from gencli.models.kv.lane_lengths import STEP
@@ -64,34 +64,24 @@ def need_of(
 
 
 def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize: Format = "none") -> int:
-    """Return the bytes of a model's weights in memory, held as `quantize` says.
-
-    gencli's own decoder leaves large embeddings in their file. A packed vocabulary projection that is tied to
-    embeddings in memory is a second copy of them. Of weights in 16 bits it has 32, but on a GPU of NVIDIA.
-    """
-    whole, spec = whole_bytes(card, dtype.itemsize, quantize), card.spec
-    if quantize == "none" and device.type == "cuda" and dtype.itemsize == 2 and spec is not None:
-        whole -= card.weights.codes * dtype.itemsize - card.weights.codes * 17 // 32  # MXFP4 is kept
-    if spec is not None and quantize == "int4" and not has_codes(card):
+    """Return the bytes of a model's weights in memory, held as `quantize` says (see held_bytes)."""
+    spec, codes, is_wide = card.spec, card.weights.codes, not adds_wide(dtype, device)
+    if spec is None or has_codes(card) or quantize == "int8":
+        return whole_bytes(card, dtype.itemsize, quantize)
+    if quantize == "int4":
+        whole = whole_bytes(card, dtype.itemsize, quantize)
         ends = spec.vocab_size * spec.hidden * (1 if spec.is_tied else 2)  # which have eight bits
         return whole + max(0, ends - ends * whole // max(1, card.weights.parameters))
-    if has_codes(card) or quantize in ("int8", "int4") or spec is None or not whole:
-        return whole
     if quantize == "kept":
         held = spec.vocab_size * spec.hidden * dtype.itemsize
         other_bytes = dtype.itemsize if device.type != "cpu" else 2 if can_pack(torch.bfloat16) else 4
-        head = other_bytes if adds_wide(dtype, device) else 4
+        head = 4 if is_wide else other_bytes
         return kept_bytes(card.folder, other_bytes, head) + (0 if stays_in_file(held, device) else held)
-    embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
-    if dtype.itemsize == 2 and not adds_wide(dtype, device):
-        layers = whole - (embeddings if spec.is_tied else 2 * embeddings)
-        return layers + 2 * embeddings + (0 if stays_in_file(embeddings, device) else embeddings)
-    is_shared = spec.is_tied and not (device.type == "cpu" and can_pack(dtype))
-    if is_shared:
-        return whole
-    if stays_in_file(embeddings, device):
-        return whole if spec.is_tied else whole - embeddings
-    return whole + embeddings if spec.is_tied else whole
+    is_packed = device.type == "cpu" and can_pack(dtype)
+    total = held_bytes(card, dtype.itemsize, device.type, is_packed=is_packed, is_head_wide=is_wide)
+    if device.type == "cuda" and dtype.itemsize == 2:  # MXFP4 is kept
+        total -= codes * dtype.itemsize - codes * 17 // 32
+    return total
 
 
 def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype, device: torch.device) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from gencli.config.preset_files import models
 from gencli.errors import ModelError, UsageError
 from gencli.helpers import size
 from gencli.models.backend import choose_backend, why_no_graphs
-from gencli.models.files.gguf_header import PART, is_gguf, kept_bytes, kept_kinds
+from gencli.models.files.gguf_header import PART, is_gguf, kept_kinds
 from gencli.models.files.local_models import (
     BUNDLED,
     absent,
@@ -27,7 +28,7 @@ from gencli.models.files.local_models import (
     find_local,
     read_aliases,
 )
-from gencli.models.files.model_card import Card, kv_bytes, read_card, read_config, whole_bytes
+from gencli.models.files.model_card import Card, held_bytes, kv_bytes, read_card, read_config
 from gencli.models.files.model_files import stored_bits
 from processors.params import MOST, Bounds
 
@@ -83,6 +84,7 @@ _RECORDED = {
     "transformers": "recorded on a CUDA GPU, if transformers compiles the model as one graph",
 }
 _NUMBERS = {"float32": 4, "bfloat16": 2}
+_PACKS = platform.machine() in ("x86_64", "AMD64")  # where releases of PyTorch pack the projection
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,16 +260,18 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
 
 
 def _memory(card: Card, quantization: str | None) -> Iterator[tuple[str, int]]:
-    """Yield number formats of the weights, and their size in bytes."""
+    """Yield number formats of the weights, and their bytes on the CPU, as --memory does."""
     if quantization is not None:
         if not is_gguf(card.folder):
             yield quantization, card.weights.bytes
             return
-        from gencli.models.files.gguf_weights import wide_dtype
+        import torch
 
-        yield quantization, kept_bytes(card.folder, wide_dtype().itemsize)
+        from gencli.models.model_memory import weight_bytes
+
+        yield quantization, weight_bytes(card, torch.float32, torch.device("cpu"), "kept")
     for dtype, width in _NUMBERS.items():
-        yield dtype, whole_bytes(card, width)
+        yield dtype, held_bytes(card, width, "cpu", is_packed=_PACKS)
 
 
 def _show_text(record: Mapping[str, Any]) -> str:

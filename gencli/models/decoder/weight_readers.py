@@ -27,7 +27,7 @@ from gencli.files import open_regular
 from gencli.models.decoder.products.coded_weights import Int8Weights
 from gencli.models.decoder.products.dense_products import widened_mxfp4
 from gencli.models.files.gguf_header import GgufTensor
-from gencli.models.files.model_files import BLOCKS, SCALES, OnBytes, StoredTensor
+from gencli.models.files.model_files import BLOCKS, MIN_STORED, SCALES, OnBytes, StoredTensor
 
 
 class WeightReader(ABC):
@@ -321,9 +321,6 @@ class JoinedExpertsReader(SafetensorsReader):
         return part
 
 
-_MIN_STORED = 2**24  # bytes; smaller embeddings are always held in memory
-
-
 class Embeddings(ABC):
     """Embeddings of token ids.
 
@@ -398,7 +395,7 @@ class StoredEmbeddings(Embeddings):
 
 def stays_in_file(nbytes: int, device: torch.device) -> bool:
     """Return whether embeddings of `nbytes` bytes, which no product shares, are left in their file."""
-    return device.type == "cpu" and nbytes >= _MIN_STORED
+    return device.type == "cpu" and nbytes >= MIN_STORED
 
 
 _DTYPES: dict[str, torch.dtype] = {

@@ -19,6 +19,7 @@ from gencli.models.files.gguf_metadata import gguf_config, read_vocabulary
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_files import (
     BLOCKS,
+    MIN_STORED,
     SCALES,
     Format,
     StoredTensor,
@@ -169,6 +170,25 @@ def whole_bytes(card: Card, number_bytes: int, quantize: Format = "none") -> int
     if quantize in _BITS:
         return card.weights.parameters * _BITS[quantize] // 8
     return card.weights.parameters * number_bytes
+
+
+def held_bytes(
+    card: Card, number_bytes: int, device: str, *, is_packed: bool, is_head_wide: bool = True
+) -> int:
+    """Return the bytes of all weights in numbers of `number_bytes` bytes as what runs the model holds them.
+
+    gencli's own decoder leaves large embeddings in their file on a CPU. A packed vocabulary projection that
+    is tied to embeddings in memory is a second copy of them; with `is_head_wide` it has 32 bits in any case.
+    """
+    whole, spec = whole_bytes(card, number_bytes), card.spec
+    if spec is None or has_codes(card) or not whole:
+        return whole
+    embeddings = spec.vocab_size * spec.hidden * number_bytes
+    head = embeddings * 4 // number_bytes if is_head_wide else embeddings
+    if spec.is_tied and head == embeddings and not is_packed:
+        return whole
+    held = 0 if device == "cpu" and embeddings >= MIN_STORED else embeddings
+    return whole - embeddings * (1 if spec.is_tied else 2) + head + held
 
 
 def kv_bytes(card: Card, *, batch: int, context: int, number_bytes: int) -> int | None:

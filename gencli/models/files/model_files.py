@@ -149,6 +149,7 @@ Quantize = Literal["none", "int8", "int4"]
 Format = Literal[Quantize, "kept"]  # of weights in memory; kept: a GGUF file's own bits
 METHOD, VERSION = "gencli", 1
 BLOCKS, SCALES = "_blocks", "_scales"  # behind the name of a weight in MXFP4: its codes and their scales
+MIN_STORED = 2**24  # bytes of embeddings; smaller ones are always held in memory
 _MXFP4_KEYS = frozenset(("quant_method", "modules_to_not_convert", "dequantize"))
 _BITS: Mapping[str, int] = {"int8": 8, "int4": 4}
 
