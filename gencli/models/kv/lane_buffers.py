@@ -65,11 +65,6 @@ class LaneBuffer:
             self._grow(num_rows, length, like)
         return self._data
 
-    def regrow(self, num_rows: int, length: int) -> None:
-        """Grow a buffer that was written to, as `reserve`; no-op before."""
-        if self._data.nbytes:
-            self.reserve(num_rows, length, like=self._data)
-
     @property
     def data(self) -> Tensor:
         """The buffer as it is now; empty before the first write."""
@@ -150,8 +145,10 @@ class LaneStore:
         return all(buffer.holds(num_rows, length) for buffer in self.buffers)
 
     def reserve(self, num_rows: int, length: int) -> None:
+        """Grow the buffers that were written to."""
         for buffer in self.buffers:
-            buffer.regrow(num_rows, length)
+            if buffer.nbytes:
+                buffer.reserve(num_rows, length, like=buffer.data)
 
     def fork(self, source: int, target: int) -> None:
         """Copy one lane to another; no-op for an empty source."""
