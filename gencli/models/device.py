@@ -252,11 +252,7 @@ def _left_in_groups(root: Path) -> Iterator[int]:
 def _left(folder: Path, limit: str, use: str) -> Iterator[int]:
     with suppress(OSError, ValueError):
         allowed, used = (int((folder / file).read_text(encoding="ascii")) for file in (limit, use))
-        yield allowed - used + _cached(folder)
-
-
-def _cached(folder: Path) -> int:
-    lines = map(str.split, (folder / "memory.stat").read_text(encoding="ascii").splitlines())
-    counts = {line[0]: line[1] for line in lines if len(line) == 2}
-    total = [int(counts[key]) for key in _CACHED[2:] if key in counts]
-    return sum(total or [int(counts[key]) for key in _CACHED[:2] if key in counts])
+        entries = map(str.split, (folder / "memory.stat").read_text(encoding="ascii").splitlines())
+        counts = {entry[0]: int(entry[1]) for entry in entries if len(entry) == 2 and entry[0] in _CACHED}
+        total = [counts[key] for key in _CACHED[2:] if key in counts]
+        yield allowed - used + sum(total or [counts[key] for key in _CACHED[:2] if key in counts])

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -89,7 +89,15 @@ def check_checkpoint(folder: Path, config: dict[str, Any], *, trust_remote_code:
         )
     check_architecture(folder, config, trust_remote_code=trust_remote_code)
     checkpoint = read_checkpoint(folder, config)
-    hf_config = _hf_config(folder, trust_remote_code=trust_remote_code)
+    from transformers import AutoConfig
+
+    try:
+        hf_config = AutoConfig.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    except Exception as error:  # transformers raises exceptions of any type here
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        raise ModelError(f"{folder / 'config.json'} describes no model: {reason}") from error
     if not (checkpoint.is_quantized or trust_remote_code or is_bundled(str(folder))):
         check_shapes(folder, checkpoint.table, hf_config)
     return checkpoint
@@ -126,17 +134,6 @@ def read_checkpoint(folder: Path, config: dict[str, Any], spec: DecoderSpec | No
     files = tuple(weight_files(folder))
     table = read_table(files)
     return Checkpoint(folder, config, files, table, weights_of(files, table), spec)
-
-
-def _hf_config(folder: Path, *, trust_remote_code: bool) -> Any:
-    """Return the configuration as transformers reads it. Raises ModelError if it cannot."""
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
-    except Exception as error:  # transformers raises exceptions of any type here
-        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        raise ModelError(f"{folder / 'config.json'} describes no model: {reason}") from error
 
 
 def check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> None:
@@ -319,22 +316,8 @@ def _shapes(folder: Path, hf_config: Any, *, limit: int) -> dict[str, tuple[int,
     Raises ModelError for more than `limit` modules.
     """
     import torch
-    from transformers import AutoModelForCausalLM
-
-    try:
-        with torch.device("meta"), _limited(limit):
-            model = AutoModelForCausalLM.from_config(hf_config)
-    except _TooLarge:
-        raise _misfit(folder, f"more than {limit} modules", "far fewer tensors") from None
-    except Exception:  # loading reports the error
-        return {}
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-
-
-@contextmanager
-def _limited(limit: int) -> Iterator[None]:
-    """Raise _TooLarge inside the block when more than `limit` modules are created."""
     from torch.nn.modules.module import register_module_module_registration_hook
+    from transformers import AutoModelForCausalLM
 
     count = 0
 
@@ -346,9 +329,15 @@ def _limited(limit: int) -> Iterator[None]:
 
     handle = register_module_module_registration_hook(note)
     try:
-        yield
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(hf_config)
+    except _TooLarge:
+        raise _misfit(folder, f"more than {limit} modules", "far fewer tensors") from None
+    except Exception:  # loading reports the error
+        return {}
     finally:
         handle.remove()
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
 def _shown(value: Any) -> str:

@@ -37,14 +37,7 @@ from gencli.models.decoder.weight_readers import (
     WeightReader,
     stays_in_file,
 )
-from gencli.models.files.gguf_header import (
-    KEPT,
-    KINDS,
-    GgufHead,
-    Kind,
-    held_tensors,
-    read_gguf_head,
-)
+from gencli.models.files.gguf_header import KEPT, KINDS, GgufHead, Kind, held_tensors, read_gguf_head
 from gencli.models.files.gguf_metadata import GgufSource, sources_of
 from gencli.models.files.model_files import OnBytes
 
