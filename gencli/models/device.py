@@ -199,7 +199,10 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused
-    limits = [*_available(root), *_left_in_groups(root)]
+    limits = [*_left_in_groups(root)]
+    with suppress(OSError, ValueError):
+        lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
+        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     if limits:
         return max(0, min(limits))
     try:
@@ -222,12 +225,6 @@ def refusing_full(device: torch.device) -> Iterator[None]:
         f"The model does not fit into the memory of {device}.",
         hint="Another process may have taken memory meanwhile. A smaller `dtype` or `quantize` needs less.",
     )
-
-
-def _available(root: Path) -> Iterator[int]:
-    with suppress(OSError, ValueError):
-        lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
-        yield from (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
 
 
 def _left_in_groups(root: Path) -> Iterator[int]:

@@ -294,7 +294,7 @@ class DecoderLanes:
         is_exact = decoder.dtype == dtype == torch.float32
         self._is_tiled = graphs is None and decoder.device.type == "cpu" and is_exact
         tile = TILE if self._is_tiled else 1
-        self._buffers = [LaneBuffer(self._store.rows, tile=tile) for _ in decoder.layers]
+        self._buffers = [LaneBuffer(self._store, tile=tile) for _ in decoder.layers]
         self._store.buffers = self._buffers
         self._tables = BagTables(spec.num_heads, spec.scale)
         self._cells: Cells | None = None
@@ -322,7 +322,7 @@ class DecoderLanes:
         static = None
         may_be_static = self._steps is not None and inside is None
         if may_be_static and (is_decode_step(feeds) or is_drafted_step(feeds)):
-            static = step_rows(feeds, self._store.rows.spare)
+            static = step_rows(feeds, self._store.spare)
             num_rows = static.num_held
         buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]
         if self._steps is not None and static is not None:
@@ -351,27 +351,21 @@ class DecoderLanes:
         if packed.is_cuda:
             end = -(-length // STEP) * STEP
             step = Pass(device_plan(feeds, (packed[2], packed[1]), end, is_fixed=self._is_fixed), ropes)
+        elif not self._is_tiled:
+            step = Pass(SdpaPlan(feeds, (packed[2], packed[1]), decoder.dtype), ropes)
         else:
-            step = Pass(self._plan(feeds, held, packed, buffers[0]), ropes)
+            if self._cells is None or self._cells.shape != buffers[0].shape:
+                self._cells = Cells(buffers[0].shape)
+            heads, windows = decoder.spec.num_heads, decoder.spec.windows
+            step = Pass(TiledPlan(feeds, held, self._cells, self._tables, heads, windows), ropes)
         return decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
         num_rows, length = room_for(feeds := self._store.seat(feeds))
         if self._steps is not None:
-            num_rows = step_rows(feeds, self._store.rows.spare).num_held
+            num_rows = step_rows(feeds, self._store.spare).num_held
         return self._store.holds(num_rows, length)
-
-    def _plan(
-        self, feeds: tuple[Feed, ...], held: Sequence[tuple[int, int]], packed: Tensor, buffer: Tensor
-    ) -> AttentionPlan:
-        """Return the attention of a pass without kernels of our own; `packed` has ids, positions and rows."""
-        if not self._is_tiled:
-            return SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
-        if self._cells is None or self._cells.shape != buffer.shape:
-            self._cells = Cells(buffer.shape)
-        spec = self._decoder.spec
-        return TiledPlan(feeds, held, self._cells, self._tables, spec.num_heads, spec.windows)
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: tokens beyond a lane's length are not read."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from gencli.models.files.model_files import is_own, mxfp4_fault
@@ -414,17 +415,12 @@ def _phi3(config: Mapping[str, Any]) -> DecoderSpec:
     )
 
 
-def _olmo2(config: Mapping[str, Any]) -> DecoderSpec:
-    return base_spec(
-        config,
-        qk_norm="whole",
-        names=TensorNames(
-            attention_norm=None,
-            attention_post_norm="post_attention_layernorm",
-            mlp_norm=None,
-            mlp_post_norm="post_feedforward_layernorm",
-        ),
-    )
+_OLMO_NORMS = TensorNames(
+    attention_norm=None,
+    attention_post_norm="post_attention_layernorm",
+    mlp_norm=None,
+    mlp_post_norm="post_feedforward_layernorm",
+)
 
 
 def _granite(config: Mapping[str, Any]) -> DecoderSpec:
@@ -466,7 +462,7 @@ FAMILIES: Mapping[str, tuple[Callable[[Mapping[str, Any]], DecoderSpec], tuple[s
     "gemma2": (_gemma2, (*_GEMMA_KEYS, *_CAP_KEYS)),
     "gemma3_text": (_gemma3, (*_GEMMA_KEYS, *_CAP_KEYS, "rope_local_base_freq", "_sliding_window_pattern")),
     "phi3": (_phi3, ()),
-    "olmo2": (_olmo2, ()),
+    "olmo2": (partial(base_spec, qk_norm="whole", names=_OLMO_NORMS), ()),
     "granite": (
         _granite,
         ("attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling"),

@@ -261,22 +261,21 @@ def _check_dtype(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
-    if config.get("quantization_config") is None:
+    quantization = config.get("quantization_config")
+    if quantization is None:
         return
     if is_own(config):
         stored_bits(config)  # refuses what this version does not read
         return
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
 
-    quantization = config["quantization_config"]
-    if isinstance(quantization, Mapping) and (
-        quantization.get("load_in_4bit") or quantization.get("load_in_8bit")
-    ):
-        return  # files older than quant_method
-    method = quantization.get("quant_method") if isinstance(quantization, Mapping) else quantization
-    if method not in KNOWN:
+    if isinstance(quantization, Mapping):
+        if quantization.get("load_in_4bit") or quantization.get("load_in_8bit"):
+            return  # files older than quant_method
+        quantization = quantization.get("quant_method")
+    if quantization not in KNOWN:
         raise ModelError(
-            f"{path}: quantization_config has the method {_shown(method)}, unknown to transformers.",
+            f"{path}: quantization_config has the method {_shown(quantization)}, unknown to transformers.",
             hint=f"It knows {', '.join(sorted(KNOWN))}.",
         )
 

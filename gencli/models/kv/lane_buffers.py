@@ -52,8 +52,8 @@ class LaneBuffer:
     whole tiles.
     """
 
-    def __init__(self, rows: LaneRows, *, tile: int = 1) -> None:
-        self._rows, self._tile = rows, tile
+    def __init__(self, store: LaneStore, *, tile: int = 1) -> None:
+        self._store, self._tile = store, tile
         self._data = torch.empty(0, 0, 0, 0)
 
     def reserve(self, num_rows: int, length: int, *, like: Tensor) -> Tensor:
@@ -109,10 +109,10 @@ class LaneBuffer:
         """
         old_rows, _, capacity, _ = self._data.shape
         if num_rows > old_rows:
-            num_rows = min(max(num_rows, 2 * old_rows), len(self._rows))
+            num_rows = min(max(num_rows, 2 * old_rows), self._store.num_rows)
         capacity = max(self._whole(-(-length // STEP) * STEP), capacity)
         data = _zeros((max(num_rows, old_rows), like.shape[1], capacity, like.shape[3]), like)
-        for row, held in self._rows.held():
+        for row, held in self._store.held():
             tokens = self._whole(held)
             data[row, :, :tokens] = self._data[row, :, :tokens]
         self._data = data
@@ -123,20 +123,35 @@ class LaneBuffer:
 
 
 class LaneStore:
-    """The rows of all lanes, and the buffers that hold them. There are `spare` rows more than lanes."""
+    """The rows of lanes in the buffers that hold them, of which there are `spare` more than lanes.
+
+    A lane gets the lowest free row at its first write, and the row is free again when the lane is emptied. A
+    guided sequence and its unconditional sequence, whose lanes are `max_batch` apart, so get adjacent rows.
+    """
 
     def __init__(self, lengths: LaneLengths, *, spare: int = 0) -> None:
-        self.rows = LaneRows(lengths, spare=spare)
         self.buffers: Sequence[LaneBuffer] = ()
+        self.num_rows = spare + len(lengths)
         self._lengths = lengths
-        self._written = [0] * len(self.rows)  # most tokens written to each row since it was wiped
+        self._rows: dict[int, int] = {}  # by lane
+        self._free = list(range(len(lengths)))
+        self._written = [0] * self.num_rows  # most tokens written to each row since it was wiped
+
+    @property
+    def spare(self) -> int:
+        """The lowest row that no lane has; of a row more than lanes there is one always."""
+        return self._free[0] if self._free else len(self._lengths)
+
+    def held(self) -> list[tuple[int, int]]:
+        """Return (row, tokens) of every lane that is not empty and has a row."""
+        return [(self._rows[lane], length) for lane, length in self._lengths.held() if lane in self._rows]
 
     def seat(self, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
         """Return the feeds with each lane replaced by its buffer row.
 
         Record how many tokens each row may hold, rejected drafts and failed passes included.
         """
-        seated = tuple(feed._replace(lane=self.rows.take(feed.lane)) for feed in feeds)
+        seated = tuple(feed._replace(lane=self._row(feed.lane)) for feed in feeds)
         for feed in seated:
             self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
         return seated
@@ -153,64 +168,30 @@ class LaneStore:
     def fork(self, source: int, target: int) -> None:
         """Copy one lane to another; no-op for an empty source."""
         if length := self._lengths[source]:
-            start, end = self.rows.take(source), self.rows.take(target)
+            start, end = self._row(source), self._row(target)
             self._written[end] = length
             for buffer in self.buffers:
                 buffer.fork(start, end, length)
 
     def wipe(self, lane: int) -> None:
         """Zero everything written to the lane, and free its row."""
-        row = self.rows.find(lane)
+        row = self._rows.pop(lane, None)
         if row is None:
             return
         for buffer in self.buffers:
             buffer.wipe(row, self._written[row])
         self._written[row] = 0
-        self.rows.free(lane)
+        heapq.heappush(self._free, row)
 
     def free_cache(self) -> None:
         """Free all buffers; every lane must be empty."""
         for buffer in self.buffers:
             buffer.free_cache()
 
-
-class LaneRows:
-    """Assign a lane the lowest free row at its first write, and free the row when the lane is emptied.
-
-    A guided sequence and its unconditional sequence, whose lanes are `max_batch` apart, so get adjacent rows.
-    There are `spare` rows more than lanes.
-    """
-
-    def __init__(self, lengths: LaneLengths, *, spare: int = 0) -> None:
-        self._lengths = lengths
-        self._rows: dict[int, int] = {}  # by lane
-        self._free = list(range(len(lengths)))
-        self._num_rows = spare + len(lengths)
-
-    def __len__(self) -> int:
-        return self._num_rows
-
-    @property
-    def spare(self) -> int:
-        """The lowest row that no lane has; of a row more than lanes there is one always."""
-        return self._free[0] if self._free else len(self._lengths)
-
-    def find(self, lane: int) -> int | None:
-        return self._rows.get(lane)
-
-    def take(self, lane: int) -> int:
-        """Return the row of the lane, after assigning one if needed."""
+    def _row(self, lane: int) -> int:
         if lane not in self._rows:
             self._rows[lane] = heapq.heappop(self._free)
         return self._rows[lane]
-
-    def free(self, lane: int) -> None:
-        """Free the row of the lane, which must have one."""
-        heapq.heappush(self._free, self._rows.pop(lane))
-
-    def held(self) -> list[tuple[int, int]]:
-        """Return (row, tokens) of every lane that is not empty and has a row."""
-        return [(self._rows[lane], length) for lane, length in self._lengths.held() if lane in self._rows]
 
 
 SCALE_BYTES = 4

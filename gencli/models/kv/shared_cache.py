@@ -34,7 +34,6 @@ from gencli.models.kv.lane_batches import (
 from gencli.models.kv.lane_buffers import (
     SPARE_ROWS,
     LaneBuffer,
-    LaneRows,
     LaneStore,
     StaticInputs,
     StaticSteps,
@@ -310,8 +309,8 @@ class StaticCalls:
         )
 
     def rows(self, feeds: Sequence[Feed]) -> StepRows:
-        rows = self._cache.store.rows
-        return step_rows(feeds, rows.spare, max_rows=len(rows))
+        store = self._cache.store
+        return step_rows(feeds, store.spare, max_rows=store.num_rows)
 
     def capacity(self, length: int) -> int:
         return roomy(length, self._context)
@@ -409,9 +408,9 @@ class LaneLayer:
     is_compileable = False
     supports_early_init = False
 
-    def __init__(self, rows: LaneRows, *, is_sliding: bool) -> None:
+    def __init__(self, store: LaneStore, *, is_sliding: bool) -> None:
         self.is_sliding = is_sliding
-        self.buffers = (LaneBuffer(rows), LaneBuffer(rows))
+        self.buffers = (LaneBuffer(store), LaneBuffer(store))
 
 
 class LaneCache(Cache):  # type: ignore[misc]
@@ -423,7 +422,7 @@ class LaneCache(Cache):  # type: ignore[misc]
     def __init__(self, config: Any, lengths: LaneLengths, *, spare: int = 0) -> None:
         self.store = LaneStore(lengths, spare=spare)
         layers = [
-            layer if isinstance(layer, _EMPTY) else LaneLayer(self.store.rows, is_sliding=layer.is_sliding)
+            layer if isinstance(layer, _EMPTY) else LaneLayer(self.store, is_sliding=layer.is_sliding)
             for layer in DynamicCache(config=config).layers
         ]
         super().__init__(layers=layers)
