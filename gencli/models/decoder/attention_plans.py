@@ -223,19 +223,15 @@ class MixedPlan(DevicePlan):
             out[self._short] = self._plan.attend(queries[self._short], buffer, **how)
         for columns, feed, fixed in self._long:
             asked = queries[columns]
-            if fixed is None:
-                out[columns] = _attend_feed(feed, asked, buffer, **how)
-            else:
+            if fixed is not None:
                 out[columns] = fixed.attend(asked, buffer, **how)
+                continue
+            # In one call without a mask.
+            kv_heads, window = buffer.shape[1] // 2, how["window"]
+            first = max(0, feed.start + 1 - window) if window else 0
+            held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
+            out[columns] = attend_chunk(asked, held[:, :kv_heads], held[:, kv_heads:], **how)
         return out
-
-
-def _attend_feed(feed: Feed, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-    """Return the attention of the tokens of one feed, which has a buffer row as lane, without a mask."""
-    kv_heads, window = buffer.shape[1] // 2, how["window"]
-    first = max(0, feed.start + 1 - window) if window else 0
-    held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
-    return attend_chunk(queries, held[:, :kv_heads], held[:, kv_heads:], **how)
 
 
 def device_plan(

@@ -185,9 +185,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 _SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
-_LAYERS = ("num_hidden_layers", "n_layer")
-_AT_LEAST_1 = (*_LAYERS, "hidden_size", "n_embd", "vocab_size", *CONTEXT_KEYS)
-_AT_LEAST_0 = ("num_attention_heads", "n_head")  # there are layers without attention
+# The least values of keys; there are layers without attention.
+_LEAST = dict.fromkeys(
+    ("num_hidden_layers", "n_layer", "hidden_size", "n_embd", "vocab_size", *CONTEXT_KEYS), 1
+)
+_LEAST |= dict.fromkeys(("num_attention_heads", "n_head"), 0)
 _MAX_COUNT = 2**31 - 1
 _INDEX = re.compile(r"(?:^|\.)(\d+)\.")  # the first number in a tensor's name is its layer's
 _MODULES = 64  # maximum number of modules of a model per tensor in its weight files
@@ -216,26 +218,26 @@ def check_config(folder: Path, config: Mapping[str, Any]) -> None:
     if not isinstance(config.get("text_config"), Mapping | None):
         shown = _shown(config["text_config"])
         raise ModelError(f"{path}: text_config is {shown}, but has to be an object.", hint=_HINT)
-    text = text_part(config)
-    for part in (config, text):
-        for least, keys in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
-            for key in keys:
-                _check_number(path, key, part.get(key), least)
+    import torch
+
+    for part in (config, text_part(config)):
+        for key, least in _LEAST.items():
+            value = part.get(key)
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and not (is_number and least <= value <= _MAX_COUNT):
+                bounds = f"a whole number from {least} to {_MAX_COUNT}"
+                raise ModelError(f"{path}: {key} is {_shown(value)}, but has to be {bounds}.", hint=_HINT)
         _check_end(path, part)
     generation = folder / "generation_config.json"
     if generation.exists():
         _check_end(generation, read_object(generation))
-    _check_dtype(path, config)
+    for key in ("dtype", "torch_dtype"):
+        name = config.get(key)
+        if not isinstance(name, str) or name == "auto":
+            continue
+        if not isinstance(getattr(torch, name.removeprefix("torch."), None), torch.dtype):
+            raise ModelError(f"{path}: {key} is {_shown(name)}, not a format of PyTorch.", hint=_HINT)
     _check_quantization(path, config)
-
-
-def _check_number(path: Path, key: str, value: Any, least: int) -> None:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and not (is_number and least <= value <= _MAX_COUNT):
-        raise ModelError(
-            f"{path}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MAX_COUNT}.",
-            hint=_HINT,
-        )
 
 
 def _check_end(path: Path, config: Mapping[str, Any]) -> None:
@@ -247,17 +249,6 @@ def _check_end(path: Path, config: Mapping[str, Any]) -> None:
                 f"{path}: eos_token_id has {_shown(token)}, but has to name token ids, which are numbers.",
                 hint=_HINT,
             )
-
-
-def _check_dtype(path: Path, config: Mapping[str, Any]) -> None:
-    import torch
-
-    for key in ("dtype", "torch_dtype"):
-        name = config.get(key)
-        if not isinstance(name, str) or name == "auto":
-            continue
-        if not isinstance(getattr(torch, name.removeprefix("torch."), None), torch.dtype):
-            raise ModelError(f"{path}: {key} is {_shown(name)}, not a format of PyTorch.", hint=_HINT)
 
 
 def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:

@@ -95,13 +95,10 @@ class Cursor:
         kind = int(self.number("I"))
         if kind == _TEXT:
             return self.text()
-        if kind == _ARRAY:
-            return self._array()
-        if kind not in _CODES:
+        if kind in _CODES:
+            return self.number(_CODES[kind])
+        if kind != _ARRAY:
             raise self.damaged(f"it has a value of the type {kind}, which is unknown")
-        return self.number(_CODES[kind])
-
-    def _array(self) -> GgufArray:
         kind, count = int(self.number("I")), self.size(_MAX_ARRAY)
         if kind != _TEXT and kind not in _CODES:
             raise self.damaged(f"it has an array of the type {kind}")

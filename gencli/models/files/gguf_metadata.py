@@ -241,20 +241,16 @@ def _values(head: GgufHead, arch: str) -> dict[str, Any]:
             "attention_factor": head.number(f"{arch}.rope.scaling.attn_factor"),
         }
     if kind == "yarn":
-        return _yarn(head, arch, factor, context)
+        if head.number(f"{arch}.rope.scaling.yarn_ext_factor") not in (None, 1.0):
+            raise head.wrong(f"{arch}.rope.scaling.yarn_ext_factor", "is not 1")
+        values = {name: head.number(f"{arch}.rope.scaling.{key}") for name, key in _YARN.items()}
+        present = {name: value for name, value in values.items() if value is not None}
+        return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": context, **present}
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor or 1.0}
     if kind != "none":
         raise head.wrong(f"{arch}.rope.scaling.type", f"is {kind[:60]!r}, which gencli does not know")
     return {"rope_type": "default"}
-
-
-def _yarn(head: GgufHead, arch: str, factor: float | None, context: int | None) -> dict[str, Any]:
-    if head.number(f"{arch}.rope.scaling.yarn_ext_factor") not in (None, 1.0):
-        raise head.wrong(f"{arch}.rope.scaling.yarn_ext_factor", "is not 1")
-    values = {name: head.number(f"{arch}.rope.scaling.{key}") for name, key in _YARN.items()}
-    present = {name: value for name, value in values.items() if value is not None}
-    return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": context, **present}
 
 
 def _dims(head: GgufHead, arch: str) -> int:

@@ -110,7 +110,12 @@ def make_padded_batch(
     is_range = last - first + 1 == len(feeds)
     start = feeds[0].start if not any(pads) and len({feed.start for feed in feeds}) == 1 else None
     batch_lanes = slice(first, last + 1) if is_range else upload([feed.lane for feed in feeds], device)
-    target, source = (None, None) if start is not None and is_range else _cells(feeds, pads, device)
+    target = source = None
+    if start is None or not is_range:
+        cells = [(row, pads[row] + i) for row, feed in enumerate(feeds) for i in range(len(feed.tokens))]
+        indices = [*zip(*cells_of(feeds), strict=True), *zip(*cells, strict=True)]
+        lanes, lane_positions, rows, columns = upload(indices, device)
+        target, source = (lanes, lane_positions), (rows, columns) if any(pads) else None
     return ForwardBatch(
         feeds=feeds,
         ids=packed[0],
@@ -131,16 +136,6 @@ def is_rectangle(feeds: tuple[Feed, ...]) -> bool:
     return all(
         feed.lane == first.lane + i and len(feed.tokens) == len(first.tokens) for i, feed in enumerate(feeds)
     )
-
-
-def _cells(
-    feeds: tuple[Feed, ...], pads: list[int], device: torch.device
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
-    """Return (lane, position) indices [N] of the fed tokens, and their (row, column) if there are pads."""
-    cells = [(row, pads[row] + i) for row, feed in enumerate(feeds) for i in range(len(feed.tokens))]
-    table = [*zip(*cells_of(feeds), strict=True), *zip(*cells, strict=True)]
-    lanes, positions, rows, columns = upload(table, device)
-    return (lanes, positions), (rows, columns) if any(pads) else None
 
 
 # Model types whose attention is one call per layer, and whose other layers handle each token independently.
