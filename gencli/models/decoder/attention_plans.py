@@ -352,16 +352,16 @@ class TiledPlan:
         # The tables of each group of tokens hold a bounded count of numbers.
         keys = max(self._held[column][1] for column in short) + 1
         size = max(1, _MAX_NUMBERS // (keys * self._num_heads))
-        groups = [short[start : start + size] for start in range(0, len(short), size)]
-        return [self._short(part, window, index) for index, part in enumerate(groups)], long
-
-    def _short(self, columns: Sequence[int], window: int | None, index: int) -> _Short:
-        rows, positions = zip(*(self._held[column] for column in columns), strict=True)
-        ends = [position + 1 for position in positions]
-        bags = self._tables.bags(rows, ends, self._shape, window, slot=(window, index))
-        if columns[-1] - columns[0] + 1 == len(columns):
-            return slice(columns[0], columns[-1] + 1), bags
-        return torch.tensor(columns), bags
+        parts: list[_Short] = []
+        for start in range(0, len(short), size):
+            columns = short[start : start + size]
+            rows, positions = zip(*(self._held[column] for column in columns), strict=True)
+            ends = [position + 1 for position in positions]
+            bags = self._tables.bags(rows, ends, self._shape, window, slot=(window, len(parts)))
+            are_adjacent = columns[-1] - columns[0] + 1 == len(columns)
+            index = slice(columns[0], columns[-1] + 1) if are_adjacent else torch.tensor(columns)
+            parts.append((index, bags))
+        return parts, long
 
 
 TILE = 64  # tokens; divides the capacity of a buffer

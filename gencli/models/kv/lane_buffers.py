@@ -49,12 +49,12 @@ class LaneBuffer:
 
     The attention mask hides entries beyond a lane's length. They must be finite, because 0 * inf is NaN.
     Whoever writes may order the numbers of each `tile` tokens as they like: tokens are copied and zeroed in
-    whole tiles.
+    whole tiles. `data` is the buffer as it is now, empty before the first write.
     """
 
     def __init__(self, store: LaneStore, *, tile: int = 1) -> None:
         self._store, self._tile = store, tile
-        self._data = torch.empty(0, 0, 0, 0)
+        self.data = torch.empty(0, 0, 0, 0)
 
     def reserve(self, num_rows: int, length: int, *, like: Tensor) -> Tensor:
         """Return the buffer after growing it to hold `length` tokens in `num_rows` rows.
@@ -63,15 +63,10 @@ class LaneBuffer:
         """
         if not self.holds(num_rows, length):
             self._grow(num_rows, length, like)
-        return self._data
-
-    @property
-    def data(self) -> Tensor:
-        """The buffer as it is now; empty before the first write."""
-        return self._data
+        return self.data
 
     def holds(self, num_rows: int, length: int) -> bool:
-        return self._data.shape[0] >= num_rows and self._data.shape[2] >= length
+        return self.data.shape[0] >= num_rows and self.data.shape[2] >= length
 
     def write(self, batch: ForwardBatch, states: Tensor) -> Tensor:
         """Store `states` [B, H, Q, D] of the batch; return the contents of its lanes, [B, H, K, D]."""
@@ -85,21 +80,21 @@ class LaneBuffer:
         return data[batch.lanes, :, : batch.kv_length]
 
     def fork(self, source: int, target: int, length: int) -> None:
-        data = self._grow(target + 1, length, self._data) if target >= self._data.shape[0] else self._data
+        data = self._grow(target + 1, length, self.data) if target >= self.data.shape[0] else self.data
         tokens = self._whole(length)
         data[target, :, :tokens] = data[source, :, :tokens]
 
     def wipe(self, row: int, length: int) -> None:
         """Zero the first `length` tokens of the row, so that no data reaches the next request."""
-        if row < self._data.shape[0]:
-            self._data[row, :, : self._whole(length)] = 0
+        if row < self.data.shape[0]:
+            self.data[row, :, : self._whole(length)] = 0
 
     @property
     def nbytes(self) -> int:
-        return self._data.nbytes
+        return self.data.nbytes
 
     def free_cache(self) -> None:
-        self._data = torch.empty(0, 0, 0, 0)
+        self.data = torch.empty(0, 0, 0, 0)
 
     def _grow(self, num_rows: int, length: int, like: Tensor) -> Tensor:
         """Grow to `num_rows` rows of `length` tokens, and copy the tokens held.
@@ -107,15 +102,15 @@ class LaneBuffer:
         The number of rows doubles at least; the capacity is a multiple of STEP tokens, in whole
         tiles.
         """
-        old_rows, _, capacity, _ = self._data.shape
+        old_rows, _, capacity, _ = self.data.shape
         if num_rows > old_rows:
             num_rows = min(max(num_rows, 2 * old_rows), self._store.num_rows)
         capacity = max(self._whole(-(-length // STEP) * STEP), capacity)
         data = _zeros((max(num_rows, old_rows), like.shape[1], capacity, like.shape[3]), like)
         for row, held in self._store.held():
             tokens = self._whole(held)
-            data[row, :, :tokens] = self._data[row, :, :tokens]
-        self._data = data
+            data[row, :, :tokens] = self.data[row, :, :tokens]
+        self.data = data
         return data
 
     def _whole(self, length: int) -> int:
