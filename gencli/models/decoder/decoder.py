@@ -288,8 +288,9 @@ class DecoderLanes:
     ) -> None:
         spec, dtype = decoder.spec, kv_dtype or decoder.dtype
         self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
+        self._switches = spec.rope_switches
         # Of one token a feed, or of one with draft tokens.
-        self._steps = None if graphs is None else StaticSteps(graphs, decoder.device, spec.rope_switches)
+        self._steps = None if graphs is None else StaticSteps(graphs, decoder.device, self._switches)
         self._store = LaneStore(lengths, spare=0 if graphs is None else SPARE_ROWS)
         is_exact = decoder.dtype == dtype == torch.float32
         self._is_tiled = graphs is None and decoder.device.type == "cpu" and is_exact
@@ -344,8 +345,9 @@ class DecoderLanes:
         if len(wanted) < len(tokens):
             wanted_rows = upload(wanted, device) if wanted else packed.new_empty(0)
         factors = None
-        if switches := decoder.spec.rope_switches:
-            factors = upload([factors_of(feed, switches) for feed in feeds for _ in feed.tokens], device)
+        if self._switches:
+            numbers = [factors_of(feed, self._switches) for feed in feeds for _ in feed.tokens]
+            factors = upload(numbers, device)
         ropes = tuple(table.rows(packed[1], factors, length) for table in decoder.tables)
         step: Pass[AttentionPlan] | Pass[DevicePlan]
         if packed.is_cuda:
