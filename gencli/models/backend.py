@@ -45,7 +45,22 @@ def choose_backend(
             f"`quantize` is {quantize}, but the model's weights are quantized to {bits} bits already.",
             hint="Leave `quantize` out, or take the model as it was before.",
         )
-    spec, reason = _choose(backend, config, trust_remote_code=trust_remote_code, is_spread=is_spread)
+    spec, reason = None, "as asked"
+    if trust_remote_code and backend != "transformers":
+        reason = "code of the model may run, which only transformers does"
+    elif is_spread and backend != "transformers":
+        reason = SPREAD
+    elif backend != "transformers":
+        try:
+            spec = read_spec(config)
+            reason = reason if backend == "native" else "the decoder knows the family"
+        except Unsupported as error:
+            reason = str(error)
+    if spec is None and backend == "native":
+        raise ModelError(
+            f"gencli's own decoder cannot run this model: {reason}.",
+            hint="Leave `backend` out, or give `backend` = transformers.",
+        )
     if spec is None:
         why = "`backend` is transformers" if backend == "transformers" else reason
         if bits is not None:
@@ -77,29 +92,6 @@ def why_no_graphs(
     if spec is None:
         return "" if has_shared_lanes else ALONE
     return EXPERTS_ON_HOST if reads_experts else ""
-
-
-def _choose(
-    backend: Backend, config: Mapping[str, Any], *, trust_remote_code: bool, is_spread: bool
-) -> tuple[DecoderSpec | None, str]:
-    if backend == "transformers":
-        return None, "as asked"
-    reason = ""
-    if trust_remote_code:
-        reason = "code of the model may run, which only transformers does"
-    elif is_spread:
-        reason = SPREAD
-    else:
-        try:
-            return read_spec(config), "as asked" if backend == "native" else "the decoder knows the family"
-        except Unsupported as error:
-            reason = str(error)
-    if backend == "native":
-        raise ModelError(
-            f"gencli's own decoder cannot run this model: {reason}.",
-            hint="Leave `backend` out, or give `backend` = transformers.",
-        )
-    return None, reason
 
 
 _INSTALL = "Install it with: pip install 'gencli[multi-gpu]'"

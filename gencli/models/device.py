@@ -199,7 +199,10 @@ def free_memory(device: torch.device, root: Path = Path("/")) -> int | None:
     if device.type == "cuda":
         unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
         return int(torch.cuda.mem_get_info(device)[0]) + unused
-    limits = [*_available(root), *_left_in_groups(root)]
+    limits = [*_left_in_groups(root)]
+    with suppress(OSError, ValueError):
+        lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
+        limits += [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
     if limits:
         return max(0, min(limits))
     try:
@@ -224,12 +227,6 @@ def refusing_full(device: torch.device) -> Iterator[None]:
     )
 
 
-def _available(root: Path) -> Iterator[int]:
-    with suppress(OSError, ValueError):
-        lines = (root / "proc/meminfo").read_text(encoding="ascii").splitlines()
-        yield from (int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-
-
 def _left_in_groups(root: Path) -> Iterator[int]:
     """Yield limit less use of each group of this process, parents included."""
     try:
@@ -252,11 +249,7 @@ def _left_in_groups(root: Path) -> Iterator[int]:
 def _left(folder: Path, limit: str, use: str) -> Iterator[int]:
     with suppress(OSError, ValueError):
         allowed, used = (int((folder / file).read_text(encoding="ascii")) for file in (limit, use))
-        yield allowed - used + _cached(folder)
-
-
-def _cached(folder: Path) -> int:
-    lines = map(str.split, (folder / "memory.stat").read_text(encoding="ascii").splitlines())
-    counts = {line[0]: line[1] for line in lines if len(line) == 2}
-    total = [int(counts[key]) for key in _CACHED[2:] if key in counts]
-    return sum(total or [int(counts[key]) for key in _CACHED[:2] if key in counts])
+        entries = map(str.split, (folder / "memory.stat").read_text(encoding="ascii").splitlines())
+        counts = {entry[0]: int(entry[1]) for entry in entries if len(entry) == 2 and entry[0] in _CACHED}
+        total = [counts[key] for key in _CACHED[2:] if key in counts]
+        yield allowed - used + sum(total or [counts[key] for key in _CACHED[:2] if key in counts])

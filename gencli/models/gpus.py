@@ -1,4 +1,4 @@
-"""GPUs by name: their memory, bandwidth and rates, and how long given work takes on them at least.
+"""GPUs by name: their memory, bandwidth and rates.
 
 The figures are the makers', but for the share of the bandwidth that reads reach, and the times of a launch:
 `gencli bench gpu` measures those. Imports no torch.
@@ -13,7 +13,6 @@ from gencli.errors import UsageError
 
 _GIB = 2**30
 _HELD = 0.015  # share of the memory that the driver keeps: a program finds 23.64 of 24 GiB, 79.1 of 80
-_WARP = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +34,6 @@ class Gpu:
     clock: float
     fp64: int
     matmul: float
-    has_fp8: bool
     read_share: float = 0.9
     turn: float = 3
     launch: float = 5e-6
@@ -55,54 +53,20 @@ class Gpu:
 
 
 _ALL = (
-    Gpu("RTX 3090", 24, 936e9, 82, 1.70e9, 2, 71e12, False),
-    Gpu("RTX 4090", 24, 1008e9, 128, 2.52e9, 2, 165e12, True),
-    Gpu("RTX 5090", 32, 1792e9, 170, 2.41e9, 2, 210e12, True),
-    Gpu("L40S", 48, 864e9, 142, 2.52e9, 2, 362e12, True),
-    Gpu("L4", 24, 300e9, 58, 2.04e9, 2, 121e12, True),
-    Gpu("A100 40GB", 40, 1555e9, 108, 1.41e9, 32, 312e12, False),
-    Gpu("A100", 80, 2039e9, 108, 1.41e9, 32, 312e12, False),
-    Gpu("H100 PCIe", 80, 2039e9, 114, 1.76e9, 64, 756e12, True),
-    Gpu("H100 NVL", 94, 3938e9, 132, 1.79e9, 64, 835e12, True),
-    Gpu("H100", 80, 3350e9, 132, 1.98e9, 64, 989e12, True),
-    Gpu("H200", 141, 4800e9, 132, 1.98e9, 64, 989e12, True),
-    Gpu("B200", 180, 8000e9, 148, 1.97e9, 64, 2250e12, True),
+    Gpu("RTX 3090", 24, 936e9, 82, 1.70e9, 2, 71e12),
+    Gpu("RTX 4090", 24, 1008e9, 128, 2.52e9, 2, 165e12),
+    Gpu("RTX 5090", 32, 1792e9, 170, 2.41e9, 2, 210e12),
+    Gpu("L40S", 48, 864e9, 142, 2.52e9, 2, 362e12),
+    Gpu("L4", 24, 300e9, 58, 2.04e9, 2, 121e12),
+    Gpu("A100 40GB", 40, 1555e9, 108, 1.41e9, 32, 312e12),
+    Gpu("A100", 80, 2039e9, 108, 1.41e9, 32, 312e12),
+    Gpu("H100 PCIe", 80, 2039e9, 114, 1.76e9, 64, 756e12),
+    Gpu("H100 NVL", 94, 3938e9, 132, 1.79e9, 64, 835e12),
+    Gpu("H100", 80, 3350e9, 132, 1.98e9, 64, 989e12),
+    Gpu("H200", 141, 4800e9, 132, 1.98e9, 64, 989e12),
+    Gpu("B200", 180, 8000e9, 148, 1.97e9, 64, 2250e12),
 )
 GPUS = {gpu.name: gpu for gpu in _ALL}
-
-
-@dataclass(frozen=True, slots=True)
-class GpuWork:
-    """Work of one or several kernels in a row: bytes of memory read or written, and kernels, of these `own`.
-
-    For all threads of all kernels: `instructions`, of these `float64`, and floating-point operations of
-    matrix products, `flops`. `alone`: instructions, one after the other, of the program that ends last.
-    """
-
-    bytes: float
-    kernels: int = 1
-    own: int = 0
-    instructions: float = 0
-    float64: float = 0
-    flops: float = 0
-    alone: float = 0
-
-    def seconds(self, gpu: Gpu, *, is_graph: bool = True) -> float:
-        """Return the least time on a GPU: kernels wait for each other, and each is bound by its slowest part.
-
-        Without a graph the host's launches take that time if they are slower than the kernels.
-        """
-        cycles = gpu.sms * gpu.clock
-        busy = max(
-            self.bytes / gpu.read,
-            self.instructions / (4 * _WARP * cycles),  # four schedulers, each one warp's instruction a cycle
-            self.float64 / (gpu.fp64 * cycles),
-            self.flops / gpu.matmul,
-        )
-        last = self.alone * gpu.turn / gpu.clock
-        on_device = busy + last + self.kernels * (gpu.graph_launch + gpu.ramp)
-        on_host = (self.kernels - self.own) * gpu.launch + self.own * gpu.own_launch
-        return on_device if is_graph else max(on_device, on_host)
 
 
 def gpu_named(name: str) -> Gpu:

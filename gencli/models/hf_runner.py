@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import copy
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -66,6 +65,7 @@ class HFRunner(LaneRunner):
         lanes, lane_notices, why_not = choose_lanes(model, lengths, graphs)
         if why_not:
             graphs = None
+        ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         switches = rope_switches(model.config.get_text_config(decoder=True))
         spec = ModelSpec(
             name=name,
@@ -73,7 +73,7 @@ class HFRunner(LaneRunner):
             context=context,
             device=model.device,
             dtype=model.dtype,
-            eos_ids=_eos_ids(model),
+            eos_ids=(ends,) if isinstance(ends, int) else tuple(ends or ()),
             can_rollback=lanes.can_rollback,
             dtype_reason=dtype_reason,
             backend=backend,
@@ -107,7 +107,7 @@ class HFRunner(LaneRunner):
         """
         spread.check(device)
         graphs = make_graphs(cuda_graphs, SPREAD if spread.is_on else "", pick_device(device))
-        loaded = load_model(
+        loaded, reason, notices = load_model(
             model if isinstance(model, Checkpoint) else str(model),
             dtype=dtype,
             device=device,
@@ -116,12 +116,12 @@ class HFRunner(LaneRunner):
             on_bytes=on_bytes,
         )
         runner = cls(
-            loaded.model,
+            loaded,
             name=str(model.folder if isinstance(model, Checkpoint) else model),
             max_lanes=max_lanes,
-            dtype_reason=loaded.dtype_reason,
+            dtype_reason=reason,
             backend=backend,
-            notices=loaded.notices,
+            notices=notices,
             graphs=graphs,
         )
         if runner.spec.graphs is None:
@@ -142,23 +142,6 @@ def context_of(config: Any) -> int:
     return next((value for value in values if isinstance(value, int) and value > 0), UNLIMITED)
 
 
-def _eos_ids(model: Any) -> tuple[int, ...]:
-    """Return the end-of-text ids of generation_config, which may be None, a number or a list."""
-    ids = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
-    if ids is None:
-        return ()
-    return (ids,) if isinstance(ids, int) else tuple(ids)
-
-
-@dataclass(frozen=True, slots=True)
-class LoadedModel:
-    """A model on its device, the reason for its dtype, and notices for the user."""
-
-    model: Any
-    dtype_reason: str
-    notices: tuple[str, ...] = ()
-
-
 def load_model(
     model: str | Checkpoint,
     *,
@@ -167,15 +150,20 @@ def load_model(
     trust_remote_code: bool,
     spread: Spread = ONE_DEVICE,
     on_bytes: OnBytes | None = None,
-) -> LoadedModel:
+) -> tuple[Any, str, tuple[str, ...]]:
     """Load a causal language model by name or path, or of a checkpoint that was read.
 
-    Every failure is a UsageError or a ModelError. `on_bytes` is called with the loaded and the total bytes.
+    Returns the model on its device, the reason for its dtype, and notices for the user. Every failure is a
+    UsageError or a ModelError. `on_bytes` is called with the loaded and the total bytes.
     """
+    from transformers import AutoConfig
+    from transformers.utils import logging
+
     spread.check(device)
     chosen = pick_device(device)
     pick_dtype(dtype, device=chosen, stored="F32")  # refuses an unknown name before the files are read
-    _silence()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
     checkpoint = (
         model
         if isinstance(model, Checkpoint)
@@ -184,37 +172,26 @@ def load_model(
     number, reason = pick_dtype(dtype, device=chosen, stored=checkpoint.stored)
     options: dict[str, Any] = {} if checkpoint.is_quantized else {"dtype": number}
     if spread.is_on:
-        options |= _spread_options(checkpoint, spread, trust_remote_code=trust_remote_code)
+        if spread.tp is not None:
+            config = AutoConfig.from_pretrained(
+                checkpoint.folder, trust_remote_code=trust_remote_code, local_files_only=True
+            )
+            check_plan(config, spread.tp)
+        options |= spread.load_options()
     with watched(checkpoint.table, on_bytes) if on_bytes else nullcontext():
         loaded, report = _load(checkpoint, options, trust_remote_code=trust_remote_code)
-    _require_complete(checkpoint, report)
+    if absent := sorted(report["missing_keys"]):  # which transformers initialises at random
+        raise ModelError(
+            f"{checkpoint.folder} lacks {len(absent)} of the model's weights, such as {absent[0]}",
+            hint="Is this the checkpoint of a base model, an adapter, or an interrupted download?",
+        )
     if not spread.is_on:
         with refusing_full(chosen):
             loaded = loaded.to(chosen)
         loaded = widen_head(pack(loaded))
     unused = sorted(report["unexpected_keys"])
     notice = f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}" if unused else ""
-    return LoadedModel(loaded, reason, (notice,) if unused else ())
-
-
-def _spread_options(checkpoint: Checkpoint, spread: Spread, *, trust_remote_code: bool) -> dict[str, Any]:
-    """Return the from_pretrained options that spread the model. Raises ModelError if it cannot be spread."""
-    if spread.tp is not None:
-        from transformers import AutoConfig
-
-        folder = checkpoint.folder
-        check_plan(
-            AutoConfig.from_pretrained(folder, trust_remote_code=trust_remote_code, local_files_only=True),
-            spread.tp,
-        )
-    return spread.load_options()
-
-
-def _silence() -> None:
-    from transformers.utils import logging
-
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    return loaded, reason, (notice,) if unused else ()
 
 
 def _load(
@@ -237,15 +214,6 @@ def _load(
             reason = "its weights have other shapes than its config.json asks for"
         raise ModelError(f"{checkpoint.folder} cannot be loaded: {reason}") from error
     return model, report
-
-
-def _require_complete(checkpoint: Checkpoint, report: dict[str, Any]) -> None:
-    """Raise ModelError if the checkpoint lacks weights, which transformers would initialise at random."""
-    if absent := sorted(report["missing_keys"]):
-        raise ModelError(
-            f"{checkpoint.folder} lacks {len(absent)} of the model's weights, such as {absent[0]}",
-            hint="Is this the checkpoint of a base model, an adapter, or an interrupted download?",
-        )
 
 
 class WideHead(nn.Module):

@@ -9,6 +9,7 @@ import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -21,7 +22,7 @@ from gencli.models.decoder.products.dense_products import adds_wide, can_pack
 from gencli.models.decoder.weight_readers import stays_in_file
 from gencli.models.device import free_memory, pick_device, pick_dtype, pick_kv_dtype
 from gencli.models.files.gguf_header import kept_bytes, kept_kinds, weight_format
-from gencli.models.files.model_card import Card, has_codes, kv_bytes, whole_bytes
+from gencli.models.files.model_card import Card, has_codes, held_bytes, kv_bytes, whole_bytes
 from gencli.models.files.model_files import Format, Quantize
 from gencli.models.kv.lane_buffers import SPARE_ROWS, roomy, stored_width
 from gencli.models.kv.lane_lengths import STEP
@@ -64,34 +65,24 @@ def need_of(
 
 
 def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize: Format = "none") -> int:
-    """Return the bytes of a model's weights in memory, held as `quantize` says.
-
-    gencli's own decoder leaves large embeddings in their file. A packed vocabulary projection that is tied to
-    embeddings in memory is a second copy of them. Of weights in 16 bits it has 32, but on a GPU of NVIDIA.
-    """
-    whole, spec = whole_bytes(card, dtype.itemsize, quantize), card.spec
-    if quantize == "none" and device.type == "cuda" and dtype.itemsize == 2 and spec is not None:
-        whole -= card.weights.codes * dtype.itemsize - card.weights.codes * 17 // 32  # MXFP4 is kept
-    if spec is not None and quantize == "int4" and not has_codes(card):
+    """Return the bytes of a model's weights in memory, held as `quantize` says (see held_bytes)."""
+    spec, codes, is_wide = card.spec, card.weights.codes, not adds_wide(dtype, device)
+    if spec is None or has_codes(card) or quantize == "int8":
+        return whole_bytes(card, dtype.itemsize, quantize)
+    if quantize == "int4":
+        whole = whole_bytes(card, dtype.itemsize, quantize)
         ends = spec.vocab_size * spec.hidden * (1 if spec.is_tied else 2)  # which have eight bits
         return whole + max(0, ends - ends * whole // max(1, card.weights.parameters))
-    if has_codes(card) or quantize in ("int8", "int4") or spec is None or not whole:
-        return whole
     if quantize == "kept":
         held = spec.vocab_size * spec.hidden * dtype.itemsize
         other_bytes = dtype.itemsize if device.type != "cpu" else 2 if can_pack(torch.bfloat16) else 4
-        head = other_bytes if adds_wide(dtype, device) else 4
+        head = 4 if is_wide else other_bytes
         return kept_bytes(card.folder, other_bytes, head) + (0 if stays_in_file(held, device) else held)
-    embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
-    if dtype.itemsize == 2 and not adds_wide(dtype, device):
-        layers = whole - (embeddings if spec.is_tied else 2 * embeddings)
-        return layers + 2 * embeddings + (0 if stays_in_file(embeddings, device) else embeddings)
-    is_shared = spec.is_tied and not (device.type == "cpu" and can_pack(dtype))
-    if is_shared:
-        return whole
-    if stays_in_file(embeddings, device):
-        return whole if spec.is_tied else whole - embeddings
-    return whole + embeddings if spec.is_tied else whole
+    is_packed = device.type == "cpu" and can_pack(dtype)
+    total = held_bytes(card, dtype.itemsize, device.type, is_packed=is_packed, is_head_wide=is_wide)
+    if device.type == "cuda" and dtype.itemsize == 2:  # MXFP4 is kept
+        total -= codes * dtype.itemsize - codes * 17 // 32
+    return total
 
 
 def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype, device: torch.device) -> int | None:
@@ -144,10 +135,14 @@ def check_fit(
     if free is None or weights + lane <= free:
         return weights + lane
     name = {"none": str(dtype).removeprefix("torch."), "kept": card.weights.stored}.get(quantize, quantize)
+    # Options with which the weights take less, and what they take then.
+    options = [("`dtype` = bfloat16", weight_bytes(card, torch.bfloat16, device))]
+    if weight_format(card.folder, "none", dtype="auto", device=device.type) == "kept":
+        options.insert(0, ("`dtype` = auto", weight_bytes(card, torch.float32, device, "kept")))
+    if device.type in ("cpu", "cuda") and card.spec is not None:
+        options += [(f"`quantize` = {each}", weight_bytes(card, dtype, device, each)) for each in _SMALLER]
     fitting = [
-        f"{option} ({size(least)})"
-        for option, least in _smaller(card, dtype, device, weights)
-        if least + lane <= free
+        f"{option} ({size(least)})" for option, least in options if least < weights and least + lane <= free
     ]
     others = f" beside {' and '.join(beside)}" if beside else ""
     raise ModelError(
@@ -155,16 +150,6 @@ def check_fit(
         f"values of {STEP} tokens; {device} has {size(max(0, free))} free{others}.",
         hint=f"{' or '.join(fitting) or 'A smaller model'} fits; `memory_check` = off tries anyway.",
     )
-
-
-def _smaller(card: Card, dtype: torch.dtype, device: torch.device, weights: int) -> Iterator[tuple[str, int]]:
-    """Yield options with which the weights take less than `weights` bytes, and what they take then."""
-    options = [("`dtype` = bfloat16", weight_bytes(card, torch.bfloat16, device))]
-    if weight_format(card.folder, "none", dtype="auto", device=device.type) == "kept":
-        options.insert(0, ("`dtype` = auto", weight_bytes(card, torch.float32, device, "kept")))
-    if device.type in ("cpu", "cuda") and card.spec is not None:
-        options += [(f"`quantize` = {name}", weight_bytes(card, dtype, device, name)) for name in _SMALLER]
-    yield from (option for option in options if option[1] < weights)
 
 
 # Maximum batch size; beyond it a step takes proportionally longer.
@@ -224,20 +209,14 @@ def plan_capacity(
     """
     chosen = pick_device(device)
     free = free_memory(chosen)
-    formats = [weight_format(held.card.folder, quantize, dtype=dtype, device=chosen.type) for held in models]
-    numbers = [
-        pick_dtype(dtype, device=chosen, stored=held.card.weights.stored, is_quantized=weights != "none")[0]
-        for held, weights in zip(models, formats, strict=True)
-    ]
-    kept = [pick_kv_dtype(kv_dtype, number) for number in numbers]
-    sizes = [
-        weight_bytes(held.card, number, chosen, weights)
-        for held, number, weights in zip(models, numbers, formats, strict=True)
-    ]
-    lanes = [
-        lane_bytes(held.card, held.lanes, tokens, number, chosen)
-        for held, number in zip(models, kept, strict=True)
-    ]
+    sizes, lanes = list[int](), list[int | None]()
+    for held in models:
+        weights = weight_format(held.card.folder, quantize, dtype=dtype, device=chosen.type)
+        stored, is_narrow = held.card.weights.stored, weights != "none"
+        number, _ = pick_dtype(dtype, device=chosen, stored=stored, is_quantized=is_narrow)
+        kv_number = pick_kv_dtype(kv_dtype, number)
+        sizes.append(weight_bytes(held.card, number, chosen, weights))
+        lanes.append(lane_bytes(held.card, held.lanes, tokens, kv_number, chosen))
     beside = tuple((held.name, size) for held, size in zip(models, sizes, strict=True) if held.name and size)
     if None in lanes:
         if kv_memory is not None:
@@ -296,11 +275,13 @@ class CardFit:
 
 def card_fits(card: Card, memory: int, *, batch: int, tokens: int) -> tuple[CardFit, ...]:
     """Return what fits `memory` bytes, for `batch` texts of `tokens` tokens, the most exact formats first."""
-    return tuple(_fit(card, memory, batch, tokens, *formats) for formats in _formats(card))
+    return tuple(_fit(card, memory, batch, tokens, formats) for formats in _formats(card))
 
 
-def _formats(card: Card) -> Iterator[tuple[torch.dtype, Format, torch.dtype]]:
-    """Yield formats of states, weights, and keys and values."""
+_Formats = tuple[torch.dtype, Format, torch.dtype]  # of states, weights, and keys and values
+
+
+def _formats(card: Card) -> Iterator[_Formats]:
     weights: list[Format] = ["none"]
     if kept_kinds(card.folder):
         weights = ["kept", "none"]
@@ -318,30 +299,19 @@ def _formats(card: Card) -> Iterator[tuple[torch.dtype, Format, torch.dtype]]:
             yield dtype, quantize, torch.float8_e4m3fn
 
 
-def _fit(
-    card: Card,
-    memory: int,
-    batch: int,
-    tokens: int,
-    dtype: torch.dtype,
-    quantize: Format,
-    kv_dtype: torch.dtype,
-) -> CardFit:
-    def need(lanes: int, length: int) -> Need:
-        return need_of(
-            card, dtype=dtype, device=_CUDA, lanes=lanes, tokens=length, kv_dtype=kv_dtype, quantize=quantize
-        )
+def _fit(card: Card, memory: int, batch: int, tokens: int, formats: _Formats) -> CardFit:
+    dtype, quantize, kv_dtype = formats
+    need = partial(need_of, card, dtype=dtype, device=_CUDA, kv_dtype=kv_dtype, quantize=quantize)
 
     def is_in(lanes: int, length: int) -> bool:
-        return need(lanes, length).total + CONTEXT_BYTES <= memory
+        return need(lanes=lanes, tokens=length).total + CONTEXT_BYTES <= memory
 
-    asked, lane = need(batch, tokens), need(1, tokens).kv
-    steps = (card.context or tokens) // STEP
+    lane, steps = need(lanes=1, tokens=tokens).kv, (card.context or tokens) // STEP
     return CardFit(
         dtype,
         quantize,
         kv_dtype,
-        asked,
+        need(lanes=batch, tokens=tokens),
         lane,
         is_in(batch, tokens),
         None if lane is None else _most(lambda lanes: is_in(lanes, tokens), MAX_BATCH["cuda"]),

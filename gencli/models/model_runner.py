@@ -4,7 +4,7 @@ that lanes copy from each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -226,8 +226,12 @@ class PrefixLanes:
         wanted = [*text]
         kept = shared_length(lane.tokens, wanted) if lane.salt == salt else 0
         lane.salt = salt
+        others = [other for other in self._lanes.values() if other is not lane and other.salt == salt]
         shared, best = max(
-            ((shared_length(other.tokens, wanted), other) for other in self._others(lane)),
+            (
+                (shared_length(other.tokens, wanted), other)
+                for other in (others if self.runner.spec.can_rollback else ())
+            ),
             key=lambda pair: pair[0],
             default=(0, lane),
         )
@@ -240,9 +244,3 @@ class PrefixLanes:
         for lane in self._lanes.values():
             lane.clear()
         self._lanes.clear()
-
-    def _others(self, lane: PrefixLane) -> Iterator[PrefixLane]:
-        """Yield the other lanes; none if the model cannot roll back."""
-        if self.runner.spec.can_rollback:
-            others = (other for other in self._lanes.values() if other is not lane)
-            yield from (other for other in others if other.salt == lane.salt)

@@ -73,6 +73,8 @@ def quantize_model(
 
 
 def _write(checkpoint: Checkpoint, target: Path, quantize: Quantize, on_bytes: OnBytes | None) -> None:
+    from safetensors import safe_open
+
     bits, spec = bits_of(quantize), checkpoint.spec
     assert bits is not None
     assert spec is not None
@@ -82,34 +84,24 @@ def _write(checkpoint: Checkpoint, target: Path, quantize: Quantize, on_bytes: O
         checkpoint, make=make, dtype=torch.float32, device=torch.device("cpu"), on_bytes=on_bytes
     )
     left_out = {*shards.done, *unused, *([HEAD] if spec.is_tied else [])}
-    _copy_rest(checkpoint, shards, left_out)
+    for stored_file in checkpoint.files:  # tensors that are not quantized, such as norms, as they are stored
+        with safe_open(stored_file, framework="pt") as weights:
+            for name, stored in checkpoint.table.items():
+                if stored.file == stored_file and name not in left_out:
+                    shards.add({name: weights.get_tensor(name)}, name)
     shards.close()
-    _write_json(target / "config.json", _config(checkpoint, bits))
+    identity = identify(checkpoint.folder)  # the model that the weights were
+    source = {"name": identity.name, "revision": identity.revision, "sha256": identity.sha256}
+    made_by = {"quant_method": METHOD, "version": VERSION, "bits": bits, "gencli": __version__}
+    _write_json(
+        target / "config.json", {**checkpoint.config, "quantization_config": {**made_by, "source": source}}
+    )
     for file in target.glob("*.safetensors"):  # safetensors lets their owner alone read them
         shutil.copymode(target / "config.json", file)
     for path in checkpoint.folder.iterdir():
         is_side = any(fnmatchcase(path.name, pattern) for pattern in SIDE_FILES)
         if is_side and path.name != "config.json" and path.is_file():
             shutil.copyfile(path, target / path.name)
-
-
-def _config(checkpoint: Checkpoint, bits: int) -> dict[str, Any]:
-    """Return config.json with the format of the weights, and the model that they were."""
-    identity = identify(checkpoint.folder)
-    source = {"name": identity.name, "revision": identity.revision, "sha256": identity.sha256}
-    made_by = {"quant_method": METHOD, "version": VERSION, "bits": bits, "gencli": __version__}
-    return {**checkpoint.config, "quantization_config": {**made_by, "source": source}}
-
-
-def _copy_rest(checkpoint: Checkpoint, shards: _Shards, left_out: set[str]) -> None:
-    """Copy the tensors that are not quantized, such as norms, as they are stored."""
-    from safetensors import safe_open
-
-    for file in checkpoint.files:
-        with safe_open(file, framework="pt") as weights:
-            for name, stored in checkpoint.table.items():
-                if stored.file == file and name not in left_out:
-                    shards.add({name: weights.get_tensor(name)}, name)
 
 
 class _Shards:
@@ -147,11 +139,9 @@ class _Shards:
         self._held, self._size = {}, 0
 
 
-class _Nothing(PlainProduct):
+def _written() -> Product:
     """The product of weights that were written."""
-
-    def __init__(self) -> None:
-        super().__init__(torch.empty(0, 0))
+    return PlainProduct(torch.empty(0, 0))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,7 +161,7 @@ class _CopyWriter(QuantizedMaker):
             self._add(reader, name, self.weights(reader, [name], (rows, shape[1])), (rows, shape[1]))
         if biases:
             reader.joined(biases, shape[:1])  # checked, and copied with the rest
-        return _Nothing()
+        return _written()
 
     def read_ends(
         self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
@@ -180,7 +170,7 @@ class _CopyWriter(QuantizedMaker):
         assert isinstance(reader, SafetensorsReader)
         for name in (EMBEDDINGS,) if is_tied else (EMBEDDINGS, HEAD):
             self._add(reader, name, self.int8(reader, name, shape), shape)
-        return HeldEmbeddings(torch.empty(0, 0)), _Nothing()
+        return HeldEmbeddings(torch.empty(0, 0)), _written()
 
     def _add(self, reader: SafetensorsReader, name: str, weights: Weights, shape: tuple[int, int]) -> None:
         names = [name + part.suffix for part in weights.parts(shape)]

@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from processors.graphs import upload
 
 if TYPE_CHECKING:
     from gencli.models.model_runner import Lanes
+
+T = TypeVar("T")
 
 
 def frequencies(rope: RopeSpec, *, is_long: bool = False) -> tuple[Tensor, float]:
@@ -41,25 +43,25 @@ def frequencies(rope: RopeSpec, *, is_long: bool = False) -> tuple[Tensor, float
     if rope.kind == "factors":
         return plain / torch.tensor(values["factors"], dtype=torch.float32), 1.0
     if rope.kind == "llama3":
-        return _llama3(plain, values), 1.0
+        # Low frequencies are divided by the factor, high ones are kept, and those between blended.
+        factor, original = values["factor"], values["original_max_position_embeddings"]
+        low, high = values["low_freq_factor"], values["high_freq_factor"]
+        wavelength = 2 * math.pi / plain
+        scaled = torch.where(wavelength > original / low, plain / factor, plain)
+        share = (original / wavelength - low) / (high - low)
+        blended = (1 - share) * scaled / factor + share * scaled
+        is_between = (wavelength >= original / high) & (wavelength <= original / low)
+        return torch.where(is_between, blended, scaled), 1.0
     if rope.kind == "yarn":
         return _yarn(rope)
     if rope.kind == "longrope":
         factors = torch.tensor(values["long_factor" if is_long else "short_factor"], dtype=torch.float32)
-        return 1.0 / (factors * rope.theta**exponents), _long_scale(rope)
+        original, scale = values["original_max_position_embeddings"], values.get("attention_factor")
+        factor = values.get("factor") or rope.context / original
+        if scale is None:
+            scale = 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
+        return 1.0 / (factors * rope.theta**exponents), float(scale)
     raise Unsupported(f"the rotary embedding {rope.kind!r} is not one of the decoder")
-
-
-def _llama3(plain: Tensor, values: Any) -> Tensor:
-    """Divide low frequencies by the factor, keep high ones, and blend between the two."""
-    factor, context = values["factor"], values["original_max_position_embeddings"]
-    low, high = values["low_freq_factor"], values["high_freq_factor"]
-    wavelength = 2 * math.pi / plain
-    scaled = torch.where(wavelength > context / low, plain / factor, plain)
-    share = (context / wavelength - low) / (high - low)
-    blended = (1 - share) * scaled / factor + share * scaled
-    is_between = (wavelength >= context / high) & (wavelength <= context / low)
-    return torch.where(is_between, blended, scaled)
 
 
 def _yarn(rope: RopeSpec) -> tuple[Tensor, float]:
@@ -89,15 +91,6 @@ def _magnitude(factor: float, weight: float) -> float:
     return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
 
 
-def _long_scale(rope: RopeSpec) -> float:
-    values = rope.values
-    if values.get("attention_factor") is not None:
-        return float(values["attention_factor"])
-    original = values["original_max_position_embeddings"]
-    factor = values.get("factor") or rope.context / original
-    return 1.0 if factor <= 1 else math.sqrt(1 + math.log(factor) / math.log(original))
-
-
 class RopeTable:
     """Cosines and signed sines of all positions so far, [F, P, width]; F is 2 for a long rope, else 1."""
 
@@ -118,11 +111,9 @@ class RopeTable:
 
     def reserve(self, end: int) -> Tensor:
         """Return the cosines, of all positions below `end` at least: another tensor after a growth."""
-        if end > self._cos.shape[1]:
-            self._extend(max(end, 2 * self._cos.shape[1], 256))
-        return self._cos
-
-    def _extend(self, length: int) -> None:
+        if end <= self._cos.shape[1]:
+            return self._cos
+        length = max(end, 2 * self._cos.shape[1], 256)
         positions = torch.arange(length, device=self._angles.device, dtype=torch.float32)
         angles = positions[None, :, None] * self._angles[:, None]
         angles = torch.cat([angles, angles], -1)
@@ -130,6 +121,7 @@ class RopeTable:
         sines[..., : sines.shape[-1] // 2].neg_()  # the first half of a head takes minus the second
         self._cos = (angles.cos() * self._scale).to(self._dtype)
         self._sin = sines.to(self._dtype)
+        return self._cos
 
 
 def rotate(states: Tensor, cos: Tensor, sin: Tensor) -> None:
@@ -177,12 +169,13 @@ _pass_factors: ContextVar[_PassFactors | None] = ContextVar("pass_factors", defa
 
 
 @contextmanager
-def _using(factors: _PassFactors | None) -> Iterator[None]:
-    token = _pass_factors.set(factors)
+def setting(variable: ContextVar[T], value: T) -> Iterator[None]:
+    """While active, the variable has the value."""
+    token = variable.set(value)
     try:
         yield
     finally:
-        _pass_factors.reset(token)
+        variable.reset(token)
 
 
 def taking_factors(
@@ -202,12 +195,12 @@ def taking_factors(
     numbers = None
     if len(used) > 1:
         numbers = upload([factors], device) if is_row else upload([factors], device).T
-    return _using(None if is_own else _PassFactors(switches, used, numbers))
+    return setting(_pass_factors, None if is_own else _PassFactors(switches, used, numbers))
 
 
 def static_factors(numbers: Tensor, switches: tuple[int, ...]) -> AbstractContextManager[None]:
     """While active, a pass computes all factors and takes those of `numbers` [B, 1], which may change."""
-    return _using(_PassFactors(switches, tuple(range(len(switches) + 1)), numbers))
+    return setting(_pass_factors, _PassFactors(switches, tuple(range(len(switches) + 1)), numbers))
 
 
 class _Rotary:

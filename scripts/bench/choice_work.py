@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Literal
 
-from gencli.models.gpus import GpuWork
+from gpu_work import GpuWork
 
 ChoiceKind = Literal["greedy", "draw", "cut", "mass"]  # mass: top-p takes its share of the mass of all logits
 

@@ -9,12 +9,13 @@ from functools import partial
 import torch
 from choice_work import ChoiceKind, choice_work, together
 from gpu_parts import Line, cost_of
+from gpu_work import GpuWork
 from predictions import GpuCost
 from sampler import made_logits
 from stopwatch import Stopwatch
 from torch import Tensor
 
-from gencli.models.gpus import Gpu, GpuWork
+from gencli.models.gpus import Gpu
 from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.chooser import Chooser

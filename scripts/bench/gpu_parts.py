@@ -6,9 +6,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gpu_work import GpuWork
 from predictions import BYTES, REACH, GpuCost, Shape, Weights
 
-from gencli.models.gpus import Gpu, GpuWork
+from gencli.models.gpus import Gpu
 
 Product = Literal["cublas", "fixed", "int8", "int4"]
 

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from choice_work import choice_work
+from gpu_work import GpuWork
 
 from gencli.cli.commands.bench import figure
-from gencli.models.gpus import Gpu, GpuWork
+from gencli.models.gpus import Gpu
 
 
 @dataclass(frozen=True, slots=True)

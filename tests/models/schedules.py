@@ -113,7 +113,7 @@ def behind_a_move(run: Any, buffer: Any) -> list[Any]:
     for step in range(6):
         if step == 3:
             with torch.inference_mode():
-                buffer._data, old = buffer._data.clone(), buffer._data
+                buffer.data, old = buffer.data.clone(), buffer.data
                 old.fill_(7.0)
         found.append(run.forward(tokens_at(5 + step)))
     return found

@@ -12,11 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from gpu_work import GpuWork
 
 from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import choose_backend
-from gencli.models.gpus import GPUS, GpuWork, gpu_named, memory_named
+from gencli.models.gpus import GPUS, gpu_named, memory_named
 from gencli.models.hf_runner import HFRunner
 from gencli.models.kv.lane_lengths import ContractError
 from gencli.models.model_runner import ModelRunner

@@ -161,7 +161,7 @@ def test_models_that_cannot_be_continued_are_refused() -> None:
 
 def rows_held(runner: HFRunner) -> int:
     """Rows of the largest buffer of keys or values."""
-    return max(buffer._data.shape[0] for buffer in runner._lanes._cache.store.buffers)
+    return max(buffer.data.shape[0] for buffer in runner._lanes._cache.store.buffers)
 
 
 def test_buffers_have_rows_for_lanes_that_hold_something_whatever_their_numbers() -> None:
@@ -482,7 +482,7 @@ def num_passes(model: Any) -> list[int]:
     hook = embed.register_forward_hook(lambda _, args, out: fed.append(args[0].numel()))
     lanes: Any = HFRunner(model)._lanes
     hook.remove()
-    assert not [buffer for buffer in lanes._cache.store.buffers if buffer._data.numel()]
+    assert not [buffer for buffer in lanes._cache.store.buffers if buffer.data.numel()]
     return fed
 
 

@@ -121,7 +121,7 @@ def test_nobody_reads_the_spare_row(make):
     store = store_of(run)
     with torch.inference_mode():
         for buffer in store.buffers:
-            buffer._data[store.rows.spare] = torch.nan
+            buffer.data[store.spare] = torch.nan
     for step, one in enumerate(wanted[1:], 1):
         assert torch.equal(run.forward(tokens_at(5 + step)), one)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ from gencli.errors import ModelError, UsageError
 from gencli.helpers import size
 from gencli.models.backend import choose_backend, why_no_graphs
 from gencli.models.files import local_models as local
-from gencli.models.files.gguf_header import PART, is_gguf, kept_bytes, kept_kinds
-from gencli.models.files.model_card import Card, kv_bytes, read_card, read_config, whole_bytes
+from gencli.models.files.gguf_header import PART, is_gguf, kept_kinds
+from gencli.models.files.model_card import Card, held_bytes, kv_bytes, read_card, read_config
 from gencli.models.files.model_files import stored_bits
 from processors.params import MOST, Bounds
 
@@ -72,6 +73,7 @@ _RECORDED = {
     "transformers": "recorded on a CUDA GPU, if transformers compiles the model as one graph",
 }
 _NUMBERS = {"float32": 4, "bfloat16": 2}
+_PACKS = platform.machine() in ("x86_64", "AMD64")  # where releases of PyTorch pack the projection
 
 
 # A model by name, its source (bundled, hub, folder or file), and its card or an error message.
@@ -205,13 +207,17 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     memory = []
     formats = dict[str, int]()
     if (stored := record["quantization"]) is not None and is_gguf(card.folder):
-        from gencli.models.files.gguf_weights import wide_dtype
+        import torch
 
-        formats[stored] = kept_bytes(card.folder, wide_dtype().itemsize)
+        from gencli.models.model_memory import weight_bytes
+
+        formats[stored] = weight_bytes(card, torch.float32, torch.device("cpu"), "kept")
     elif stored is not None:
         formats[stored] = card.weights.bytes
     if stored is None or is_gguf(card.folder):
-        formats |= {dtype: whole_bytes(card, width) for dtype, width in _NUMBERS.items()}
+        formats |= {
+            dtype: held_bytes(card, width, "cpu", is_packed=_PACKS) for dtype, width in _NUMBERS.items()
+        }
     for dtype, weights in formats.items():
         kv = kv_bytes(card, batch=batch, context=tokens, number_bytes=_NUMBERS.get(dtype, 4))
         memory.append({"dtype": dtype, "weights": weights, "kv": kv})

@@ -8,9 +8,8 @@ attention has the same bits whatever other tokens the pass has.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import NotRequired, Protocol, TypedDict, Unpack
 
 import torch
@@ -83,96 +82,62 @@ class Block:
     end: int
     mask: Tensor | None
 
-    @property
-    def is_causal(self) -> bool:
-        """Whether each query sees the keys up to its own place."""
-        return self.mask is None and self.width > 1
-
-    def attend(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        cap: float | None,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
+    def attend(self, queries: Tensor, keys: Tensor, values: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention [L * W, Hq * D] of queries [L * W, Hq, D] over [L, Hkv, K, D]."""
-        lanes, heads = keys.shape[:2]
-        count, query_heads, width = queries.shape
-        if cap is not None or sinks is not None:
-            mixed = self._weighed(queries, keys, values, scale, cap, sinks)
-        elif self.width == 1:
+        (lanes, heads), (count, query_heads, width) = keys.shape[:2], queries.shape
+        is_causal = self.mask is None and self.width > 1
+        scale, cap, sinks = how["scale"], how["cap"], how.get("sinks")
+        if cap is None and sinks is None and self.width == 1:
             # The query heads of a key head become queries of that head, so that keys are read once.
             grouped = queries.reshape(lanes, heads, query_heads // heads, width)
             mixed = scaled_dot_product_attention(grouped, keys, values, attn_mask=self.mask, scale=scale)
             return mixed.reshape(count, query_heads * width)
-        else:
+        if cap is None and sinks is None:
             mixed = scaled_dot_product_attention(
                 queries.view(lanes, self.width, query_heads, width).transpose(1, 2),
                 keys,
                 values,
                 attn_mask=self.mask,
-                is_causal=self.is_causal,
+                is_causal=is_causal,
                 scale=scale,
                 enable_gqa=query_heads != heads,
             )
-        return mixed.transpose(1, 2).reshape(count, query_heads * width)
-
-    def _weighed(
-        self,
-        queries: Tensor,
-        keys: Tensor,
-        values: Tensor,
-        scale: float,
-        cap: float | None,
-        sinks: Tensor | None,
-    ) -> Tensor:
-        """Return attention [L, Hq, W, D] with a cap or sinks, which no kernel of PyTorch has."""
-        lanes, heads = keys.shape[:2]
-        query_heads, width = queries.shape[1:]
+            return mixed.transpose(1, 2).reshape(count, query_heads * width)
+        # No kernel of PyTorch has a cap or sinks.
         grouped = queries.view(lanes, self.width, heads, query_heads // heads, width).permute(0, 2, 3, 1, 4)
         scores = torch.matmul(grouped, keys[:, :, None].transpose(-1, -2)) * scale
         if cap is not None:
             scores = (scores / cap).tanh_() * cap
         if self.mask is not None:
             scores += self.mask[:, :, None]
-        elif self.is_causal:
+        elif is_causal:
             length = scores.shape[-1]
             hidden = torch.ones(length, length, dtype=torch.bool, device=scores.device).triu_(1)
             scores.masked_fill_(hidden, -torch.inf)
         over = None if sinks is None else sinks.view(heads, -1, 1, 1)
-        weights = shares(scores, over).to(queries.dtype)
-        return torch.matmul(weights, values[:, :, None]).reshape(lanes, query_heads, self.width, width)
+        mixed = torch.matmul(shares(scores, over).to(queries.dtype), values[:, :, None])
+        return mixed.reshape(lanes, query_heads, self.width, width).transpose(1, 2).reshape(count, -1)
 
 
 def make_block(
     group: Sequence[Feed], column: int, window: int | None, *, dtype: torch.dtype, device: torch.device
 ) -> Block:
     """Return the block of feeds of equal width in adjacent rows; `column` is the first of their tokens."""
-    width = len(group[0].tokens)
-    end = max(feed.start for feed in group) + width
-    lowest = min(feed.start for feed in group)
+    width, starts = len(group[0].tokens), [feed.start for feed in group]
+    lowest, end = min(starts), max(starts) + width
     first = max(0, lowest + 1 - window) if window else 0
     is_whole = (width == 1 and lowest + 1 == end) or (len(group) == 1 and lowest == 0)
     mask = None
     if not is_whole or (window is not None and end - first > window):
-        mask = _mask(group, width, first, end, window, dtype).to(device, non_blocking=True)
+        positions = (torch.tensor(starts)[:, None] + torch.arange(width))[:, :, None]
+        keys = torch.arange(first, end)
+        hidden = keys > positions
+        if window:
+            hidden |= keys <= positions - window
+        mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, -torch.inf)[:, None]
+        mask = mask.to(device, non_blocking=True)
     rows = slice(group[0].lane, group[-1].lane + 1)
     return Block(slice(column, column + width * len(group)), rows, width, first, end, mask)
-
-
-def _mask(
-    group: Sequence[Feed], width: int, first: int, end: int, window: int | None, dtype: torch.dtype
-) -> Tensor:
-    """Return the additive mask [L, 1, W, K]: 0 for the keys that a query sees, else minus infinity."""
-    starts = torch.tensor([feed.start for feed in group])
-    positions = (starts[:, None] + torch.arange(width))[:, :, None]
-    keys = torch.arange(first, end)
-    hidden = keys > positions
-    if window:
-        hidden |= keys <= positions - window
-    return torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, -torch.inf)[:, None]
 
 
 class SdpaPlan:
@@ -194,7 +159,7 @@ class SdpaPlan:
             buffer.transpose(1, 2)[self._cells] = held
 
     def attend(self, qkv: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        window, scaled = how["window"], (how["scale"], how["cap"], how.get("sinks"))
+        window = how["window"]
         if window not in self._blocks:
             self._blocks[window] = self._make(window)
         kv_heads = buffer.shape[1] // 2
@@ -205,34 +170,27 @@ class SdpaPlan:
             held = (block.rows, slice(None), slice(block.first, block.end))
             # Keys and values in a smaller format are widened: the sums are those of the queries' format.
             read_keys, read_values = (widened(part[held], queries.dtype) for part in (keys, values))
-            parts.append(block.attend(queries[block.columns], read_keys, read_values, *scaled))
+            parts.append(block.attend(queries[block.columns], read_keys, read_values, **how))
         return parts[0] if len(parts) == 1 else torch.cat(parts)
 
     def _make(self, window: int | None) -> list[Block]:
-        blocks: list[Block] = []
-        column, index = 0, 0
-        while index < len(self._feeds):
-            group = self._group(index)
-            blocks.append(make_block(group, column, window, dtype=self._dtype, device=self._device))
-            column = blocks[-1].columns.stop
-            index += len(group)
-        return blocks
-
-    def _group(self, index: int) -> Sequence[Feed]:
-        """Return the feeds from `index` on that share a call: on a GPU, one token each in adjacent rows.
+        """Return the blocks. On a GPU feeds of one token each in adjacent rows share a call.
 
         On a CPU each lane has its own call. In a shared one its bits would depend on the longest lane, and on
         how many heads there are for each thread.
         """
-        first = self._feeds[index]
-        if len(first.tokens) > 1 or self._device.type == "cpu":
-            return [first]
-        group = [first]
-        for feed in self._feeds[index + 1 :]:
-            if len(feed.tokens) > 1 or feed.lane != group[-1].lane + 1:
-                break
-            group.append(feed)
-        return group
+        groups: list[list[Feed]] = []
+        for feed in self._feeds:
+            last = groups[-1][-1] if groups and self._device.type != "cpu" else None
+            if last is not None and len(last.tokens) == len(feed.tokens) == 1 and feed.lane == last.lane + 1:
+                groups[-1].append(feed)
+            else:
+                groups.append([feed])
+        blocks: list[Block] = []
+        for group in groups:
+            column = blocks[-1].columns.stop if blocks else 0
+            blocks.append(make_block(group, column, window, dtype=self._dtype, device=self._device))
+        return blocks
 
 
 class MixedPlan(DevicePlan):
@@ -246,43 +204,34 @@ class MixedPlan(DevicePlan):
     ) -> None:
         self.cells = cells
         short: list[int] = []
-        self._long: list[tuple[slice, DevicePlan]] = []
+        self._long: list[tuple[slice, Feed, FixedPlan | None]] = []
         column = 0
         for feed in feeds:
-            after = column + len(feed.tokens)
+            columns = slice(column, column + len(feed.tokens))
             if len(feed.tokens) <= MOST_ALONE:
-                short += range(column, after)
+                short += range(column, columns.stop)
             else:
-                columns = slice(column, after)
-                long_cells = (cells[0][columns], cells[1][columns])
-                plan = FixedPlan(*long_cells, feed.end) if is_fixed else ChunkPlan(feed, long_cells)
-                self._long.append((columns, plan))
-            column = after
+                fixed = FixedPlan(cells[0][columns], cells[1][columns], feed.end) if is_fixed else None
+                self._long.append((columns, feed, fixed))
+            column = columns.stop
         self._short = upload_ints(short, cells[0].device)
         self._plan = DecodePlan(cells[0][self._short], cells[1][self._short], end) if short else None
 
     def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         out = queries.new_empty(len(queries), queries[0].numel())
         if self._plan is not None:
-            asked = queries[self._short]
-            out[self._short] = self._plan.attend(asked, buffer, **how)
-        for columns, plan in self._long:
-            out[columns] = plan.attend(queries[columns], buffer, **how)
+            out[self._short] = self._plan.attend(queries[self._short], buffer, **how)
+        for columns, feed, fixed in self._long:
+            asked = queries[columns]
+            if fixed is not None:
+                out[columns] = fixed.attend(asked, buffer, **how)
+                continue
+            # In one call without a mask.
+            kv_heads, window = buffer.shape[1] // 2, how["window"]
+            first = max(0, feed.start + 1 - window) if window else 0
+            held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
+            out[columns] = attend_chunk(asked, held[:, :kv_heads], held[:, kv_heads:], **how)
         return out
-
-
-class ChunkPlan(DevicePlan):
-    """The plan for the tokens of one feed, which has a buffer row as lane, in one call without a mask."""
-
-    def __init__(self, feed: Feed, cells: tuple[Tensor, Tensor]) -> None:
-        self.cells, self._feed = cells, feed
-
-    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        feed, kv_heads, window = self._feed, buffer.shape[1] // 2, how["window"]
-        first = max(0, feed.start + 1 - window) if window else 0
-        held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
-        keys, values = held[:, :kv_heads], held[:, kv_heads:]
-        return attend_chunk(queries, keys, values, **how)
 
 
 def device_plan(
@@ -301,29 +250,6 @@ _TOGETHER = 32  # tokens of a prompt that share the reads of their keys
 _MAX_CELLS = 2**20  # keys that are looked at in a call, over all its tokens; what bounds the memory
 
 
-class FixedPlan(DevicePlan):
-    """The plan for N successive tokens of one lane, such as a long prompt.
-
-    A token's sums are those of DecodePlan, whose order its position alone decides. `cells` and `end` are as
-    for DecodePlan.
-    """
-
-    def __init__(self, rows: Tensor, positions: Tensor, end: int) -> None:
-        self.cells, self._end = (rows, positions), end
-        size = max(1, _MAX_CELLS // end // _TOGETHER) * _TOGETHER
-        self._parts = [slice(start, start + size) for start in range(0, len(rows), size)]
-
-    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        rows, positions = self.cells
-        mixed = [
-            attend_rows(
-                queries[part], buffer, rows[part], positions[part], self._end, **how, together=_TOGETHER
-            )
-            for part in self._parts
-        ]
-        return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
-
-
 class DecodePlan(DevicePlan):
     """N tokens that are computed one by one. Shapes depend on N and `end` alone: a graph can record it.
 
@@ -336,6 +262,22 @@ class DecodePlan(DevicePlan):
 
     def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
         return attend_rows(queries, buffer, *self.cells, self._end, **how)
+
+
+class FixedPlan(DecodePlan):
+    """The plan for N successive tokens of one lane, such as a long prompt.
+
+    A token's sums are those of DecodePlan, whose order its position alone decides.
+    """
+
+    def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
+        size = max(1, _MAX_CELLS // self._end // _TOGETHER) * _TOGETHER
+        parts = zip(*(torch.split(each, size) for each in (queries, *self.cells)), strict=True)
+        mixed = [
+            attend_rows(asked, buffer, rows, positions, self._end, **how, together=_TOGETHER)
+            for asked, rows, positions in parts
+        ]
+        return mixed[0] if len(mixed) == 1 else torch.cat(mixed)
 
 
 # The tokens of a feed up to this length are bags. Longer ones share the keys in a matrix product, which is
@@ -376,7 +318,7 @@ class TiledPlan:
         buffer.view(-1).scatter_(0, self._cells, held.reshape(-1))
 
     def attend(self, qkv: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
-        scale, cap, sinks = how["scale"], how["cap"], how.get("sinks")
+        cap, sinks = how["cap"], how.get("sinks")
         short, long = self._parts[how["window"]]
         queries = qkv[:, : self._num_heads]
         if len(short) == 1 and not long:
@@ -385,51 +327,41 @@ class TiledPlan:
         for columns, bags in short:
             out[columns] = bags.attend(queries[columns], buffer, cap, sinks)
         for feed, block in long:
-            keys, values = self._dense(feed, block, qkv, buffer)
-            out[block.columns] = block.attend(queries[block.columns], keys, values, scale, cap, sinks)
+            if feed.start == 0 and block.first == 0:  # the keys and values of a lane's first tokens are fed
+                keys, values = qkv[block.columns, self._num_heads :].transpose(0, 1)[None].chunk(2, 1)
+            else:
+                keys = dense_keys(buffer, feed.lane, block.first, block.end)
+                values = buffer[block.rows, buffer.shape[1] // 2 :, block.first : block.end]
+            out[block.columns] = block.attend(queries[block.columns], keys, values, **how)
         return out
 
-    def _dense(self, feed: Feed, block: Block, qkv: Tensor, buffer: Tensor) -> tuple[Tensor, Tensor]:
-        """Return keys and values [1, Hkv, K, D] of a block; those of a lane's first tokens are in `qkv`."""
-        heads = self._shape[1] // 2
-        if feed.start == 0 and block.first == 0:
-            held = qkv[block.columns, self._num_heads :].transpose(0, 1)[None]
-            return held[:, :heads], held[:, heads:]
-        keys = dense_keys(buffer, feed.lane, block.first, block.end)
-        return keys, buffer[block.rows, heads:, block.first : block.end]
-
     def _make(self, window: int | None) -> tuple[list[_Short], list[tuple[Feed, Block]]]:
-        short: list[range] = []
+        short: list[int] = []
         long: list[tuple[Feed, Block]] = []
         column = 0
         for feed in self._feeds:
             tokens = range(column, column + len(feed.tokens))
             if len(tokens) <= _BAG_TOKENS:
-                short.append(tokens)
+                short += tokens
             else:
                 block = make_block([feed], column, window, dtype=torch.float32, device=torch.device("cpu"))
                 long.append((feed, block))
             column = tokens.stop
-        columns = list(chain.from_iterable(short))
-        groups = self._groups(columns)
-        return [self._short(part, window, index) for index, part in enumerate(groups)], long
-
-    def _groups(self, columns: Sequence[int]) -> Iterator[Sequence[int]]:
-        """Yield the tokens in groups whose tables hold a bounded count of numbers."""
-        if not columns:
-            return
-        keys = max(self._held[column][1] for column in columns) + 1
+        if not short:
+            return [], long
+        # The tables of each group of tokens hold a bounded count of numbers.
+        keys = max(self._held[column][1] for column in short) + 1
         size = max(1, _MAX_NUMBERS // (keys * self._num_heads))
-        for start in range(0, len(columns), size):
-            yield columns[start : start + size]
-
-    def _short(self, columns: Sequence[int], window: int | None, index: int) -> _Short:
-        rows, positions = zip(*(self._held[column] for column in columns), strict=True)
-        ends = [position + 1 for position in positions]
-        bags = self._tables.bags(rows, ends, self._shape, window, place=(window, index))
-        if columns[-1] - columns[0] + 1 == len(columns):
-            return slice(columns[0], columns[-1] + 1), bags
-        return torch.tensor(columns), bags
+        parts: list[_Short] = []
+        for start in range(0, len(short), size):
+            columns = short[start : start + size]
+            rows, positions = zip(*(self._held[column] for column in columns), strict=True)
+            ends = [position + 1 for position in positions]
+            bags = self._tables.bags(rows, ends, self._shape, window, slot=(window, len(parts)))
+            are_adjacent = columns[-1] - columns[0] + 1 == len(columns)
+            index = slice(columns[0], columns[-1] + 1) if are_adjacent else torch.tensor(columns)
+            parts.append((index, bags))
+        return parts, long
 
 
 TILE = 64  # tokens; divides the capacity of a buffer
@@ -504,20 +436,20 @@ class BagTables:
         shape: Sequence[int],
         window: int | None,
         *,
-        place: Hashable,
+        slot: Hashable,
     ) -> Bags:
         """Return the bags of tokens in buffer `rows`, each of which sees the keys before its end.
 
-        `shape` is that of the buffers. With a window only its last keys are seen. `place` is what the tables
+        `shape` is that of the buffers. With a window only its last keys are seen. `slot` is what the tables
         are kept under: calls with the same one are expected to be alike.
         """
         firsts = [max(0, end - window) for end in ends] if window else [0] * len(ends)
         bases = tuple(first // TILE for first in firsts)
         counts = tuple([(end - 1) // TILE + 1 - base for end, base in zip(ends, bases, strict=True)])
         key = (tuple(rows), bases, counts), shape
-        if place not in self._kept or self._kept[place][0] != key:
-            self._kept[place] = key, self._make(key[0], shape)
-        tables = self._kept[place][1]
+        if slot not in self._kept or self._kept[slot][0] != key:
+            self._kept[slot] = key, self._make(key[0], shape)
+        tables = self._kept[slot][1]
         bounds = torch.tensor([ends, firsts], dtype=torch.int32)[..., None, None, None, None]
         is_seen = tables.places < bounds[0]
         if window:

@@ -4,13 +4,11 @@ in one forward pass, and the pass itself from embedding to vocabulary projection
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -28,7 +26,15 @@ from gencli.models.decoder.attention_plans import (
     TiledPlan,
     device_plan,
 )
-from gencli.models.decoder.decoder_layers import Experts, Layer, Pass, fused_layers, read_layer, read_norm
+from gencli.models.decoder.decoder_layers import (
+    Experts,
+    Inside,
+    Layer,
+    Pass,
+    fused_layers,
+    read_layer,
+    read_norm,
+)
 from gencli.models.decoder.families import DecoderSpec
 from gencli.models.decoder.kernels.layer_kernels import Norm
 from gencli.models.decoder.products.dense_products import Product
@@ -109,8 +115,9 @@ class DecoderRunner(LaneRunner):
         lengths = LaneLengths(max_lanes=max_lanes, context=spec.context, num_ids=spec.vocab_size)
         self._decoder = decoder
         reads_experts = any(isinstance(layer.mlp, Experts) for layer in decoder.layers)
+        why_not = why_no_graphs(spec, reads_experts=reads_experts)
         if graphs is None:
-            graphs = make_graphs("off", why_no_graphs(spec, reads_experts=reads_experts), decoder.device)
+            graphs = make_graphs("off", why_not, decoder.device)
         self._kernels = kernels
         is_fixed = kernels is not None and kernels.is_invariant and decoder.device.type in ("cpu", "cuda")
         model = ModelSpec(
@@ -132,13 +139,15 @@ class DecoderRunner(LaneRunner):
             is_tied=spec.is_tied,
             has_states=not spec.rope_switches,
             graphs=graphs,
-            no_graphs=elsewhere(decoder.device)
-            or why_no_graphs(spec, reads_experts=reads_experts)
-            or "`cuda_graphs` is off",
+            no_graphs=elsewhere(decoder.device) or why_not or "`cuda_graphs` is off",
             token_bytes=spec.token_numbers * decoder.dtype.itemsize,
             can_run_ahead=not spec.rope_switches and not reads_experts,
         )
-        super().__init__(model, _lanes(decoder, lengths, kv_dtype, is_fixed=is_fixed, graphs=graphs), lengths)
+        inner = lengths.like() if spec.rope_switches else lengths
+        lanes: Lanes = DecoderLanes(decoder, inner, kv_dtype, is_fixed=is_fixed, graphs=graphs)
+        if spec.rope_switches:
+            lanes = LongRopeLanes(lanes, inner, spec.rope_switches)
+        super().__init__(model, lanes, lengths)
 
     @classmethod
     def load(
@@ -164,24 +173,36 @@ class DecoderRunner(LaneRunner):
         `kv_dtype` that is not smaller than the dtype, or `cuda_graphs` = on where they cannot be had.
         """
         assert checkpoint.spec is not None
-        where, bits, folder = pick_device(device), checkpoint.bits or bits_of(quantize), checkpoint.folder
+        spec, folder, where = checkpoint.spec, checkpoint.folder, pick_device(device)
+        bits, options = checkpoint.bits or bits_of(quantize), kernels or KernelOptions()
         is_kept = weight_format(folder, quantize, dtype=dtype, device=where.type) == "kept"
         is_narrow = is_kept or bits is not None
         number, reason = pick_dtype(dtype, device=where, stored=checkpoint.stored, is_quantized=is_narrow)
-        kv_number, options = pick_kv_dtype(kv_dtype, number), kernels or KernelOptions()
-        graphs = _graphs(cuda_graphs, checkpoint.spec, number, where, options)
-        kept = kept_maker(folder, options, where, number) if is_kept else None
-        make = kept or _maker(checkpoint, number, where, bits, options)
+        kv_number = pick_kv_dtype(kv_dtype, number)
+        reads_experts = spec.experts is not None and not can_stack(number, where, options)
+        graphs = make_graphs(cuda_graphs, why_no_graphs(spec, reads_experts=reads_experts), where)
+        make: ProductMaker
+        if is_kept:
+            make = kept_maker(folder, options, where, number)
+        else:
+            make = _maker(spec, number, where, bits, options, is_stored=checkpoint.bits is not None)
         workers = min(_MAX_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
         decoder, unused = read_decoder(
             checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
         )
         keeps_codes = checkpoint.stored == "MXFP4" and make.stacks_experts and number.itemsize == 2
         kept_format = f"int{bits}" if bits is not None else checkpoint.stored if keeps_codes else ""
-        notices = _widened(folder, number, where, is_kept=is_kept) if bits is None else ()
-        unused_notices = (
-            [f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}"] if unused else []
-        )
+        notices: list[str] = []
+        if bits is None and is_gguf(folder):
+            wide = wide_dtype() if is_kept and where.type == "cpu" else number
+            notices += widening(folder, str(wide).removeprefix("torch."), wide.itemsize, is_kept=is_kept)
+        if make.rounds_activations:
+            notices.append(
+                "With weights of 8 bits this CPU rounds activations to 8 bits too, with one scale for each "
+                "row; docs/models.md shows what real models lose."
+            )
+        if unused:
+            notices.append(f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}")
         return cls(
             decoder,
             name=str(folder),
@@ -192,7 +213,7 @@ class DecoderRunner(LaneRunner):
             quantization=" and ".join(kept_kinds(folder)) if is_kept else kept_format,
             kernels=make,
             kv_dtype=kv_number,
-            notices=(*notices, *_rounded(make), *unused_notices),
+            notices=tuple(notices),
             graphs=graphs,
         )
 
@@ -226,52 +247,24 @@ class DecoderRunner(LaneRunner):
         )
 
 
-def _widened(folder: Path, dtype: torch.dtype, device: torch.device, *, is_kept: bool) -> tuple[str, ...]:
-    """Return what to say of the weights of a GGUF file that take another format in memory."""
-    if not is_gguf(folder):
-        return ()
-    wide = wide_dtype() if is_kept and device.type == "cpu" else dtype
-    return widening(folder, str(wide).removeprefix("torch."), wide.itemsize, is_kept=is_kept)
-
-
-def _rounded(make: ProductMaker) -> Iterator[str]:
-    if make.rounds_activations:
-        yield (
-            "With weights of 8 bits this CPU rounds activations to 8 bits too, with one scale for each row; "
-            "docs/models.md shows what real models lose."
-        )
-
-
-def _graphs(
-    choice: CudaGraphs, spec: DecoderSpec, dtype: torch.dtype, device: torch.device, options: KernelOptions
-) -> Graphs | None:
-    reads_experts = spec.experts is not None and not can_stack(dtype, device, options)
-    return make_graphs(choice, why_no_graphs(spec, reads_experts=reads_experts), device)
-
-
 def _maker(
-    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, bits: int | None, options: KernelOptions
+    spec: DecoderSpec,
+    dtype: torch.dtype,
+    device: torch.device,
+    bits: int | None,
+    options: KernelOptions,
+    *,
+    is_stored: bool,
 ) -> ProductMaker:
     """Return what makes the products of a checkpoint, with weights of `bits` bits (None: of `dtype`)."""
-    assert checkpoint.spec is not None
-    times, is_stored = read_times(device), checkpoint.bits is not None
+    times = read_times(device)
     make = (
-        choose_kernels(checkpoint.spec.products, dtype, device, options, times)
+        choose_kernels(spec.products, dtype, device, options, times)
         if bits is None
-        else quantized_maker(
-            checkpoint.spec, bits, device, options, is_stored=is_stored, dtype=dtype, times=times
-        )
+        else quantized_maker(spec, bits, device, options, is_stored=is_stored, dtype=dtype, times=times)
     )
     times.write()
     return make
-
-
-def _lanes(decoder: Decoder, lengths: LaneLengths, kv_dtype: torch.dtype | None, **options: Any) -> Lanes:
-    if not decoder.spec.rope_switches:
-        return DecoderLanes(decoder, lengths, kv_dtype, **options)
-    inner = lengths.like()
-    lanes = DecoderLanes(decoder, inner, kv_dtype, **options)
-    return LongRopeLanes(lanes, inner, decoder.spec.rope_switches)
 
 
 class DecoderLanes:
@@ -293,29 +286,21 @@ class DecoderLanes:
         is_fixed: bool = False,
         graphs: Graphs | None = None,
     ) -> None:
+        spec, dtype = decoder.spec, kv_dtype or decoder.dtype
         self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
-        self._switches = decoder.spec.rope_switches
+        self._switches = spec.rope_switches
         # Of one token a feed, or of one with draft tokens.
-        self._steps = None
-        if graphs is not None:
-            self._steps = StaticSteps(graphs, decoder.device, self._switches)
+        self._steps = None if graphs is None else StaticSteps(graphs, decoder.device, self._switches)
         self._store = LaneStore(lengths, spare=0 if graphs is None else SPARE_ROWS)
-        formats = {decoder.dtype, kv_dtype or decoder.dtype}
-        self._is_tiled = graphs is None and decoder.device.type == "cpu" and formats == {torch.float32}
+        is_exact = decoder.dtype == dtype == torch.float32
+        self._is_tiled = graphs is None and decoder.device.type == "cpu" and is_exact
         tile = TILE if self._is_tiled else 1
-        self._buffers = [LaneBuffer(self._store.rows, tile=tile) for _ in decoder.layers]
+        self._buffers = [LaneBuffer(self._store, tile=tile) for _ in decoder.layers]
         self._store.buffers = self._buffers
-        spec = decoder.spec
         self._tables = BagTables(spec.num_heads, spec.scale)
         self._cells: Cells | None = None
-        self._like = torch.empty(
-            1,
-            2 * spec.num_kv_heads,
-            0,
-            stored_width(kv_dtype or decoder.dtype, spec.head_dim),
-            dtype=kv_dtype or decoder.dtype,
-            device=decoder.device,
-        )
+        shape = (1, 2 * spec.num_kv_heads, 0, stored_width(dtype, spec.head_dim))
+        self._like = torch.empty(shape, dtype=dtype, device=decoder.device)
 
     def forward(
         self,
@@ -329,65 +314,60 @@ class DecoderLanes:
         `inside` gets states of the pass: the last ones are those of all tokens fed to `lanes`. `ids` [N]
         int64 on the device replace the tokens of the feeds.
         """
+        decoder, device = self._decoder, self._decoder.device
         if inside and lanes:
-            inside.places = upload(fed_to(lanes, feeds), self._decoder.device)
+            inside.places = upload(fed_to(lanes, feeds), device)
         feeds = self._store.seat(feeds)
         num_rows, length = room_for(feeds)
-        capacity = length if self._steps is None else roomy(length, self._decoder.spec.context)
+        capacity = length if self._steps is None else roomy(length, decoder.spec.context)
         static = None
         may_be_static = self._steps is not None and inside is None
         if may_be_static and (is_decode_step(feeds) or is_drafted_step(feeds)):
-            static = step_rows(feeds, self._store.rows.spare)
+            static = step_rows(feeds, self._store.spare)
             num_rows = static.num_held
         buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]
         if self._steps is not None and static is not None:
+
+            def run(inputs: StaticInputs) -> Tensor:
+                ropes = tuple(table.rows(inputs.positions, inputs.factors, 0) for table in decoder.tables)
+                plan = DecodePlan(inputs.rows, inputs.positions, inputs.end)
+                return decoder(inputs.ids, Pass(plan, ropes), buffers, None)
+
             capacity = buffers[0].shape[2]  # that of `roomy`
-            placed = (*buffers, *(table.reserve(capacity) for table in self._decoder.tables))
-            return self._steps(
-                feeds, static, placed, capacity, lambda inputs: self._run_static(inputs, buffers), ids
-            )
+            placed = (*buffers, *(table.reserve(capacity) for table in decoder.tables))
+            return self._steps(feeds, static, placed, capacity, run, ids)
         held = cells_of(feeds)
         rows, positions = zip(*held, strict=True)
         tokens = [token for feed in feeds for token in feed.tokens]
-        packed = upload([tokens, positions, rows], self._decoder.device)
+        packed = upload([tokens, positions, rows], device)
         wanted = wanted_of(feeds)
-        if not wanted:
-            wanted_rows: Tensor | None = packed.new_empty(0)
-        else:
-            wanted_rows = None if len(wanted) == len(tokens) else upload(wanted, self._decoder.device)
-        ropes = self._ropes(feeds, packed[1], length)
+        wanted_rows: Tensor | None = None
+        if len(wanted) < len(tokens):
+            wanted_rows = upload(wanted, device) if wanted else packed.new_empty(0)
+        factors = None
+        if self._switches:
+            numbers = [factors_of(feed, self._switches) for feed in feeds for _ in feed.tokens]
+            factors = upload(numbers, device)
+        ropes = tuple(table.rows(packed[1], factors, length) for table in decoder.tables)
         step: Pass[AttentionPlan] | Pass[DevicePlan]
         if packed.is_cuda:
             end = -(-length // STEP) * STEP
             step = Pass(device_plan(feeds, (packed[2], packed[1]), end, is_fixed=self._is_fixed), ropes)
+        elif not self._is_tiled:
+            step = Pass(SdpaPlan(feeds, (packed[2], packed[1]), decoder.dtype), ropes)
         else:
-            step = Pass(self._plan(feeds, held, packed, buffers[0]), ropes)
-        return self._decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
-
-    def _run_static(self, inputs: StaticInputs, buffers: Sequence[Tensor]) -> Tensor:
-        """Run the decoder on static tensors; return the logits [rows, V]."""
-        tables = self._decoder.tables
-        ropes = tuple(table.rows(inputs.positions, inputs.factors, 0) for table in tables)
-        plan = DecodePlan(inputs.rows, inputs.positions, inputs.end)
-        return self._decoder(inputs.ids, Pass(plan, ropes), buffers, None)
+            if self._cells is None or self._cells.shape != buffers[0].shape:
+                self._cells = Cells(buffers[0].shape)
+            heads, windows = decoder.spec.num_heads, decoder.spec.windows
+            step = Pass(TiledPlan(feeds, held, self._cells, self._tables, heads, windows), ropes)
+        return decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
         num_rows, length = room_for(feeds := self._store.seat(feeds))
         if self._steps is not None:
-            num_rows = step_rows(feeds, self._store.rows.spare).num_held
+            num_rows = step_rows(feeds, self._store.spare).num_held
         return self._store.holds(num_rows, length)
-
-    def _plan(
-        self, feeds: tuple[Feed, ...], held: Sequence[tuple[int, int]], packed: Tensor, buffer: Tensor
-    ) -> AttentionPlan:
-        """Return the attention of a pass without kernels of our own; `packed` has ids, positions and rows."""
-        if not self._is_tiled:
-            return SdpaPlan(feeds, (packed[2], packed[1]), self._decoder.dtype)
-        if self._cells is None or self._cells.shape != buffer.shape:
-            self._cells = Cells(buffer.shape)
-        spec = self._decoder.spec
-        return TiledPlan(feeds, held, self._cells, self._tables, spec.num_heads, spec.windows)
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: tokens beyond a lane's length are not read."""
@@ -408,29 +388,6 @@ class DecoderLanes:
         if self._steps is not None:
             self._steps.free()
         self._tables.clear()
-
-    def _ropes(
-        self, feeds: Sequence[Feed], positions: Tensor, length: int
-    ) -> tuple[tuple[Tensor, Tensor], ...]:
-        factors = None
-        if self._switches:
-            numbers = [factors_of(feed, self._switches) for feed in feeds for _ in feed.tokens]
-            factors = upload(numbers, positions.device)
-        return tuple(table.rows(positions, factors, length) for table in self._decoder.tables)
-
-
-@dataclass(slots=True, eq=False)
-class Inside:
-    """States that a pass leaves for its caller.
-
-    `early` gets the states [R, H] of the tokens with logits behind each layer that it names, by the number of
-    layers before it: 0 is the embedding. `last` gets the states [S, H] of the tokens `places` [S] behind the
-    final norm, if these are set.
-    """
-
-    early: dict[int, Tensor]
-    places: Tensor | None = None
-    last: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -468,23 +425,11 @@ class Decoder:
         `buffers` are the KV buffers of the layers, [rows, 2 * Hkv, capacity, D]: their first heads hold keys,
         the others values. `inside` gets states of the pass.
         """
-        spec, early = self.spec, inside.early if inside else None
-        states = self.embeddings(ids)
+        spec, states = self.spec, self.embeddings(ids)
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
         if isinstance(step.plan, DevicePlan):
-            states, last_states = fused_layers(
-                self.layers,
-                self.norm,
-                states,
-                step,
-                buffers,
-                wanted,
-                early=early,
-                places=inside.places if inside else None,
-            )
-            if inside:
-                inside.last = last_states
+            states = fused_layers(self.layers, self.norm, states, step, buffers, wanted, inside)
         else:
             states = self._plain_layers(states, step, buffers, wanted, inside)
         logits = self.head(states)
@@ -503,21 +448,18 @@ class Decoder:
         inside: Inside | None,
     ) -> Tensor:
         """Return the states [R, H] of the tokens `wanted` [R] behind the final norm."""
-        early = inside.early if inside else None
-        *first, last = zip(self.layers, buffers, strict=True)
-        for number, (layer, buffer) in enumerate(first):
-            if early and number in early:
-                early[number] = states if wanted is None else states[wanted]
-            states = layer(states, buffer, step)
-        if early and len(first) in early:
-            early[len(first)] = states if wanted is None else states[wanted]
-        layer, buffer = last
-        if inside and inside.places is not None:
-            states = self.norm(layer(states, buffer, step))
-            inside.last = states[inside.places]
-            return states if wanted is None else states[wanted]
-        # The other tokens leave keys and values only.
-        return self.norm(layer(states, buffer, step, wanted))
+        places = inside.places if inside else None
+        for number, (layer, buffer) in enumerate(zip(self.layers, buffers, strict=True)):
+            if inside and number in inside.early:
+                inside.early[number] = states if wanted is None else states[wanted]
+            # In the last layer the other tokens leave keys and values only.
+            is_last = number == len(self.layers) - 1 and places is None
+            states = layer(states, buffer, step, wanted if is_last else None)
+        states = self.norm(states)
+        if inside is None or places is None:
+            return states
+        inside.last = states[places]
+        return states if wanted is None else states[wanted]
 
 
 def read_decoder(
@@ -537,21 +479,22 @@ def read_decoder(
     """
     spec = checkpoint.spec
     assert spec is not None
-    progress = Sum(on_bytes) if on_bytes else None
+    folder, progress = checkpoint.folder, Sum(on_bytes) if on_bytes else None
+    kind = JoinedExpertsReader if spec.names.are_experts_joined else SafetensorsReader
     with refusing_full(device), ExitStack() as stack:
-        readers = [
-            stack.enter_context(
-                open_weights(checkpoint, dtype, device, progress.part() if progress else None)
-            )
-            for _ in range(workers)
-        ]
+        readers: list[WeightReader] = []
+        for _ in range(workers):
+            report = progress.part() if progress else None
+            if is_gguf(folder):
+                readers.append(stack.enter_context(open_gguf(folder, dtype, device, report)))
+            else:
+                opened = stack.enter_context(open_tensors(checkpoint.table))
+                readers.append(kind(opened, dtype, device, report))
         reader = readers[0]
         embeddings, head = make.read_ends(reader, (spec.vocab_size, spec.hidden), is_tied=spec.is_tied)
         layers = _read_layers(spec, readers, make)
         norm = read_norm(spec, reader, "model.norm", spec.hidden)
-        unread = set.intersection(*(opened.unread for opened in readers)) - (
-            {HEAD} if spec.is_tied else set()
-        )
+        unread = set.intersection(*(each.unread for each in readers)) - ({HEAD} if spec.is_tied else set())
         tables = tuple(RopeTable(rope, dtype, device) for rope in spec.ropes)
         decoder = Decoder(spec, embeddings, layers, norm, head, tables)
         return decoder, sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
@@ -580,18 +523,3 @@ def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: Produ
     finally:
         pool.shutdown(cancel_futures=True)
         torch.set_num_threads(before)  # the threads have set the number of later ones too
-
-
-@contextmanager
-def open_weights(
-    checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
-) -> Iterator[WeightReader]:
-    """Open the files of a checkpoint for reading."""
-    if is_gguf(checkpoint.folder):
-        with open_gguf(checkpoint.folder, dtype, device, on_bytes) as gguf_reader:
-            yield gguf_reader
-        return
-    with open_tensors(checkpoint.table) as opened:
-        is_joined = checkpoint.spec is not None and checkpoint.spec.names.are_experts_joined
-        reader = JoinedExpertsReader if is_joined else SafetensorsReader
-        yield reader(opened, dtype, device, on_bytes)

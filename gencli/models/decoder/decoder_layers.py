@@ -155,134 +155,165 @@ def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) ->
 
 def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int) -> Layer:
     """Return a layer with its weights and the products that `make` makes of them."""
-    prefix = f"model.layers.{index}."
-    names = spec.names
-
-    def norm(name: str | None) -> Norm | None:
-        return None if name is None else read_norm(spec, reader, prefix + name, spec.hidden)
-
+    names, parts = spec.names, _LayerReader(spec, reader, make, f"model.layers.{index}.")
     mlp: _Mlp | Experts | StackedExperts
     if index in spec.expert_layers:
-        mlp = _read_experts(spec, reader, make, prefix)
+        mlp = parts.experts()
     else:
-        gate_up = [prefix + name for name in names.gate_up]
-        down = f"{prefix}mlp.down_proj"
-        mlp = _read_mlp(spec, reader, make, gate_up, down, spec.inner, has_bias=spec.has_mlp_bias)
-    return Layer(
-        _read_attention(spec, reader, make, index, prefix),
-        mlp,
-        (
-            norm(names.attention_norm),
-            norm(names.attention_post_norm),
-            norm(names.mlp_norm),
-            norm(names.mlp_post_norm),
-        ),
-        spec.residual_scale,
+        mlp = parts.mlp(names.gate_up, "mlp.down_proj", spec.inner, has_bias=spec.has_mlp_bias)
+    norms = (names.attention_norm, names.attention_post_norm, names.mlp_norm, names.mlp_post_norm)
+    before, after, mlp_before, mlp_after = (
+        None if name is None else parts.norm(name, spec.hidden) for name in norms
     )
+    return Layer(parts.attention(index), mlp, (before, after, mlp_before, mlp_after), spec.residual_scale)
 
 
-def _read_attention(
-    spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int, prefix: str
-) -> _Attention:
-    heads, kv_heads, width = spec.num_heads, spec.num_kv_heads, spec.head_dim
-    sizes = (heads * width, kv_heads * width) if spec.qk_norm == "whole" else (width, width)
-    norms: list[Norm | None] = [None, None]
-    if spec.qk_norm is not None:
-        norms = [
-            read_norm(spec, reader, f"{prefix}self_attn.{name}_norm", size)
-            for name, size in zip("qk", sizes, strict=True)
-        ]
-    return _Attention(
-        spec,
-        index,
-        _product(
-            reader,
-            make,
-            [prefix + name for name in spec.names.qkv],
-            ((heads + 2 * kv_heads) * width, spec.hidden),
-            has_bias=spec.has_qkv_bias,
-        ),
-        _product(
-            reader,
-            make,
-            [f"{prefix}self_attn.o_proj"],
-            (spec.hidden, heads * width),
-            has_bias=spec.has_out_bias,
-        ),
-        norms[0],
-        norms[1],
-        reader.read(f"{prefix}self_attn.sinks", (heads,)).float() if spec.has_sinks else None,
-    )
+@dataclass(frozen=True, slots=True)
+class _LayerReader:
+    """Reads the parts of one layer, whose tensors have names that begin with `prefix`."""
 
+    spec: DecoderSpec
+    reader: WeightReader
+    make: ProductMaker
+    prefix: str
 
-def _read_mlp(
-    spec: DecoderSpec,
-    reader: WeightReader,
-    make: ProductMaker,
-    gate_up: list[str],
-    down: str,
-    width: int,
-    *,
-    has_bias: bool,
-) -> _Mlp:
-    return _Mlp(
-        _product(reader, make, gate_up, (2 * width, spec.hidden), has_bias=has_bias),
-        _product(reader, make, [down], (spec.hidden, width), has_bias=has_bias),
-        ACTIVATIONS[spec.activation],
-        spec.gate_limit,
-    )
+    def norm(self, name: str, width: int) -> Norm:
+        return read_norm(self.spec, self.reader, self.prefix + name, width)
 
-
-def _read_experts(
-    spec: DecoderSpec, reader: WeightReader, make: ProductMaker, prefix: str
-) -> Experts | StackedExperts:
-    experts, names = spec.experts, spec.names
-    assert experts is not None
-    stems = [f"{prefix}{names.experts}.{number}." for number in range(experts.count)]
-    gate, up, down = names.expert
-    has_bias, width = experts.has_bias or spec.has_mlp_bias, experts.width
-    chooser = prefix + names.router
-    router = make(
-        reader.read(f"{chooser}.weight", (experts.count, spec.hidden)),
-        reader.read(f"{chooser}.bias", (experts.count,)) if experts.has_bias else None,
-    )
-    if make.stacks_experts:
-        both, all_down = (
-            [stem + name for stem in stems for name in (gate, up)],
-            [stem + down for stem in stems],
+    def attention(self, index: int) -> _Attention:
+        spec, heads, width = self.spec, self.spec.num_heads, self.spec.head_dim
+        count = heads + 2 * spec.num_kv_heads
+        query_norm = key_norm = None
+        if spec.qk_norm is not None:
+            is_whole = spec.qk_norm == "whole"
+            query_norm = self.norm("self_attn.q_norm", heads * width if is_whole else width)
+            key_norm = self.norm("self_attn.k_norm", spec.num_kv_heads * width if is_whole else width)
+        return _Attention(
+            spec,
+            index,
+            self._product(spec.names.qkv, (count * width, spec.hidden), has_bias=spec.has_qkv_bias),
+            self._product(["self_attn.o_proj"], (spec.hidden, heads * width), has_bias=spec.has_out_bias),
+            query_norm,
+            key_norm,
+            self._read("self_attn.sinks", heads).float() if spec.has_sinks else None,
         )
-        return StackedExperts(
-            router,
-            _stacked(reader, make, both, (experts.count, 2 * width, spec.hidden), has_bias=has_bias),
-            _stacked(reader, make, all_down, (experts.count, spec.hidden, width), has_bias=has_bias),
-            experts,
-            spec.activation,
-            spec.gate_limit,
+
+    def mlp(self, gate_up: Sequence[str], down: str, width: int, *, has_bias: bool) -> _Mlp:
+        return _Mlp(
+            self._product(gate_up, (2 * width, self.spec.hidden), has_bias=has_bias),
+            self._product([down], (self.spec.hidden, width), has_bias=has_bias),
+            ACTIVATIONS[self.spec.activation],
+            self.spec.gate_limit,
         )
-    mlps = (
-        _read_mlp(spec, reader, make, [stem + gate, stem + up], stem + down, width, has_bias=has_bias)
-        for stem in stems
+
+    def experts(self) -> Experts | StackedExperts:
+        spec, experts, names = self.spec, self.spec.experts, self.spec.names
+        assert experts is not None
+        has_bias, width, count = experts.has_bias or spec.has_mlp_bias, experts.width, experts.count
+        router = self.make(
+            self._read(f"{names.router}.weight", count, spec.hidden),
+            self._read(f"{names.router}.bias", count) if experts.has_bias else None,
+        )
+        stems = [f"{names.experts}.{number}." for number in range(count)]
+        gate, up, down = names.expert
+        if self.make.stacks_experts:
+            gates = [stem + name for stem in stems for name in (gate, up)]
+            downs = [stem + down for stem in stems]
+            return StackedExperts(
+                router,
+                self._stacked(gates, (count, 2 * width, spec.hidden), has_bias=has_bias),
+                self._stacked(downs, (count, spec.hidden, width), has_bias=has_bias),
+                experts,
+                spec.activation,
+                spec.gate_limit,
+            )
+        mlps = [self.mlp([stem + gate, stem + up], stem + down, width, has_bias=has_bias) for stem in stems]
+        return Experts(router, tuple(mlps), experts.used, experts.is_normalized)
+
+    def _stacked(self, names: list[str], shape: tuple[int, int, int], *, has_bias: bool) -> GroupedProduct:
+        """Return the products of E experts, whose joined weights are [E, out, in]."""
+        count, outputs, inputs = shape
+        names = [self.prefix + name for name in names]
+        joined = self.make.weights_of(
+            self.reader, [f"{name}.weight" for name in names], (count * outputs, inputs)
+        )
+        bias = None
+        if has_bias:
+            biases = self.reader.joined([f"{name}.bias" for name in names], (count * outputs,))
+            bias = biases.view(count, outputs)
+        return GroupedProduct(*(part.view(count, outputs, *part.shape[1:]) for part in joined), bias=bias)
+
+    def _product(self, names: Sequence[str], shape: tuple[int, int], *, has_bias: bool) -> Product:
+        weights = [f"{self.prefix}{name}.weight" for name in names]
+        biases = [f"{self.prefix}{name}.bias" for name in names] if has_bias else ()
+        return self.make.read(self.reader, weights, shape, biases)
+
+    def _read(self, name: str, *shape: int) -> Tensor:
+        return self.reader.read(self.prefix + name, shape)
+
+
+@dataclass(slots=True, eq=False)
+class Inside:
+    """States that a pass leaves for its caller.
+
+    `early` gets the states [R, H] of the tokens with logits behind each layer that it names, by the number of
+    layers before it: 0 is the embedding. `last` gets the states [S, H] of the tokens `places` [S] behind the
+    final norm, if these are set.
+    """
+
+    early: dict[int, Tensor]
+    places: Tensor | None = None
+    last: Tensor | None = None
+
+
+def fused_layers(
+    layers: Sequence[Layer],
+    norm: Norm,
+    states: Tensor,
+    step: Pass[DevicePlan],
+    buffers: Sequence[Tensor],
+    wanted: Tensor | None,
+    inside: Inside | None,
+) -> Tensor:
+    """Return the states [R, H] of the tokens `wanted` [R] behind the final norm."""
+    incoming, places = _Sum(states), inside.places if inside else None
+    for number, (layer, buffer) in enumerate(zip(layers, buffers, strict=True)):
+        if inside and number in inside.early:
+            incoming = _Sum(incoming.value())
+            inside.early[number] = incoming.states if wanted is None else incoming.states[wanted]
+        is_last = number == len(layers) - 1 and places is None
+        incoming = _through(layer, incoming, buffer, step, wanted if is_last else None)
+    normalized = incoming.value_and_norm(norm)[1]
+    if inside is None or places is None:
+        return normalized
+    inside.last = normalized[places]
+    return normalized if wanted is None else normalized[wanted]
+
+
+def _through(
+    layer: Layer, incoming: _Sum, buffer: Tensor, step: Pass[DevicePlan], wanted: Tensor | None
+) -> _Sum:
+    """Return what the layer leaves, of the tokens `wanted` [R]; None stands for all of them."""
+    before, after, mlp_before, mlp_after = layer.norms
+    block, mlp, spec, scale = layer.attention, layer.mlp, layer.attention.spec, layer.residual_scale
+    states, normalized = incoming.value_and_norm(before)
+    rope = spec.layer_ropes[block.index]
+    queries = rotate_and_store(
+        block.qkv(normalized).view(len(states), -1, spec.head_dim),
+        buffer,
+        step.plan.cells,
+        None if rope is None else step.ropes[rope],
+        None if block.query_norm is None or block.key_norm is None else (block.query_norm, block.key_norm),
+        is_whole=spec.qk_norm == "whole",
     )
-    return Experts(router, tuple(mlps), experts.used, experts.is_normalized)
-
-
-def _stacked(
-    reader: WeightReader, make: ProductMaker, names: list[str], shape: tuple[int, int, int], *, has_bias: bool
-) -> GroupedProduct:
-    """Return the products of E experts, whose joined weights are [E, out, in]."""
-    count, outputs, inputs = shape
-    joined = make.weights_of(reader, [f"{name}.weight" for name in names], (count * outputs, inputs))
-    bias = None
-    if has_bias:
-        bias = reader.joined([f"{name}.bias" for name in names], (count * outputs,)).view(count, outputs)
-    return GroupedProduct(*(part.view(count, outputs, *part.shape[1:]) for part in joined), bias=bias)
-
-
-def _product(
-    reader: WeightReader, make: ProductMaker, names: list[str], shape: tuple[int, int], *, has_bias: bool
-) -> Product:
-    biases = [f"{name}.bias" for name in names] if has_bias else ()
-    return make.read(reader, [f"{name}.weight" for name in names], shape, biases)
+    mixed = step.plan.attend(queries, buffer, **block.scoring)
+    if wanted is not None:
+        states, mixed = states[wanted], mixed[wanted]
+    states, normalized = _Sum(states, block.out(mixed), after, scale).value_and_norm(mlp_before)
+    if isinstance(mlp, Experts | StackedExperts):
+        return _Sum(states, mlp(normalized), mlp_after, scale)
+    output = mlp.down(gated(mlp.gate_up(normalized), spec.activation, spec.gate_limit))
+    return _Sum(states, output, mlp_after, scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,76 +336,6 @@ class _Sum:
         if self.more is None:
             return self.states, normed(self.states, norm)
         return added_normed(self.states, self.more, self.post, self.scale, norm)
-
-
-def _through(
-    layer: Layer, incoming: _Sum, buffer: Tensor, step: Pass[DevicePlan], wanted: Tensor | None
-) -> _Sum:
-    """Return what the layer leaves, of the tokens `wanted` [R]; None stands for all of them."""
-    before, after, mlp_before, mlp_after = layer.norms
-    states, normalized = incoming.value_and_norm(before)
-    mixed = _attended(layer, normalized, buffer, step, wanted)
-    if wanted is not None:
-        states = states[wanted]
-    states, mlp_norm = _Sum(states, mixed, after, layer.residual_scale).value_and_norm(mlp_before)
-    return _Sum(states, _mlp(layer, mlp_norm), mlp_after, layer.residual_scale)
-
-
-def _attended(
-    layer: Layer, states: Tensor, buffer: Tensor, step: Pass[DevicePlan], wanted: Tensor | None
-) -> Tensor:
-    """Return what attention adds, [R, H], for normalized `states` [N, H]; write keys and values."""
-    block = layer.attention
-    spec = block.spec
-    qkv = block.qkv(states).view(len(states), -1, spec.head_dim)
-    rope, norms = spec.layer_ropes[block.index], (block.query_norm, block.key_norm)
-    queries = rotate_and_store(
-        qkv,
-        buffer,
-        step.plan.cells,
-        None if rope is None else step.ropes[rope],
-        None if norms[0] is None or norms[1] is None else (norms[0], norms[1]),
-        is_whole=spec.qk_norm == "whole",
-    )
-    mixed = step.plan.attend(queries, buffer, **block.scoring)
-    return block.out(mixed if wanted is None else mixed[wanted])
-
-
-def _mlp(layer: Layer, states: Tensor) -> Tensor:
-    """Return what the layer's feed-forward block adds, [N, H], for normalized `states` [N, H]."""
-    block = layer.mlp
-    if isinstance(block, Experts | StackedExperts):
-        return block(states)
-    spec = layer.attention.spec
-    return block.down(gated(block.gate_up(states), spec.activation, spec.gate_limit))
-
-
-def fused_layers(
-    layers: Sequence[Layer],
-    norm: Norm,
-    states: Tensor,
-    step: Pass[DevicePlan],
-    buffers: Sequence[Tensor],
-    wanted: Tensor | None,
-    *,
-    early: dict[int, Tensor] | None,
-    places: Tensor | None,
-) -> tuple[Tensor, Tensor | None]:
-    """Return the states [R, H] of the tokens `wanted` [R] behind the final norm, and those of `places` [S].
-
-    `early` gets the states [R, H] in front of each layer that it names.
-    """
-    incoming = _Sum(states)
-    for number, (layer, buffer) in enumerate(zip(layers, buffers, strict=True)):
-        if early and number in early:
-            incoming = _Sum(incoming.value())
-            early[number] = incoming.states if wanted is None else incoming.states[wanted]
-        is_last = number == len(layers) - 1 and places is None
-        incoming = _through(layer, incoming, buffer, step, wanted if is_last else None)
-    _, normalized = incoming.value_and_norm(norm)
-    if places is None:
-        return normalized, None
-    return normalized if wanted is None else normalized[wanted], normalized[places]
 
 
 @dataclass(frozen=True, slots=True)

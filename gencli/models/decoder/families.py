@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from gencli.models.files.model_files import is_own, mxfp4_fault
@@ -187,11 +188,14 @@ def base_spec(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
     return DecoderSpec(**{**values, **changes})
 
 
-def windows_of(config: Mapping[str, Any], types: list[str] | None = None) -> tuple[int | None, ...]:
-    """Return the window of each layer, by its type."""
-    types = types or config.get("layer_types")
-    if types is None:
-        types = ["full_attention"] * int(config["num_hidden_layers"])
+def windows_of(
+    config: Mapping[str, Any], is_near: Callable[[int], bool] = lambda layer: False
+) -> tuple[int | None, ...]:
+    """Return the window of each layer by its type, or if the types are left out, of those that are near."""
+    types = config.get("layer_types")
+    if not types:
+        count = int(config["num_hidden_layers"])
+        types = ["sliding_attention" if is_near(layer) else "full_attention" for layer in range(count)]
     if other := set(types) - {"full_attention", "sliding_attention"}:
         raise Unsupported(f"layers of type {min(other)} are not among the decoder's")
     return tuple(int(config["sliding_window"]) if kind == "sliding_attention" else None for kind in types)
@@ -218,17 +222,13 @@ _DEFAULTS: Mapping[str, Any] = {
 def gpt_oss_spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder of a configuration. Raises Unsupported for another activation."""
     config = {**_DEFAULTS, **{key: value for key, value in config.items() if value is not None}}
-    count = int(config["num_hidden_layers"])
-    types = config.get("layer_types") or [
-        "full_attention" if layer % 2 else "sliding_attention" for layer in range(count)
-    ]
     if config.get("swiglu_alpha", ALPHA) != ALPHA:
         raise Unsupported(f"swiglu_alpha is {config['swiglu_alpha']}, and the decoder has {ALPHA}")
     if config.get("hidden_act", "silu") != "silu":
         raise Unsupported(f"the activation {config['hidden_act']!r} is not the one of its experts")
     return base_spec(
         config,
-        windows=windows_of(config, types),
+        windows=windows_of(config, lambda layer: layer % 2 == 0),
         activation="clamped",
         gate_limit=float(config.get("swiglu_limit", 7.0)),
         has_sinks=True,
@@ -239,7 +239,7 @@ def gpt_oss_spec(config: Mapping[str, Any]) -> DecoderSpec:
             is_normalized=True,  # the softmax over those that were chosen
             has_bias=True,
         ),
-        expert_layers=frozenset(range(count)),
+        expert_layers=frozenset(range(int(config["num_hidden_layers"]))),
         names=TensorNames(router="mlp.router", are_experts_joined=True),
     )
 
@@ -310,12 +310,10 @@ def _qwen3(config: Mapping[str, Any]) -> DecoderSpec:
 
 
 def _qwen_windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
-    count = int(config["num_hidden_layers"])
     if not config.get("use_sliding_window") or not config.get("sliding_window"):
-        return (None,) * count
+        return (None,) * int(config["num_hidden_layers"])
     first = int(config.get("max_window_layers", 28))
-    types = ["sliding_attention" if layer >= first else "full_attention" for layer in range(count)]
-    return windows_of(config, config.get("layer_types") or types)
+    return windows_of(config, lambda layer: layer >= first)
 
 
 def _qwen3_moe(config: Mapping[str, Any]) -> DecoderSpec:
@@ -378,13 +376,9 @@ def _gemma(config: Mapping[str, Any], **changes: Any) -> DecoderSpec:
 
 
 def _gemma2(config: Mapping[str, Any]) -> DecoderSpec:
-    types = config.get("layer_types") or [
-        "full_attention" if layer % 2 else "sliding_attention"
-        for layer in range(int(config["num_hidden_layers"]))
-    ]
     return _gemma(
         config,
-        windows=windows_of(config, types),
+        windows=windows_of(config, lambda layer: layer % 2 == 0),
         scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
         score_cap=config.get("attn_logit_softcapping", 50.0),
         logit_cap=config.get("final_logit_softcapping", 30.0),
@@ -394,10 +388,7 @@ def _gemma2(config: Mapping[str, Any]) -> DecoderSpec:
 
 def _gemma3(config: Mapping[str, Any]) -> DecoderSpec:
     every = int(config.get("sliding_window_pattern") or 6)
-    types = config.get("layer_types") or [
-        "sliding_attention" if (layer + 1) % every else "full_attention"
-        for layer in range(int(config["num_hidden_layers"]))
-    ]
+    windows = windows_of(config, lambda layer: (layer + 1) % every != 0)
     head_dim, values = int(config.get("head_dim", 256)), config.get("rope_parameters") or {}
     far = values.get("full_attention") or config.get("rope_scaling") or {}
     near = values.get("sliding_attention") or {}
@@ -405,9 +396,9 @@ def _gemma3(config: Mapping[str, Any]) -> DecoderSpec:
     local = near.get("rope_theta") or config.get("rope_local_base_freq") or 10_000.0
     return _gemma(
         {"head_dim": head_dim, **config},
-        windows=windows_of(config, types),
+        windows=windows,
         ropes=(read_rope(config, far, head_dim, theta), read_rope(config, near, head_dim, local)),
-        layer_ropes=tuple(int(kind == "sliding_attention") for kind in types),
+        layer_ropes=tuple(int(window is not None) for window in windows),
         scale=config.get("query_pre_attn_scalar", 256) ** -0.5,
         score_cap=config.get("attn_logit_softcapping"),
         logit_cap=config.get("final_logit_softcapping"),
@@ -424,17 +415,12 @@ def _phi3(config: Mapping[str, Any]) -> DecoderSpec:
     )
 
 
-def _olmo2(config: Mapping[str, Any]) -> DecoderSpec:
-    return base_spec(
-        config,
-        qk_norm="whole",
-        names=TensorNames(
-            attention_norm=None,
-            attention_post_norm="post_attention_layernorm",
-            mlp_norm=None,
-            mlp_post_norm="post_feedforward_layernorm",
-        ),
-    )
+_OLMO_NORMS = TensorNames(
+    attention_norm=None,
+    attention_post_norm="post_attention_layernorm",
+    mlp_norm=None,
+    mlp_post_norm="post_feedforward_layernorm",
+)
 
 
 def _granite(config: Mapping[str, Any]) -> DecoderSpec:
@@ -476,7 +462,7 @@ FAMILIES: Mapping[str, tuple[Callable[[Mapping[str, Any]], DecoderSpec], tuple[s
     "gemma2": (_gemma2, (*_GEMMA_KEYS, *_CAP_KEYS)),
     "gemma3_text": (_gemma3, (*_GEMMA_KEYS, *_CAP_KEYS, "rope_local_base_freq", "_sliding_window_pattern")),
     "phi3": (_phi3, ()),
-    "olmo2": (_olmo2, ()),
+    "olmo2": (partial(base_spec, qk_norm="whole", names=_OLMO_NORMS), ()),
     "granite": (
         _granite,
         ("attention_multiplier", "embedding_multiplier", "residual_multiplier", "logits_scaling"),

@@ -27,7 +27,7 @@ from gencli.files import open_regular
 from gencli.models.decoder.products.coded_weights import Int8Weights
 from gencli.models.decoder.products.dense_products import widened_mxfp4
 from gencli.models.files.gguf_header import GgufTensor
-from gencli.models.files.model_files import BLOCKS, SCALES, OnBytes, StoredTensor
+from gencli.models.files.model_files import BLOCKS, MIN_STORED, SCALES, OnBytes, StoredTensor
 
 
 class WeightReader(ABC):
@@ -273,8 +273,10 @@ class JoinedExpertsReader(SafetensorsReader):
         source = self._source(part.name)
         if source is None:
             super()._fill(part, target)
-        else:
-            target.copy_(self._widened(source))
+            return
+        whole, *scales = self._parts(source)
+        rows = (whole.t() if source.is_transposed else whole)[source.first :: source.step]
+        target.copy_(widened_mxfp4(rows, scales[0][source.first :: source.step]) if scales else rows)
 
     def _stored(self, name: str) -> StoredTensor:
         source = self._source(name)
@@ -303,25 +305,15 @@ class JoinedExpertsReader(SafetensorsReader):
             held, int(number), first, step, is_transposed=kind == "weight" and len(held) == 1
         )
 
-    def _widened(self, source: _ExpertSource) -> Tensor:
-        whole, *scales = self._parts(source)
-        rows = (whole.t() if source.is_transposed else whole)[source.first :: source.step]
-        return widened_mxfp4(rows, scales[0][source.first :: source.step]) if scales else rows
-
     def _parts(self, source: _ExpertSource) -> tuple[Tensor, ...]:
         key = source.tensors[0].name, source.expert
         if self._kept is None or self._kept[0] != key:
             self._kept = None  # its memory is free for the next one
-            self._kept = key, tuple(self._part(stored, source.expert) for stored in source.tensors)
+            parts = tuple(torch.empty(each.shape[1:], dtype=dtype_of(each)) for each in source.tensors)
+            for stored, part in zip(source.tensors, parts, strict=True):
+                self._files.read_into(stored.name, part, self._count, source.expert * part.numel())
+            self._kept = key, parts
         return self._kept[1]
-
-    def _part(self, stored: StoredTensor, expert: int) -> Tensor:
-        part = torch.empty(stored.shape[1:], dtype=dtype_of(stored))
-        self._files.read_into(stored.name, part, self._count, expert * part.numel())
-        return part
-
-
-_MIN_STORED = 2**24  # bytes; smaller embeddings are always held in memory
 
 
 class Embeddings(ABC):
@@ -398,7 +390,7 @@ class StoredEmbeddings(Embeddings):
 
 def stays_in_file(nbytes: int, device: torch.device) -> bool:
     """Return whether embeddings of `nbytes` bytes, which no product shares, are left in their file."""
-    return device.type == "cpu" and nbytes >= _MIN_STORED
+    return device.type == "cpu" and nbytes >= MIN_STORED
 
 
 _DTYPES: dict[str, torch.dtype] = {

@@ -11,7 +11,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -89,7 +89,15 @@ def check_checkpoint(folder: Path, config: dict[str, Any], *, trust_remote_code:
         )
     check_architecture(folder, config, trust_remote_code=trust_remote_code)
     checkpoint = read_checkpoint(folder, config)
-    hf_config = _hf_config(folder, trust_remote_code=trust_remote_code)
+    from transformers import AutoConfig
+
+    try:
+        hf_config = AutoConfig.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=trust_remote_code
+        )
+    except Exception as error:  # transformers raises exceptions of any type here
+        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
+        raise ModelError(f"{folder / 'config.json'} describes no model: {reason}") from error
     if not (checkpoint.is_quantized or trust_remote_code or is_bundled(str(folder))):
         check_shapes(folder, checkpoint.table, hf_config)
     return checkpoint
@@ -126,17 +134,6 @@ def read_checkpoint(folder: Path, config: dict[str, Any], spec: DecoderSpec | No
     files = tuple(weight_files(folder))
     table = read_table(files)
     return Checkpoint(folder, config, files, table, weights_of(files, table), spec)
-
-
-def _hf_config(folder: Path, *, trust_remote_code: bool) -> Any:
-    """Return the configuration as transformers reads it. Raises ModelError if it cannot."""
-    from transformers import AutoConfig
-
-    try:
-        return AutoConfig.from_pretrained(folder, local_files_only=True, trust_remote_code=trust_remote_code)
-    except Exception as error:  # transformers raises exceptions of any type here
-        reason = " ".join(str(error).split())[:200].rstrip(".") or type(error).__name__
-        raise ModelError(f"{folder / 'config.json'} describes no model: {reason}") from error
 
 
 def check_architecture(folder: Path, config: dict[str, Any], *, trust_remote_code: bool) -> None:
@@ -188,9 +185,11 @@ def weight_files(folder: Path) -> list[Path]:
 
 
 _SMALL = ("generation_config.json", "tokenizer_config.json", "special_tokens_map.json")
-_LAYERS = ("num_hidden_layers", "n_layer")
-_AT_LEAST_1 = (*_LAYERS, "hidden_size", "n_embd", "vocab_size", *CONTEXT_KEYS)
-_AT_LEAST_0 = ("num_attention_heads", "n_head")  # there are layers without attention
+# The least values of keys; there are layers without attention.
+_LEAST = dict.fromkeys(
+    ("num_hidden_layers", "n_layer", "hidden_size", "n_embd", "vocab_size", *CONTEXT_KEYS), 1
+)
+_LEAST |= dict.fromkeys(("num_attention_heads", "n_head"), 0)
 _MAX_COUNT = 2**31 - 1
 _INDEX = re.compile(r"(?:^|\.)(\d+)\.")  # the first number in a tensor's name is its layer's
 _MODULES = 64  # maximum number of modules of a model per tensor in its weight files
@@ -219,26 +218,26 @@ def check_config(folder: Path, config: Mapping[str, Any]) -> None:
     if not isinstance(config.get("text_config"), Mapping | None):
         shown = _shown(config["text_config"])
         raise ModelError(f"{path}: text_config is {shown}, but has to be an object.", hint=_HINT)
-    text = text_part(config)
-    for part in (config, text):
-        for least, keys in ((1, _AT_LEAST_1), (0, _AT_LEAST_0)):
-            for key in keys:
-                _check_number(path, key, part.get(key), least)
+    import torch
+
+    for part in (config, text_part(config)):
+        for key, least in _LEAST.items():
+            value = part.get(key)
+            is_number = isinstance(value, int) and not isinstance(value, bool)
+            if value is not None and not (is_number and least <= value <= _MAX_COUNT):
+                bounds = f"a whole number from {least} to {_MAX_COUNT}"
+                raise ModelError(f"{path}: {key} is {_shown(value)}, but has to be {bounds}.", hint=_HINT)
         _check_end(path, part)
     generation = folder / "generation_config.json"
     if generation.exists():
         _check_end(generation, read_object(generation))
-    _check_dtype(path, config)
+    for key in ("dtype", "torch_dtype"):
+        name = config.get(key)
+        if not isinstance(name, str) or name == "auto":
+            continue
+        if not isinstance(getattr(torch, name.removeprefix("torch."), None), torch.dtype):
+            raise ModelError(f"{path}: {key} is {_shown(name)}, not a format of PyTorch.", hint=_HINT)
     _check_quantization(path, config)
-
-
-def _check_number(path: Path, key: str, value: Any, least: int) -> None:
-    is_number = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and not (is_number and least <= value <= _MAX_COUNT):
-        raise ModelError(
-            f"{path}: {key} is {_shown(value)}, but has to be a whole number from {least} to {_MAX_COUNT}.",
-            hint=_HINT,
-        )
 
 
 def _check_end(path: Path, config: Mapping[str, Any]) -> None:
@@ -252,34 +251,22 @@ def _check_end(path: Path, config: Mapping[str, Any]) -> None:
             )
 
 
-def _check_dtype(path: Path, config: Mapping[str, Any]) -> None:
-    import torch
-
-    for key in ("dtype", "torch_dtype"):
-        name = config.get(key)
-        if not isinstance(name, str) or name == "auto":
-            continue
-        if not isinstance(getattr(torch, name.removeprefix("torch."), None), torch.dtype):
-            raise ModelError(f"{path}: {key} is {_shown(name)}, not a format of PyTorch.", hint=_HINT)
-
-
 def _check_quantization(path: Path, config: Mapping[str, Any]) -> None:
-    if config.get("quantization_config") is None:
+    quantization = config.get("quantization_config")
+    if quantization is None:
         return
     if is_own(config):
         stored_bits(config)  # refuses what this version does not read
         return
     from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING as KNOWN
 
-    quantization = config["quantization_config"]
-    if isinstance(quantization, Mapping) and (
-        quantization.get("load_in_4bit") or quantization.get("load_in_8bit")
-    ):
-        return  # files older than quant_method
-    method = quantization.get("quant_method") if isinstance(quantization, Mapping) else quantization
-    if method not in KNOWN:
+    if isinstance(quantization, Mapping):
+        if quantization.get("load_in_4bit") or quantization.get("load_in_8bit"):
+            return  # files older than quant_method
+        quantization = quantization.get("quant_method")
+    if quantization not in KNOWN:
         raise ModelError(
-            f"{path}: quantization_config has the method {_shown(method)}, unknown to transformers.",
+            f"{path}: quantization_config has the method {_shown(quantization)}, unknown to transformers.",
             hint=f"It knows {', '.join(sorted(KNOWN))}.",
         )
 
@@ -319,22 +306,8 @@ def _shapes(folder: Path, hf_config: Any, *, limit: int) -> dict[str, tuple[int,
     Raises ModelError for more than `limit` modules.
     """
     import torch
-    from transformers import AutoModelForCausalLM
-
-    try:
-        with torch.device("meta"), _limited(limit):
-            model = AutoModelForCausalLM.from_config(hf_config)
-    except _TooLarge:
-        raise _misfit(folder, f"more than {limit} modules", "far fewer tensors") from None
-    except Exception:  # loading reports the error
-        return {}
-    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
-
-
-@contextmanager
-def _limited(limit: int) -> Iterator[None]:
-    """Raise _TooLarge inside the block when more than `limit` modules are created."""
     from torch.nn.modules.module import register_module_module_registration_hook
+    from transformers import AutoModelForCausalLM
 
     count = 0
 
@@ -346,9 +319,15 @@ def _limited(limit: int) -> Iterator[None]:
 
     handle = register_module_module_registration_hook(note)
     try:
-        yield
+        with torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(hf_config)
+    except _TooLarge:
+        raise _misfit(folder, f"more than {limit} modules", "far fewer tensors") from None
+    except Exception:  # loading reports the error
+        return {}
     finally:
         handle.remove()
+    return {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
 
 
 def _shown(value: Any) -> str:

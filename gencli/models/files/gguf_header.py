@@ -95,13 +95,10 @@ class Cursor:
         kind = int(self.number("I"))
         if kind == _TEXT:
             return self.text()
-        if kind == _ARRAY:
-            return self._array()
-        if kind not in _CODES:
+        if kind in _CODES:
+            return self.number(_CODES[kind])
+        if kind != _ARRAY:
             raise self.damaged(f"it has a value of the type {kind}, which is unknown")
-        return self.number(_CODES[kind])
-
-    def _array(self) -> GgufArray:
         kind, count = int(self.number("I")), self.size(_MAX_ARRAY)
         if kind != _TEXT and kind not in _CODES:
             raise self.damaged(f"it has an array of the type {kind}")
@@ -198,20 +195,16 @@ class GgufHead:
         return value
 
     def texts(self, key: str) -> list[str] | None:
-        entry = self._array(key, "texts")
+        entry = self._array(key, "texts", "numbers")
         if entry is None:
             return None
-        if entry.code:
-            raise self.wrong(key, "holds numbers, but has to hold texts")
         with mapped(self.path) as data:
             return list(Cursor(self.path, data, entry.start).texts(entry.count))
 
     def numbers(self, key: str) -> array[int] | array[float] | None:
-        entry = self._array(key, "numbers")
+        entry = self._array(key, "numbers", "texts")
         if entry is None:
             return None
-        if not entry.code:
-            raise self.wrong(key, "holds texts, but has to hold numbers")
         values: array[int] | array[float] = array("B" if entry.code == "?" else entry.code)
         with mapped(self.path) as data:
             values.frombytes(data[entry.start : entry.start + entry.count * struct.calcsize(entry.code)])
@@ -248,10 +241,12 @@ class GgufHead:
             raise self.wrong(key, f"is {shown}, but has to be {name}")
         return value
 
-    def _array(self, key: str, name: str) -> GgufArray | None:
+    def _array(self, key: str, wanted: str, other: str) -> GgufArray | None:
         value = self.values.get(key)
         if value is not None and not isinstance(value, GgufArray):
-            raise self.wrong(key, f"is {repr(value)[:60]}, but has to be an array of {name}")
+            raise self.wrong(key, f"is {repr(value)[:60]}, but has to be an array of {wanted}")
+        if value is not None and (value.code == "") != (wanted == "texts"):
+            raise self.wrong(key, f"holds {other}, but has to hold {wanted}")
         return value
 
 
@@ -428,8 +423,7 @@ def weight_format(model: Path, quantize: Quantize, *, dtype: str, device: str) -
     They are kept on a CPU and on CUDA (`device`) with the dtype `auto`; another dtype widens them.
     """
     can_keep = quantize == "none" and dtype == "auto" and device in ("cpu", "cuda")
-    is_kept = can_keep and bool(kept_kinds(model))
-    return "kept" if is_kept else quantize
+    return "kept" if can_keep and kept_kinds(model) else quantize
 
 
 def kept_kinds(model: Path) -> tuple[str, ...]:
@@ -448,7 +442,7 @@ def held_tensors(head: GgufHead) -> Iterator[GgufTensor]:
 
 
 def kept_bytes(model: Path, other_bytes: int, head: int = 4) -> int:
-    """Return the bytes of all weights but embeddings if bits are kept and others have `rest` each.
+    """Return the bytes of all weights but embeddings if bits are kept and others have `other_bytes` each.
 
     The vocabulary projection has `head`. Vectors and matrices in F32 have four.
     """

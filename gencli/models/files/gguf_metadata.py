@@ -16,18 +16,10 @@ from gencli.errors import ModelError
 from gencli.models.files.gguf_header import GgufHead, GgufTensor
 
 # GGUF's names of architectures, and the model types of config.json. A llama with experts is a Mixtral.
-MODEL_TYPES: Mapping[str, str] = {
-    "llama": "llama",
-    "qwen2": "qwen2",
-    "qwen3": "qwen3",
+_NAMES = "llama qwen2 qwen3 qwen3moe gemma gemma2 gemma3 phi3 olmo2 granite smollm3".split()
+MODEL_TYPES: Mapping[str, str] = {name: name for name in _NAMES} | {
     "qwen3moe": "qwen3_moe",
-    "gemma": "gemma",
-    "gemma2": "gemma2",
     "gemma3": "gemma3_text",
-    "phi3": "phi3",
-    "olmo2": "olmo2",
-    "granite": "granite",
-    "smollm3": "smollm3",
 }
 # Keys of an architecture that are read here or in `ropes`, and those without effect on logits.
 _KEYS = frozenset(
@@ -67,19 +59,29 @@ def gguf_config(head: GgufHead) -> dict[str, Any]:
     """
     arch = str(head.text("general.architecture"))
     if arch not in MODEL_TYPES:
-        names = ", ".join(MODEL_TYPES)
         raise ModelError(
             f"{head.path} has the architecture {arch[:60]!r}, which gencli does not run from GGUF.",
-            hint=f"It runs {names}. The folder of the original model may run with transformers.",
+            hint=f"It runs {', '.join(MODEL_TYPES)}. "
+            "The folder of the original model may run with transformers.",
         )
-    _check_keys(head, arch)
+    keys = {f"{arch}.{key}" for key in (*_KEYS, *_MORE.get(arch, ()))}
+    for key in head.values:
+        if key.startswith(f"{arch}.") and key not in keys:
+            raise head.wrong(
+                key, f"is not known for the architecture {arch}, and may change what is computed"
+            )
     config = _sizes(head, arch) | rope_config(head, arch)
     if arch in ("gemma2", "gemma3"):
         config |= _gemma(head, arch, config)
     if arch == "phi3":
         config["sliding_window"] = head.count(f"{arch}.attention.sliding_window") or None
     if arch == "granite":
-        config |= _granite(head, config)
+        config |= {
+            "attention_multiplier": head.number("granite.attention.scale") or config["head_dim"] ** -0.5,
+            "embedding_multiplier": head.number("granite.embedding_scale"),
+            "residual_multiplier": head.number("granite.residual_scale"),
+            "logits_scaling": head.number("granite.logit_scale"),
+        }
     if arch == "qwen3moe":
         config |= {
             "norm_topk_prob": True,
@@ -117,15 +119,6 @@ def _check_sizes(head: GgufHead, arch: str, config: Mapping[str, Any]) -> None:
             raise ModelError(
                 f"{head.path}: {name}.weight {held}; the metadata asks for {list(shape)}.",
                 hint="It is damaged, or not made for this; download it again.",
-            )
-
-
-def _check_keys(head: GgufHead, arch: str) -> None:
-    keys = {f"{arch}.{key}" for key in (*_KEYS, *_MORE.get(arch, ()))}
-    for key in head.values:
-        if key.startswith(f"{arch}.") and key not in keys:
-            raise head.wrong(
-                key, f"is not known for the architecture {arch}, and may change what is computed"
             )
 
 
@@ -180,6 +173,15 @@ def _gemma(head: GgufHead, arch: str, config: Mapping[str, Any]) -> dict[str, An
     layers, width = config["num_hidden_layers"], config["head_dim"]
     if layers == _LAYERS_OF_27B[arch]:
         width = config["hidden_size"] / config["num_attention_heads"]
+    # Which layers have a window: all but every n-th, or as the file lists.
+    key = f"{arch}.attention.sliding_window_pattern"
+    if type(head.values.get(key)) is not int and key in head.values:
+        are_near = [bool(mark) for mark in head.numbers(key) or ()]
+        if len(are_near) != layers:
+            raise head.wrong(key, f"has {len(are_near)} values for {layers} layers")
+    else:
+        every = head.count(key) or _PATTERN[arch]
+        are_near = [(layer + 1) % every != 0 for layer in range(layers)]
     scale = head.number(f"{arch}.attention.scale")
     window = head.count(f"{arch}.attention.sliding_window")
     return {
@@ -188,30 +190,8 @@ def _gemma(head: GgufHead, arch: str, config: Mapping[str, Any]) -> dict[str, An
         "final_logit_softcapping": head.number(f"{arch}.final_logit_softcapping"),
         "sliding_window": window,
         "layer_types": [
-            "sliding_attention" if window and is_near else "full_attention"
-            for is_near in _near_layers(head, arch, layers)
+            "sliding_attention" if window and is_near else "full_attention" for is_near in are_near
         ],
-    }
-
-
-def _near_layers(head: GgufHead, arch: str, layers: int) -> list[bool]:
-    """Return for each layer whether its attention has a window: all but every n-th, or as the file lists."""
-    key = f"{arch}.attention.sliding_window_pattern"
-    if type(head.values.get(key)) is not int and key in head.values:
-        listed = list(map(bool, head.numbers(key) or ()))
-        if len(listed) != layers:
-            raise head.wrong(key, f"has {len(listed)} values for {layers} layers")
-        return listed
-    every = head.count(key) or _PATTERN[arch]
-    return [(layer + 1) % every != 0 for layer in range(layers)]
-
-
-def _granite(head: GgufHead, config: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "attention_multiplier": head.number("granite.attention.scale") or config["head_dim"] ** -0.5,
-        "embedding_multiplier": head.number("granite.embedding_scale"),
-        "residual_multiplier": head.number("granite.residual_scale"),
-        "logits_scaling": head.number("granite.logit_scale"),
     }
 
 
@@ -261,20 +241,16 @@ def _values(head: GgufHead, arch: str) -> dict[str, Any]:
             "attention_factor": head.number(f"{arch}.rope.scaling.attn_factor"),
         }
     if kind == "yarn":
-        return _yarn(head, arch, factor, context)
+        if head.number(f"{arch}.rope.scaling.yarn_ext_factor") not in (None, 1.0):
+            raise head.wrong(f"{arch}.rope.scaling.yarn_ext_factor", "is not 1")
+        values = {name: head.number(f"{arch}.rope.scaling.{key}") for name, key in _YARN.items()}
+        present = {name: value for name, value in values.items() if value is not None}
+        return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": context, **present}
     if kind == "linear":
         return {"rope_type": "linear", "factor": factor or 1.0}
     if kind != "none":
         raise head.wrong(f"{arch}.rope.scaling.type", f"is {kind[:60]!r}, which gencli does not know")
     return {"rope_type": "default"}
-
-
-def _yarn(head: GgufHead, arch: str, factor: float | None, context: int | None) -> dict[str, Any]:
-    if head.number(f"{arch}.rope.scaling.yarn_ext_factor") not in (None, 1.0):
-        raise head.wrong(f"{arch}.rope.scaling.yarn_ext_factor", "is not 1")
-    values = {name: head.number(f"{arch}.rope.scaling.{key}") for name, key in _YARN.items()}
-    present = {name: value for name, value in values.items() if value is not None}
-    return {"rope_type": "yarn", "factor": factor, "original_max_position_embeddings": context, **present}
 
 
 def _dims(head: GgufHead, arch: str) -> int:

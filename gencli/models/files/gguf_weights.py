@@ -37,14 +37,7 @@ from gencli.models.decoder.weight_readers import (
     WeightReader,
     stays_in_file,
 )
-from gencli.models.files.gguf_header import (
-    KEPT,
-    KINDS,
-    GgufHead,
-    Kind,
-    held_tensors,
-    read_gguf_head,
-)
+from gencli.models.files.gguf_header import KEPT, KINDS, GgufHead, Kind, held_tensors, read_gguf_head
 from gencli.models.files.gguf_metadata import GgufSource, sources_of
 from gencli.models.files.model_files import OnBytes
 
@@ -122,7 +115,14 @@ class GgufReader(WeightReader):
         start = source.tensor.start + source.first * row_bytes
         for row in range(0, rows, step):
             count = min(step, rows - row)
-            raw = self._bytes(source.tensor.path, start + row * row_bytes, count * row_bytes)
+            path = source.tensor.path
+            try:
+                self._streams[path].seek(start + row * row_bytes)
+                raw = np.fromfile(self._streams[path], np.uint8, count * row_bytes)
+            except OSError as error:
+                raise ModelError(f"{path} cannot be read: {error.strerror}.") from None
+            if len(raw) != count * row_bytes:
+                raise ModelError(f"{path} ends within a tensor.", hint="Was it replaced while it was read?")
             self._count(raw.nbytes)
             # The file has row j of both halves of a head side by side, the checkpoint half after half.
             if source.heads:
@@ -158,16 +158,6 @@ class GgufReader(WeightReader):
         if source.heads and (source.shape[0] % (2 * source.heads) or _layout(source)[0] != source.shape[0]):
             raise ModelError(f"{self._head.path}: {source.tensor.name} does not fit its heads.")
         return source
-
-    def _bytes(self, path: Path, start: int, count: int) -> Rows:
-        try:
-            self._streams[path].seek(start)
-            raw = np.fromfile(self._streams[path], np.uint8, count)
-        except OSError as error:
-            raise ModelError(f"{path} cannot be read: {error.strerror}.") from None
-        if len(raw) != count:
-            raise ModelError(f"{path} ends within a tensor.", hint="Was it replaced while it was read?")
-        return raw
 
 
 @contextmanager
@@ -275,9 +265,16 @@ class KeptMaker(ProductMaker):
         for form, names in groupby(weights, key=lambda name: self._form(reader.kind(name), reader.dtype)):
             part = list(names)
             count = sum(reader.shape(name)[0] for name in part)
-            part_bias = None if bias is None else bias[start : start + count]
-            products.append(self._product(reader, form, part, (count, shape[1]), part_bias))
+            part_shape, part_bias = (count, shape[1]), None if bias is None else bias[start : start + count]
             start += count
+            if form == "int4":
+                four: Any = self.four
+                products.append(four(_groups(reader, part, part_shape), part_bias))
+            elif form == reader.dtype:
+                products.append(self.default(reader.joined(part, part_shape), part_bias))
+            else:
+                weight = reader.joined(part, part_shape, dtype=torch.bfloat16)
+                products.append(RoundedProduct(weight, part_bias, inner=self.rounded))
         return products[0] if len(products) == 1 else JoinedProduct(products)
 
     def weights_of(
@@ -310,23 +307,6 @@ class KeptMaker(ProductMaker):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(sorted({kernel.kernel for kernel in self.used}))
-
-    def _product(
-        self,
-        reader: GgufReader,
-        form: _Form,
-        names: Sequence[str],
-        shape: tuple[int, int],
-        bias: Tensor | None,
-    ) -> Product:
-        if form == "int4":
-            four: Any = self.four
-            product: Product = four(_groups(reader, names, shape), bias)
-            return product
-        if form == reader.dtype:
-            return self.default(reader.joined(names, shape), bias)
-        weight = reader.joined(names, shape, dtype=torch.bfloat16)
-        return RoundedProduct(weight, bias, inner=self.rounded)
 
     def _form(self, kind: Kind, states: torch.dtype) -> _Form:
         if kind.name in KEPT:

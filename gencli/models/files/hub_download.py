@@ -9,7 +9,7 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -89,7 +89,9 @@ def plan_fetch(name: HubName, *, with_code: bool = False) -> FetchPlan:
     listing = list_files(name)
     if name.gguf:
         return _plan(listing, [listing.files[path] for path in gguf_names(listing)])
-    refuse_unnamed_gguf(listing)
+    models = gguf_models(listing.files)
+    if models and not any(path.endswith(".safetensors") for path in listing.files):
+        raise ModelError(f"{name} has GGUF files: {', '.join(models)}.", hint=_by_name(name, models))
     if _CONFIG not in listing.files:
         kind = "an adapter, not a model" if "adapter_config.json" in listing.files else "no model"
         raise ModelError(f"{name} has no {_CONFIG}: it is {kind} that gencli can load.")
@@ -100,7 +102,12 @@ def plan_fetch(name: HubName, *, with_code: bool = False) -> FetchPlan:
     check_architecture(Path(str(name)), config, trust_remote_code=with_code)
     index = read_object(blobs / listing.files[INDEX].blob) if INDEX in listing.files else {}
     weights = weight_names(listing, index)
-    chosen = {file.path: file for file in side_files(listing, with_code=with_code)}
+    patterns = (*SIDE_FILES, _CODE) if with_code else SIDE_FILES
+    chosen = {
+        path: file
+        for path, file in listing.files.items()
+        if any(fnmatchcase(path, pattern) for pattern in patterns)
+    }
     chosen |= {path: listing.files[path] for path in sorted(weights)}
     return _plan(listing, chosen.values())
 
@@ -109,7 +116,12 @@ def _plan(listing: Listing, chosen: Iterable[RemoteFile]) -> FetchPlan:
     files, blobs = tuple(chosen), _blobs(listing.name)
     missing = tuple(file for file in files if not _is_cached(file, blobs))
     todo = sum(file.size - _done(file, blobs) for file in {file.blob: file for file in missing}.values())
-    _require_space(listing.name, todo)
+    free = shutil.disk_usage(blobs).free
+    if todo and todo + _SPARE > free:
+        raise ModelError(
+            f"{listing.name} takes {todo / 1e9:.1f} GB more, and {hub_cache()} has {free / 1e9:.1f} GB free.",
+            hint="gencli models rm frees space; HF_HOME sets another folder.",
+        )
     return FetchPlan(listing, files, missing, todo)
 
 
@@ -205,15 +217,6 @@ def _done(file: RemoteFile, blobs: Path) -> int:
     return 0
 
 
-def _require_space(name: HubName, todo: int) -> None:
-    free = shutil.disk_usage(_blobs(name)).free
-    if todo and todo + _SPARE > free:
-        raise ModelError(
-            f"{name} takes {todo / 1e9:.1f} GB more, and {hub_cache()} has {free / 1e9:.1f} GB free.",
-            hint="gencli models rm frees space; HF_HOME sets another folder.",
-        )
-
-
 _CODE = "*.py"
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.+-]{0,199}")  # a file at the top of the repository
 _SHA1, _SHA256 = re.compile(r"[0-9a-f]{40}"), re.compile(r"[0-9a-f]{64}")
@@ -275,14 +278,6 @@ def _unreadable(name: HubName) -> ModelError:
     )
 
 
-def side_files(listing: Listing, *, with_code: bool) -> Iterator[RemoteFile]:
-    """Yield configuration, tokenizer and templates, and with `with_code` the model's own modules."""
-    patterns = (*SIDE_FILES, _CODE) if with_code else SIDE_FILES
-    for path, file in listing.files.items():
-        if any(fnmatchcase(path, pattern) for pattern in patterns):
-            yield file
-
-
 def gguf_names(listing: Listing) -> tuple[str, ...]:
     """Return the GGUF file selected by the name, or all of its parts. Raises ModelError if it is not one."""
     name = listing.name
@@ -298,14 +293,6 @@ def gguf_names(listing: Listing) -> tuple[str, ...]:
 
 def _by_name(name: HubName, files: Mapping[str, object]) -> str:
     return f"Name one, as in {replace(name, gguf=next(iter(files)))}." if files else ""
-
-
-def refuse_unnamed_gguf(listing: Listing) -> None:
-    """Raise ModelError if the weights are GGUF files only and the name selects none."""
-    models = gguf_models(listing.files)
-    if models and not any(path.endswith(".safetensors") for path in listing.files):
-        name = listing.name
-        raise ModelError(f"{name} has GGUF files: {', '.join(models)}.", hint=_by_name(name, models))
 
 
 def weight_names(listing: Listing, index: Mapping[str, Any]) -> Collection[str]:
@@ -497,22 +484,9 @@ def explain(error: Exception, name: HubName) -> ModelError:
     host = urlsplit(endpoint()).hostname or "the hub"
     if isinstance(error, OfflineModeIsEnabled):
         return ModelError(f"{name} is not on this machine, and the libraries are offline.")
-    if isinstance(error, HfHubHTTPError):
-        return _refusal(error, name, host)
-    return ModelError(
-        f"The connection to {host} failed ({type(error).__name__.lstrip('_')}).", hint=_again(name)
-    )
-
-
-def _again(name: HubName) -> str:
-    """Return the hint to run the command again, which continues if a part of the model has been fetched."""
-    blobs = hub_cache() / f"models--{name.repo.replace('/', '--')}" / "blobs"
-    if blobs.is_dir() and any(blobs.iterdir()):
-        return "The fetched part is kept: run the same command again to continue."
-    return "Nothing was fetched. Check the network, then run the same command again."
-
-
-def _refusal(error: HfHubHTTPError, name: HubName, host: str) -> ModelError:
+    if not isinstance(error, HfHubHTTPError):
+        reason = type(error).__name__.lstrip("_")
+        return ModelError(f"The connection to {host} failed ({reason}).", hint=_again(name))
     status, page = error.response.status_code, f"{endpoint()}/{name.repo}"
     page = page if "@" not in endpoint() else name.repo  # an address may contain a password
     if isinstance(error, GatedRepoError):
@@ -541,3 +515,11 @@ def _refusal(error: HfHubHTTPError, name: HubName, host: str) -> ModelError:
             hint="Wait some minutes, then run the command again.",
         )
     return ModelError(f"{host} answered with error {status} for {name}.", hint=_again(name))
+
+
+def _again(name: HubName) -> str:
+    """Return the hint to run the command again, which continues if a part of the model has been fetched."""
+    blobs = repository_folder(name) / "blobs"
+    if blobs.is_dir() and any(blobs.iterdir()):
+        return "The fetched part is kept: run the same command again to continue."
+    return "Nothing was fetched. Check the network, then run the same command again."

@@ -121,8 +121,7 @@ def read_aliases() -> dict[str, str]:
         aliases = None
     if not isinstance(aliases, dict) or not all(isinstance(target, str) for target in aliases.values()):
         raise ConfigError(
-            f"{path} is not a JSON object of aliases.",
-            hint='It should look like {"small": "org/name"}.',
+            f"{path} is not a JSON object of aliases.", hint='It should look like {"small": "org/name"}.'
         )
     return {name: target for name, target in aliases.items() if _NAME.fullmatch(name)}
 

@@ -19,6 +19,7 @@ from gencli.models.files.gguf_metadata import gguf_config, read_vocabulary
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_files import (
     BLOCKS,
+    MIN_STORED,
     SCALES,
     Format,
     StoredTensor,
@@ -97,7 +98,9 @@ def card_of(folder: Path, config: Mapping[str, Any], weights: Weights, spec: Dec
     """Return the card of a model whose files were read. Raises ModelError for a damaged configuration."""
     try:
         text = text_part(config)
-        is_plain = _is_plain(text)
+        is_plain, kind = _is_plain(text), config.get("model_type")
+        since = _ALONE_BEFORE.get(str(kind))
+        is_alone = kind in ALONE_KINDS or (since is not None and (transformers_version() or since) < since)
         sizes = (text.get(key) for key in CONTEXT_KEYS)
         return Card(
             folder=folder,
@@ -107,8 +110,8 @@ def card_of(folder: Path, config: Mapping[str, Any], weights: Weights, spec: Dec
             vocabulary=text.get("vocab_size"),
             has_chat_template=has_template(folder),
             weights=weights,
-            lanes="shared" if is_plain and not _runs_alone(config.get("model_type")) else "own",
-            can_rollback=is_plain and config.get("model_type") != "rwkv",  # its state is in no cache
+            lanes="shared" if is_plain and not is_alone else "own",
+            can_rollback=is_plain and kind != "rwkv",  # its state is in no cache
             layers=text.get("num_hidden_layers") or text.get("n_layer"),
             kv_values=_kv_values(text) if is_plain else None,
             spec=spec,
@@ -121,12 +124,6 @@ def text_part(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the text model's part of a configuration: all of it, or one key of a multimodal model."""
     parts = (config.get(key) for key in ("text_config", "llm_config"))
     return next((part for part in parts if isinstance(part, dict)), config)
-
-
-def _runs_alone(model_type: object) -> bool:
-    """Return whether lanes of models of this type have caches of their own in the installed transformers."""
-    since = _ALONE_BEFORE.get(str(model_type))
-    return model_type in ALONE_KINDS or (since is not None and (transformers_version() or since) < since)
 
 
 def read_weights(folder: Path) -> Weights:
@@ -169,6 +166,25 @@ def whole_bytes(card: Card, number_bytes: int, quantize: Format = "none") -> int
     if quantize in _BITS:
         return card.weights.parameters * _BITS[quantize] // 8
     return card.weights.parameters * number_bytes
+
+
+def held_bytes(
+    card: Card, number_bytes: int, device: str, *, is_packed: bool, is_head_wide: bool = True
+) -> int:
+    """Return the bytes of all weights in numbers of `number_bytes` bytes as what runs the model holds them.
+
+    gencli's own decoder leaves large embeddings in their file on a CPU. A packed vocabulary projection that
+    is tied to embeddings in memory is a second copy of them; with `is_head_wide` it has 32 bits in any case.
+    """
+    whole, spec = whole_bytes(card, number_bytes), card.spec
+    if spec is None or has_codes(card) or not whole:
+        return whole
+    embeddings = spec.vocab_size * spec.hidden * number_bytes
+    head = embeddings * 4 // number_bytes if is_head_wide else embeddings
+    if spec.is_tied and head == embeddings and not is_packed:
+        return whole
+    held = 0 if device == "cpu" and embeddings >= MIN_STORED else embeddings
+    return whole - embeddings * (1 if spec.is_tied else 2) + head + held
 
 
 def kv_bytes(card: Card, *, batch: int, context: int, number_bytes: int) -> int | None:

@@ -89,23 +89,21 @@ def read_table(files: Sequence[Path]) -> dict[str, StoredTensor]:
     Raises ModelError for a damaged file: a header that is none, or whose offsets leave the file, overlap, or
     do not match format and shape.
     """
-    return {stored.name: stored for file in files for stored in _tensors_of(file)}
-
-
-def _tensors_of(file: Path) -> list[StoredTensor]:
-    head, start, size = _read_head(file)
-    tensors, last = [], start
-    for name, entry in sorted(head.items(), key=lambda item: _range(file, *item)):
-        begin, end = (start + offset for offset in _range(file, name, entry))
-        stored = StoredTensor(name, file, entry["dtype"], tuple(entry["shape"]), begin, end - begin)
-        needed = stored.count * _WIDTHS[stored.format] if stored.format in _WIDTHS else stored.nbytes
-        if stored.nbytes != needed:
-            raise _damaged(file, f"{name} has {stored.nbytes} bytes, its shape needs {needed}")
-        if begin < last or end > size:
-            raise _damaged(file, f"{name} overlaps another tensor or the end of the file")
-        tensors.append(stored)
-        last = end
-    return tensors
+    table: dict[str, StoredTensor] = {}
+    for file in files:
+        head, start, size = _read_head(file)
+        last = start
+        ranges = {name: _range(file, name, entry) for name, entry in head.items()}
+        for name, (begin, end) in sorted(ranges.items(), key=lambda item: item[1]):
+            shape, number_format = tuple(head[name]["shape"]), head[name]["dtype"]
+            stored = StoredTensor(name, file, number_format, shape, start + begin, end - begin)
+            needed = stored.count * _WIDTHS[stored.format] if stored.format in _WIDTHS else stored.nbytes
+            if stored.nbytes != needed:
+                raise _damaged(file, f"{name} has {stored.nbytes} bytes, its shape needs {needed}")
+            if stored.start < last or start + end > size:
+                raise _damaged(file, f"{name} overlaps another tensor or the end of the file")
+            table[name], last = stored, start + end
+    return table
 
 
 def _read_head(file: Path) -> tuple[Mapping[str, Any], int, int]:
@@ -149,6 +147,7 @@ Quantize = Literal["none", "int8", "int4"]
 Format = Literal[Quantize, "kept"]  # of weights in memory; kept: a GGUF file's own bits
 METHOD, VERSION = "gencli", 1
 BLOCKS, SCALES = "_blocks", "_scales"  # behind the name of a weight in MXFP4: its codes and their scales
+MIN_STORED = 2**24  # bytes of embeddings; smaller ones are always held in memory
 _MXFP4_KEYS = frozenset(("quant_method", "modules_to_not_convert", "dequantize"))
 _BITS: Mapping[str, int] = {"int8": 8, "int4": 4}
 

@@ -5,8 +5,8 @@ attention of each lane, and the masks, built from per-lane positions by the mode
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -22,6 +22,7 @@ from transformers.modeling_utils import AttentionInterface
 
 from gencli.core.request import Feed
 from gencli.models.kv.lane_lengths import cells_of, wanted_of
+from gencli.models.rope import setting
 from processors.graphs import upload
 
 
@@ -109,7 +110,12 @@ def make_padded_batch(
     is_range = last - first + 1 == len(feeds)
     start = feeds[0].start if not any(pads) and len({feed.start for feed in feeds}) == 1 else None
     batch_lanes = slice(first, last + 1) if is_range else upload([feed.lane for feed in feeds], device)
-    target, source = (None, None) if start is not None and is_range else _cells(feeds, pads, device)
+    target = source = None
+    if start is None or not is_range:
+        cells = [(row, pads[row] + i) for row, feed in enumerate(feeds) for i in range(len(feed.tokens))]
+        indices = [*zip(*cells_of(feeds), strict=True), *zip(*cells, strict=True)]
+        lanes, lane_positions, rows, columns = upload(indices, device)
+        target, source = (lanes, lane_positions), (rows, columns) if any(pads) else None
     return ForwardBatch(
         feeds=feeds,
         ids=packed[0],
@@ -130,16 +136,6 @@ def is_rectangle(feeds: tuple[Feed, ...]) -> bool:
     return all(
         feed.lane == first.lane + i and len(feed.tokens) == len(first.tokens) for i, feed in enumerate(feeds)
     )
-
-
-def _cells(
-    feeds: tuple[Feed, ...], pads: list[int], device: torch.device
-) -> tuple[tuple[Tensor, Tensor], tuple[Tensor, Tensor] | None]:
-    """Return (lane, position) indices [N] of the fed tokens, and their (row, column) if there are pads."""
-    cells = [(row, pads[row] + i) for row, feed in enumerate(feeds) for i in range(len(feed.tokens))]
-    table = [*zip(*cells_of(feeds), strict=True), *zip(*cells, strict=True)]
-    lanes, positions, rows, columns = upload(table, device)
-    return (lanes, positions), (rows, columns) if any(pads) else None
 
 
 # Model types whose attention is one call per layer, and whose other layers handle each token independently.
@@ -245,14 +241,9 @@ class _Layout:
 _layout: ContextVar[_Layout | None] = ContextVar("layout", default=None)
 
 
-@contextmanager
-def packed_layout(query_splits: tuple[QuerySplit, ...]) -> Iterator[None]:
+def packed_layout(query_splits: tuple[QuerySplit, ...]) -> AbstractContextManager[None]:
     """While active, `attend` splits packed queries into `query_splits`; no effect if there are none."""
-    token = _layout.set(_Layout(query_splits) if query_splits else None)
-    try:
-        yield
-    finally:
-        _layout.reset(token)
+    return setting(_layout, _Layout(query_splits) if query_splits else None)
 
 
 def attend(
@@ -334,17 +325,12 @@ _SDPA, _EAGER = "gencli_sdpa", "gencli_eager"
 _is_static: ContextVar[bool] = ContextVar("is_static", default=False)
 
 
-@contextmanager
-def static_masks() -> Iterator[None]:
+def static_masks() -> AbstractContextManager[None]:
     """While active, masks are additive ones that the host does not look at.
 
     SDPA would make an additive mask of a boolean one again in each layer.
     """
-    token = _is_static.set(True)
-    try:
-        yield
-    finally:
-        _is_static.reset(token)
+    return setting(_is_static, True)
 
 
 def use_lane_masks(model: Any) -> bool:
@@ -355,48 +341,38 @@ def use_lane_masks(model: Any) -> bool:
         return False
     AttentionInterface.register(_SDPA, partial(attend, lane_attention))
     AttentionInterface.register(_EAGER, partial(attend, _own_eager_attention))
-    AttentionMaskInterface.register(_SDPA, _lane_mask)
-    AttentionMaskInterface.register(_EAGER, _additive_lane_mask)
+    AttentionMaskInterface.register(_SDPA, partial(_lane_mask, sdpa_mask))
+    AttentionMaskInterface.register(_EAGER, partial(_lane_mask, eager_mask))
     model.set_attn_implementation(name)
     return bool(model.config.get_text_config(decoder=True)._attn_implementation == name)
 
 
 def _own_eager_attention(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """Call the eager attention of the module's own file; architectures differ in it (sinks, softcaps)."""
+    # The one in the module's own file: architectures differ in it (sinks, softcaps).
     return sys.modules[type(module).__module__].__dict__["eager_attention_forward"](module, *args, **kwargs)
 
 
 def _lane_mask(
-    *, q_offset: int | Tensor, mask_function: Callable[..., Tensor], **kwargs: Any
+    library_mask: Callable[..., Any],
+    *,
+    q_offset: int | Tensor,
+    mask_function: Callable[..., Tensor],
+    **kwargs: Any,
 ) -> Tensor | None:
-    """Return the boolean mask [B, 1, Q, K], in `static_masks` an additive one, or None where none is needed.
+    """Return the mask [B, 1, Q, K], boolean or in the additive form of eager attention, or None without need.
 
     `q_offset` is the result of LaneCache.get_query_offset: the common first position, or positions [B, Q].
     """
     if isinstance(q_offset, int):
-        return cast("Tensor | None", sdpa_mask(q_offset=q_offset, mask_function=mask_function, **kwargs))
-    mask = _boolean(q_offset, mask_function, kwargs["kv_length"])
-    return _additive(mask, kwargs["dtype"]) if _is_static.get() else mark_spans(mask)
-
-
-def _boolean(positions: Tensor, mask_function: Callable[..., Tensor], kv_length: int) -> Tensor:
-    batch, device = positions.shape[0], positions.device
+        mask = library_mask(q_offset=q_offset, mask_function=mask_function, **kwargs)
+        return cast("Tensor | None", mask)
+    batch, device = q_offset.shape[0], q_offset.device
     rows = torch.arange(batch, device=device)[:, None, None, None]
     head = torch.zeros(1, 1, 1, 1, dtype=torch.long, device=device)
-    keys = torch.arange(kv_length, device=device)[None, None, None, :]
-    mask = mask_function(rows, head, positions[:, None, :, None], keys)
-    return mask.expand(batch, 1, positions.shape[1], -1)
-
-
-def _additive_lane_mask(
-    *, q_offset: int | Tensor, mask_function: Callable[..., Tensor], dtype: torch.dtype, **kwargs: Any
-) -> Tensor | None:
-    if isinstance(q_offset, int):
-        mask = eager_mask(q_offset=q_offset, mask_function=mask_function, dtype=dtype, **kwargs)
-        return cast("Tensor | None", mask)
-    return _additive(_boolean(q_offset, mask_function, kwargs["kv_length"]), dtype)
-
-
-def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """Return a boolean mask in additive form: 0, or the lowest finite value of `dtype`."""
-    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, torch.finfo(dtype).min)
+    keys = torch.arange(kwargs["kv_length"], device=device)[None, None, None, :]
+    seen = mask_function(rows, head, q_offset[:, None, :, None], keys)
+    seen = seen.expand(batch, 1, q_offset.shape[1], -1)
+    if library_mask is sdpa_mask and not _is_static.get():
+        return mark_spans(seen)
+    lowest = torch.finfo(kwargs["dtype"]).min
+    return torch.zeros(seen.shape, dtype=kwargs["dtype"], device=device).masked_fill(~seen, lowest)

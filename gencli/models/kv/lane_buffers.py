@@ -49,12 +49,12 @@ class LaneBuffer:
 
     The attention mask hides entries beyond a lane's length. They must be finite, because 0 * inf is NaN.
     Whoever writes may order the numbers of each `tile` tokens as they like: tokens are copied and zeroed in
-    whole tiles.
+    whole tiles. `data` is the buffer as it is now, empty before the first write.
     """
 
-    def __init__(self, rows: LaneRows, *, tile: int = 1) -> None:
-        self._rows, self._tile = rows, tile
-        self._data = torch.empty(0, 0, 0, 0)
+    def __init__(self, store: LaneStore, *, tile: int = 1) -> None:
+        self._store, self._tile = store, tile
+        self.data = torch.empty(0, 0, 0, 0)
 
     def reserve(self, num_rows: int, length: int, *, like: Tensor) -> Tensor:
         """Return the buffer after growing it to hold `length` tokens in `num_rows` rows.
@@ -63,20 +63,10 @@ class LaneBuffer:
         """
         if not self.holds(num_rows, length):
             self._grow(num_rows, length, like)
-        return self._data
-
-    def regrow(self, num_rows: int, length: int) -> None:
-        """Grow a buffer that was written to, as `reserve`; no-op before."""
-        if self._data.nbytes:
-            self.reserve(num_rows, length, like=self._data)
-
-    @property
-    def data(self) -> Tensor:
-        """The buffer as it is now; empty before the first write."""
-        return self._data
+        return self.data
 
     def holds(self, num_rows: int, length: int) -> bool:
-        return self._data.shape[0] >= num_rows and self._data.shape[2] >= length
+        return self.data.shape[0] >= num_rows and self.data.shape[2] >= length
 
     def write(self, batch: ForwardBatch, states: Tensor) -> Tensor:
         """Store `states` [B, H, Q, D] of the batch; return the contents of its lanes, [B, H, K, D]."""
@@ -90,21 +80,21 @@ class LaneBuffer:
         return data[batch.lanes, :, : batch.kv_length]
 
     def fork(self, source: int, target: int, length: int) -> None:
-        data = self._grow(target + 1, length, self._data) if target >= self._data.shape[0] else self._data
+        data = self._grow(target + 1, length, self.data) if target >= self.data.shape[0] else self.data
         tokens = self._whole(length)
         data[target, :, :tokens] = data[source, :, :tokens]
 
     def wipe(self, row: int, length: int) -> None:
         """Zero the first `length` tokens of the row, so that no data reaches the next request."""
-        if row < self._data.shape[0]:
-            self._data[row, :, : self._whole(length)] = 0
+        if row < self.data.shape[0]:
+            self.data[row, :, : self._whole(length)] = 0
 
     @property
     def nbytes(self) -> int:
-        return self._data.nbytes
+        return self.data.nbytes
 
     def free_cache(self) -> None:
-        self._data = torch.empty(0, 0, 0, 0)
+        self.data = torch.empty(0, 0, 0, 0)
 
     def _grow(self, num_rows: int, length: int, like: Tensor) -> Tensor:
         """Grow to `num_rows` rows of `length` tokens, and copy the tokens held.
@@ -112,15 +102,15 @@ class LaneBuffer:
         The number of rows doubles at least; the capacity is a multiple of STEP tokens, in whole
         tiles.
         """
-        old_rows, _, capacity, _ = self._data.shape
+        old_rows, _, capacity, _ = self.data.shape
         if num_rows > old_rows:
-            num_rows = min(max(num_rows, 2 * old_rows), len(self._rows))
+            num_rows = min(max(num_rows, 2 * old_rows), self._store.num_rows)
         capacity = max(self._whole(-(-length // STEP) * STEP), capacity)
         data = _zeros((max(num_rows, old_rows), like.shape[1], capacity, like.shape[3]), like)
-        for row, held in self._rows.held():
+        for row, held in self._store.held():
             tokens = self._whole(held)
-            data[row, :, :tokens] = self._data[row, :, :tokens]
-        self._data = data
+            data[row, :, :tokens] = self.data[row, :, :tokens]
+        self.data = data
         return data
 
     def _whole(self, length: int) -> int:
@@ -128,20 +118,35 @@ class LaneBuffer:
 
 
 class LaneStore:
-    """The rows of all lanes, and the buffers that hold them. There are `spare` rows more than lanes."""
+    """The rows of lanes in the buffers that hold them, of which there are `spare` more than lanes.
+
+    A lane gets the lowest free row at its first write, and the row is free again when the lane is emptied. A
+    guided sequence and its unconditional sequence, whose lanes are `max_batch` apart, so get adjacent rows.
+    """
 
     def __init__(self, lengths: LaneLengths, *, spare: int = 0) -> None:
-        self.rows = LaneRows(lengths, spare=spare)
         self.buffers: Sequence[LaneBuffer] = ()
+        self.num_rows = spare + len(lengths)
         self._lengths = lengths
-        self._written = [0] * len(self.rows)  # most tokens written to each row since it was wiped
+        self._rows: dict[int, int] = {}  # by lane
+        self._free = list(range(len(lengths)))
+        self._written = [0] * self.num_rows  # most tokens written to each row since it was wiped
+
+    @property
+    def spare(self) -> int:
+        """The lowest row that no lane has; of a row more than lanes there is one always."""
+        return self._free[0] if self._free else len(self._lengths)
+
+    def held(self) -> list[tuple[int, int]]:
+        """Return (row, tokens) of every lane that is not empty and has a row."""
+        return [(self._rows[lane], length) for lane, length in self._lengths.held() if lane in self._rows]
 
     def seat(self, feeds: tuple[Feed, ...]) -> tuple[Feed, ...]:
         """Return the feeds with each lane replaced by its buffer row.
 
         Record how many tokens each row may hold, rejected drafts and failed passes included.
         """
-        seated = tuple(feed._replace(lane=self.rows.take(feed.lane)) for feed in feeds)
+        seated = tuple(feed._replace(lane=self._row(feed.lane)) for feed in feeds)
         for feed in seated:
             self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
         return seated
@@ -150,70 +155,38 @@ class LaneStore:
         return all(buffer.holds(num_rows, length) for buffer in self.buffers)
 
     def reserve(self, num_rows: int, length: int) -> None:
+        """Grow the buffers that were written to."""
         for buffer in self.buffers:
-            buffer.regrow(num_rows, length)
+            if buffer.nbytes:
+                buffer.reserve(num_rows, length, like=buffer.data)
 
     def fork(self, source: int, target: int) -> None:
         """Copy one lane to another; no-op for an empty source."""
         if length := self._lengths[source]:
-            start, end = self.rows.take(source), self.rows.take(target)
+            start, end = self._row(source), self._row(target)
             self._written[end] = length
             for buffer in self.buffers:
                 buffer.fork(start, end, length)
 
     def wipe(self, lane: int) -> None:
         """Zero everything written to the lane, and free its row."""
-        row = self.rows.find(lane)
+        row = self._rows.pop(lane, None)
         if row is None:
             return
         for buffer in self.buffers:
             buffer.wipe(row, self._written[row])
         self._written[row] = 0
-        self.rows.free(lane)
+        heapq.heappush(self._free, row)
 
     def free_cache(self) -> None:
         """Free all buffers; every lane must be empty."""
         for buffer in self.buffers:
             buffer.free_cache()
 
-
-class LaneRows:
-    """Assign a lane the lowest free row at its first write, and free the row when the lane is emptied.
-
-    A guided sequence and its unconditional sequence, whose lanes are `max_batch` apart, so get adjacent rows.
-    There are `spare` rows more than lanes.
-    """
-
-    def __init__(self, lengths: LaneLengths, *, spare: int = 0) -> None:
-        self._lengths = lengths
-        self._rows: dict[int, int] = {}  # by lane
-        self._free = list(range(len(lengths)))
-        self._num_rows = spare + len(lengths)
-
-    def __len__(self) -> int:
-        return self._num_rows
-
-    @property
-    def spare(self) -> int:
-        """The lowest row that no lane has; of a row more than lanes there is one always."""
-        return self._free[0] if self._free else len(self._lengths)
-
-    def find(self, lane: int) -> int | None:
-        return self._rows.get(lane)
-
-    def take(self, lane: int) -> int:
-        """Return the row of the lane, after assigning one if needed."""
+    def _row(self, lane: int) -> int:
         if lane not in self._rows:
             self._rows[lane] = heapq.heappop(self._free)
         return self._rows[lane]
-
-    def free(self, lane: int) -> None:
-        """Free the row of the lane, which must have one."""
-        heapq.heappush(self._free, self._rows.pop(lane))
-
-    def held(self) -> list[tuple[int, int]]:
-        """Return (row, tokens) of every lane that is not empty and has a row."""
-        return [(self._rows[lane], length) for lane, length in self._lengths.held() if lane in self._rows]
 
 
 SCALE_BYTES = 4

@@ -27,17 +27,11 @@ class LaneLengths:
     """
 
     def __init__(self, *, max_lanes: int, context: int, num_ids: int) -> None:
-        self._lengths = [0] * max_lanes
-        self._context = context
-        self._num_ids = num_ids
-
-    @property
-    def context(self) -> int:
-        return self._context
+        self._lengths, self.context, self._num_ids = [0] * max_lanes, context, num_ids
 
     def like(self) -> LaneLengths:
         """Return lengths of as many empty lanes, with the same limits."""
-        return LaneLengths(max_lanes=len(self), context=self._context, num_ids=self._num_ids)
+        return LaneLengths(max_lanes=len(self), context=self.context, num_ids=self._num_ids)
 
     def __getitem__(self, lane: int) -> int:
         self._require_lane(lane)
@@ -63,7 +57,7 @@ class LaneLengths:
                 0 <= lane < num_lanes
                 and start == lengths[lane]
                 and 0 <= num_logits <= count > 0
-                and start + count <= self._context
+                and start + count <= self.context
                 and min(tokens) >= 0
                 and max(tokens) < self._num_ids
             ):
@@ -107,8 +101,8 @@ class LaneLengths:
             f"lane {feed.lane}: {feed.num_logits} rows wanted of {count} fed tokens",
         )
         self._require(
-            held + count <= self._context,
-            f"lane {feed.lane}: {held} + {count} tokens exceed the context of {self._context}",
+            held + count <= self.context,
+            f"lane {feed.lane}: {held} + {count} tokens exceed the context of {self.context}",
         )
         unknown = low if (low := min(feed.tokens)) < 0 else max(feed.tokens)
         raise ModelError(

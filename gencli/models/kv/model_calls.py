@@ -6,8 +6,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache as cached
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -54,7 +54,11 @@ class LogitsCall:
         self.takes_positions = "position_ids" in parameters
         named = next((name for name in _CACHE_NAMES if name in parameters), None)
         self.takes_cache = named in ("cache", "past_key_values")
-        self._cache_name = named or _usual_cache_name()
+        if named is None:  # it takes any argument, so also the one of the installed transformers
+            from transformers.modeling_outputs import CausalLMOutputWithPast
+
+            named = "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
+        self._cache_name = named
 
     def __call__(self, wanted: int | Tensor, *, cache: Any = None, **inputs: Any) -> Any:
         """Return the model's outputs; `outputs.logits` is [B, W, V].
@@ -64,7 +68,12 @@ class LogitsCall:
         """
         if cache is not None:
             inputs[self._cache_name] = cache
-        if not isinstance(wanted, Tensor) and wanted > 1 and self._shares_keys():
+        # Layers of Gemma 4 that use the keys and values of earlier ones compute only the last W columns.
+        # Without a mask they align several of them with the first keys, unless the attention is named "sdpa".
+        # Asked for column indices they compute all.
+        text = self._model.config.get_text_config(decoder=True)
+        shares_keys = bool(getattr(text, "num_kv_shared_layers", 0))
+        if not isinstance(wanted, Tensor) and wanted > 1 and shares_keys:
             ids = inputs["input_ids"]
             wanted = torch.arange(ids.shape[1] - wanted, ids.shape[1], device=ids.device)
         if self._can_slice:
@@ -77,14 +86,6 @@ class LogitsCall:
             outputs.logits = outputs.logits[:, wanted]
         return outputs
 
-    def _shares_keys(self) -> bool:
-        """Return whether layers use the keys and values of earlier ones.
-
-        Such layers of Gemma 4 compute only the last W columns. Without a mask they align several of them with
-        the first keys, unless the attention is named "sdpa". Asked for column indices they compute all.
-        """
-        return bool(getattr(self._model.config.get_text_config(decoder=True), "num_kv_shared_layers", 0))
-
     def cache_of(self, outputs: Any) -> Any:
         """Return the cache in the model's outputs; None if there is none."""
         names = _CACHE_NAMES[0], self._cache_name
@@ -93,14 +94,6 @@ class LogitsCall:
     def no_rows(self) -> Tensor:
         """Return the logits of a step without wanted rows: [0, V]."""
         return torch.empty(0, logits_width(self._model), dtype=self._model.dtype, device=self._model.device)
-
-
-@cached
-def _usual_cache_name() -> str:
-    """Return the name that the installed transformers has, for models that take any argument."""
-    from transformers.modeling_outputs import CausalLMOutputWithPast
-
-    return "cache" if "cache" in CausalLMOutputWithPast.__dataclass_fields__ else "past_key_values"
 
 
 @dataclass(slots=True)
@@ -185,7 +178,7 @@ class OwnCacheLanes:
         return logits
 
 
-NUM_LANES, LENGTH = 3, 6  # lanes, and tokens per lane, of the check
+_NUM_LANES, _LENGTH = 3, 6  # lanes, and tokens per lane, of the check
 # Tolerated error of logits relative to their spread, in float32 and in other formats. A token that sees
 # another lane, or has a wrong position, changes the logits completely.
 _EXACT, _ROUNDED = 1e-2, 0.25
@@ -194,37 +187,41 @@ _EXACT, _ROUNDED = 1e-2, 0.25
 class SelfCheck:
     """Compare lanes with one pass over two short texts without a cache: four small passes in all.
 
-    The constructor raises whatever the model raises on the texts.
+    Raises ModelError for a model that cannot be run.
     """
 
     def __init__(self, model: Any) -> None:
-        self._texts = _texts(model)
-        with torch.inference_mode():
-            inputs = {"input_ids": upload([list(text) for text in self._texts], model.device)}
-            if LogitsCall(model).takes_positions:
-                inputs["position_ids"] = torch.arange(LENGTH, device=model.device).expand(2, -1)
-            self._expected: Tensor = model(use_cache=False, **inputs).logits.float()
+        self._num_ids = num_ids(model)
+        try:
+            self._texts = _texts(model)
+            with torch.inference_mode():
+                inputs = {"input_ids": upload([list(text) for text in self._texts], model.device)}
+                if LogitsCall(model).takes_positions:
+                    inputs["position_ids"] = torch.arange(_LENGTH, device=model.device).expand(2, -1)
+                self._expected: Tensor = model(use_cache=False, **inputs).logits.float()
+        except Exception as error:  # models raise exceptions of any type
+            kind = model.config.get_text_config(decoder=True).model_type
+            raise ModelError(f"{kind} models cannot be run: {_fault_of(error)}") from error
         is_exact = model.dtype == torch.float32 and not getattr(model, "is_quantized", False)
         self._tolerance = _EXACT if is_exact else _ROUNDED
 
     @torch.inference_mode()
-    def fault(self, lanes: Lanes, lengths: LaneLengths, *, decodes: bool = False) -> str:
-        """Return the fault of empty lanes in a few words; "" for correct ones.
+    def fault(self, make_lanes: Callable[[LaneLengths], Lanes], *, decodes: bool = False) -> str:
+        """Return the fault of new lanes in a few words; "" for correct ones.
 
         Two lanes are fed texts of different length, drafts are truncated, a fork continues from an earlier
         position than its source, and several tokens are fed after a prompt. With `decodes` all lanes, which
         can roll back, are fed one token at last.
         """
+        lengths = LaneLengths(max_lanes=_NUM_LANES, context=_LENGTH, num_ids=self._num_ids)
+        lanes = make_lanes(lengths)
         try:
-            errors = self._errors(lanes, lengths)
-            if decodes:
-                errors.append(self._decode_error(lanes, lengths))
+            worst = max(self._errors(lanes, lengths, decodes=decodes))
         except Exception as error:  # models raise exceptions of any type
-            return fault_of(error)
-        worst = max(errors)
+            return _fault_of(error)
         return f"its logits are off by {worst:.0%} of their spread" if worst > self._tolerance else ""
 
-    def _errors(self, lanes: Lanes, lengths: LaneLengths) -> list[float]:
+    def _errors(self, lanes: Lanes, lengths: LaneLengths, *, decodes: bool) -> list[float]:
         first, second = self._texts
         # A model without rollback takes no drafts.
         drafts = second[:2] if lanes.can_rollback else ()
@@ -232,40 +229,34 @@ class SelfCheck:
             (Feed(0, 0, first[:2], 2), Feed(1, 0, second[:4])),
             (Feed(0, 2, (first[2], *drafts), 1 + len(drafts)), Feed(1, 4, second[4:5])),
             (Feed(2, 3, first[3:], 3), Feed(1, 5, second[5:])),
+            (Feed(0, 3, first[3:4]), Feed(1, 5, second[5:]), Feed(2, 5, first[5:])),
         )
         first_logits, second_logits = self._expected
         expected = (
             torch.cat([first_logits[:2], second_logits[3:4]]),
             torch.cat([first_logits[2:3], second_logits[4:5]]),
             torch.cat([first_logits[3:], second_logits[5:]]),
+            torch.cat([first_logits[3:4], second_logits[5:], first_logits[5:]]),
         )
         errors = []
-        for number, feeds in enumerate(steps):
+        for number, feeds in enumerate(steps if decodes else steps[:3]):
             if number == 2:
                 lanes.fork(0, 2)
                 lengths.fork(0, 2)
                 if drafts:
                     lanes.truncate(2, 3)
                     lengths.truncate(2, 3)
+            for feed in feeds if number == 3 else ():
+                lanes.truncate(feed.lane, feed.start)
+                lengths.truncate(feed.lane, feed.start)
             rows = lanes.forward(feeds)
             lengths.advance(StepPlan(feeds))
             rows = torch.cat([rows[:1], rows[-1:]]) if number == 1 else rows
             errors.append(_error(rows.float(), expected[number]))
         return errors
 
-    def _decode_error(self, lanes: Lanes, lengths: LaneLengths) -> float:
-        """Return the error of one token a lane, behind 3 or 5 tokens of its text."""
-        (first, second), (first_logits, second_logits) = self._texts, self._expected
-        feeds = (Feed(0, 3, first[3:4]), Feed(1, 5, second[5:]), Feed(2, 5, first[5:]))
-        for feed in feeds:
-            lanes.truncate(feed.lane, feed.start)
-            lengths.truncate(feed.lane, feed.start)
-        return _error(
-            lanes.forward(feeds).float(), torch.cat([first_logits[3:4], second_logits[5:], first_logits[5:]])
-        )
 
-
-def fault_of(error: Exception) -> str:
+def _fault_of(error: Exception) -> str:
     """Return an exception of a model as one line. Raises ModelError if the memory is full."""
     if is_out_of_memory(error):
         raise ModelError("The model fits into the memory, but its first passes do not.") from error
@@ -283,8 +274,8 @@ def _texts(model: Any) -> tuple[tuple[int, ...], tuple[int, ...]]:
         for value in (values if isinstance(values, list | tuple) else (values,))
     }
     plain = [token for token in range(min(count, 1000)) if token not in special] or [0]
-    picked = [plain[(7 + 31 * index) % len(plain)] for index in range(2 * LENGTH)]
-    return tuple(picked[:LENGTH]), tuple(picked[LENGTH:])
+    picked = [plain[(7 + 31 * index) % len(plain)] for index in range(2 * _LENGTH)]
+    return tuple(picked[:_LENGTH]), tuple(picked[_LENGTH:])
 
 
 def _error(rows: Tensor, expected: Tensor) -> float:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
+from itertools import accumulate
 from typing import Any, NamedTuple, cast
 
 import torch
@@ -33,7 +34,6 @@ from gencli.models.kv.lane_batches import (
 from gencli.models.kv.lane_buffers import (
     SPARE_ROWS,
     LaneBuffer,
-    LaneRows,
     LaneStore,
     StaticInputs,
     StaticSteps,
@@ -43,15 +43,7 @@ from gencli.models.kv.lane_buffers import (
     step_rows,
 )
 from gencli.models.kv.lane_lengths import LaneLengths, room_for
-from gencli.models.kv.model_calls import (
-    LENGTH,
-    NUM_LANES,
-    LogitsCall,
-    OwnCacheLanes,
-    SelfCheck,
-    fault_of,
-    num_ids,
-)
+from gencli.models.kv.model_calls import LogitsCall, OwnCacheLanes, SelfCheck
 from gencli.models.model_runner import Lanes
 from gencli.models.rope import (
     LongRopeLanes,
@@ -66,8 +58,6 @@ from processors.graphs import Graphs, upload
 _MISLABELLED = {"gpt_neox", "gpt_neox_japanese"}  # decoders with is_decoder=False in their configuration
 _STATE_IN_MODULES = {"recurrent_gemma"}  # the state is in the layers, not in a cache
 _COUNTS_POSITIONS = {"llama4_text"}  # attention scales by positions counted from the longest lane
-
-
 _Way = Callable[[LaneLengths], Lanes]
 
 
@@ -88,7 +78,10 @@ def choose_lanes(model: Any, lengths: LaneLengths, graphs: Graphs | None = None)
     token.
     """
     text = model.config.get_text_config(decoder=True)
-    _require_decoder(text)
+    if getattr(text, "is_decoder", True) is False and text.model_type not in _MISLABELLED:  # bidirectional
+        raise ModelError(f"{text.model_type} is not a decoder: it does not continue text token by token")
+    if text.model_type in _STATE_IN_MODULES:
+        raise ModelError(f"{text.model_type} keeps its state inside its layers, so requests cannot share it")
     if switches := rope_switches(text):
         use_lane_factors(model)
     with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
@@ -117,23 +110,17 @@ def _checked_way(
             f"{text.model_type} models run one request at a time in each step: "
             "batches are right, but not faster"
         )
-    check = None if _is_tested(model, text) else _check(model, text)
+    # The tests run these models on shared lanes; a check would cost about ten passes of one token at a start.
+    is_tested = text.model_type in FLAT_MODELS and type(model).__module__.startswith("transformers.models.")
+    check = None if is_tested else SelfCheck(model)
     if not is_spread and (shared := _shared_way(model, text, switches, check)):
         way, no_graphs = _with_graphs(shared, model, graphs, check)
         return way, (), no_graphs
-    check = check or _check(model, text)
+    check = check or SelfCheck(model)
     for way in own_ways:
-        if not (fault := _fault(check, model, way)):
+        if not (fault := check.fault(way)):
             return way, (notice,), ALONE
     raise ModelError(f"{text.model_type} models cannot be run: {fault}")
-
-
-def _is_tested(model: Any, text: Any) -> bool:
-    """Return whether it is a transformers model that the tests run on shared lanes.
-
-    Checking it again would cost about ten passes of one token at each start.
-    """
-    return text.model_type in FLAT_MODELS and type(model).__module__.startswith("transformers.models.")
 
 
 def _shared_way(model: Any, text: Any, switches: tuple[int, ...], check: SelfCheck | None) -> _Way | None:
@@ -146,7 +133,7 @@ def _shared_way(model: Any, text: Any, switches: tuple[int, ...], check: SelfChe
     attention = model.config._attn_implementation
     way: _Way = partial(SlotLanes, model, rope_switches=switches)
     if use_lane_masks(model):
-        if check is None or not _fault(check, model, way):
+        if check is None or not check.fault(way):
             return way
         model.set_attn_implementation(attention)
     return None
@@ -160,7 +147,7 @@ def _with_graphs(
     if graphs is None or reason:
         return shared, reason
     tried = partial(shared, graphs=Graphs(None))
-    if check is not None and (fault := _fault(check, model, tried, decodes=True)):
+    if check is not None and (fault := check.fault(tried, decodes=True)):
         return shared, f"its steps of fixed shapes fail a check: {fault}"
     return partial(shared, graphs=graphs), ""
 
@@ -179,27 +166,6 @@ def _own_ways(model: Any, text: Any, switches: tuple[int, ...]) -> Iterator[_Way
 
 def _own_lanes(lengths: LaneLengths, **options: Any) -> Lanes:
     return OwnCacheLanes(**options)
-
-
-def _check(model: Any, text: Any) -> SelfCheck:
-    try:
-        return SelfCheck(model)
-    except Exception as error:  # models raise exceptions of any type
-        raise ModelError(f"{text.model_type} models cannot be run: {fault_of(error)}") from error
-
-
-def _fault(check: SelfCheck, model: Any, way: _Way, *, decodes: bool = False) -> str:
-    lengths = LaneLengths(max_lanes=NUM_LANES, context=LENGTH, num_ids=num_ids(model))
-    return check.fault(way(lengths), lengths, decodes=decodes)
-
-
-def _require_decoder(config: Any) -> None:
-    """Raise ModelError for bidirectional models, and for layers with state that lanes would share."""
-    kind = config.model_type
-    if getattr(config, "is_decoder", True) is False and kind not in _MISLABELLED:
-        raise ModelError(f"{kind} is not a decoder: it does not continue text token by token")
-    if kind in _STATE_IN_MODULES:
-        raise ModelError(f"{kind} keeps its state inside its layers, so requests cannot share it")
 
 
 # Maximum pads (tokens) in a shared pass: about the cost of reading the weights once more.
@@ -247,14 +213,22 @@ class SlotLanes:
                 return self._static(feeds, ids)
             room = room[0], self._static.capacity(room[1])
         assert ids is None
-        groups = split_feeds(feeds, pad_budget=self._pass_budget)
-        batches = [self._make_batch(group, room) for group in groups]
+        budget, batches = self._pad_budget, list[ForwardBatch]()
+        for group in split_feeds(feeds, pad_budget=self._pass_budget):
+            if self._is_flat and not is_rectangle(group):
+                batches.append(make_packed_batch(group, self._device, room=room, pad_budget=budget))
+            else:
+                group = fill_gaps(group, pad_budget=budget)
+                batches.append(make_padded_batch(group, self._device, room=room))
         passes = [self._run(batch) for batch in batches]
         rows = passes[0] if len(passes) == 1 else torch.cat(passes)
         fed = [feed for batch in batches for feed in batch.feeds if feed.tokens]
         if not len(rows) or all(a is b for a, b in zip(fed, feeds, strict=True)):
             return rows
-        return rows[upload(_row_order(fed, feeds), rows.device)]
+        starts = accumulate((feed.num_logits for feed in fed), initial=0)
+        first_row = {feed.lane: start for feed, start in zip(fed, starts, strict=False)}
+        order = [first_row[feed.lane] + index for feed in feeds for index in range(feed.num_logits)]
+        return rows[upload(order, rows.device)]
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds of one token without growing. No lane is empty."""
@@ -275,11 +249,6 @@ class SlotLanes:
         self._cache.store.free_cache()
         if self._static is not None:
             self._static.free()
-
-    def _make_batch(self, group: tuple[Feed, ...], room: tuple[int, int]) -> ForwardBatch:
-        if self._is_flat and not is_rectangle(group):
-            return make_packed_batch(group, self._device, room=room, pad_budget=self._pad_budget)
-        return make_padded_batch(fill_gaps(group, pad_budget=self._pad_budget), self._device, room=room)
 
     def _run(self, batch: ForwardBatch) -> Tensor:
         self._cache.batch = batch
@@ -304,15 +273,6 @@ class SlotLanes:
             for _ in range(len(feed.tokens) if is_row else 1)
         ]
         return taking_factors(factors, switches, length=batch.kv_length, device=self._device, is_row=is_row)
-
-
-def _row_order(fed: list[Feed], feeds: tuple[Feed, ...]) -> list[int]:
-    first_row: dict[int, int] = {}
-    total = 0
-    for feed in fed:
-        first_row[feed.lane] = total
-        total += feed.num_logits
-    return [first_row[feed.lane] + index for feed in feeds for index in range(feed.num_logits)]
 
 
 _OWN_LONG_ROPE = {"phimoe"}  # whose rotary module is not that of the library
@@ -349,8 +309,8 @@ class StaticCalls:
         )
 
     def rows(self, feeds: Sequence[Feed]) -> StepRows:
-        rows = self._cache.store.rows
-        return step_rows(feeds, rows.spare, max_rows=len(rows))
+        store = self._cache.store
+        return step_rows(feeds, store.spare, max_rows=store.num_rows)
 
     def capacity(self, length: int) -> int:
         return roomy(length, self._context)
@@ -399,33 +359,25 @@ def why_not_static(model: Any) -> str:
     quantizer = getattr(model, "hf_quantizer", None)
     if quantizer is not None and not quantizer.is_compileable:
         return "products with weights in this format are not compiled by transformers"
-    if _reads_lengths(model, config):
+    kinds = [getattr(module, "rope_type", "") for module in model.modules()]  # some have one a layer type
+    is_dynamic = any("dynamic" in (kind.values() if isinstance(kind, dict) else [kind]) for kind in kinds)
+    if is_dynamic or (config.model_type in _OWN_LONG_ROPE and rope_switches(config)):
         return "its rotary factors follow the longest text of a step"
     return EXPERTS_ON_HOST if _reads_experts(model) else ""
 
 
-def _reads_lengths(model: Any, config: Any) -> bool:
-    """Return whether a rotary module reads on the host how long the longest text of a step is."""
-    kinds = [getattr(module, "rope_type", "") for module in model.modules()]  # some have one a layer type
-    is_dynamic = any("dynamic" in (kind.values() if isinstance(kind, dict) else [kind]) for kind in kinds)
-    return is_dynamic or (config.model_type in _OWN_LONG_ROPE and bool(rope_switches(config)))
-
-
 def _reads_experts(model: Any) -> bool:
-    for module in model.modules():
-        if not hasattr(module, "_is_expert_parallel"):  # what transformers sets on all modules of experts
-            continue
-        kind = module.config._experts_implementation
-        if kind != "batched_mm" and (kind != "grouped_mm" or not _groups(model.device, model.dtype)):
-            return True
-    return False
-
-
-def _groups(device: torch.device, dtype: torch.dtype) -> bool:
-    """Return whether products of groups leave the sizes of these on the device."""
-    if device.type != "cuda":
-        return True
-    return dtype == torch.bfloat16 and torch.cuda.get_device_capability(device)[0] in _GROUPED
+    """Return whether the host reads the sizes of groups of tokens, of which products of experts are made."""
+    device = model.device
+    is_grouped = device.type != "cuda" or (
+        model.dtype == torch.bfloat16 and torch.cuda.get_device_capability(device)[0] in _GROUPED
+    )
+    kept = ("batched_mm", "grouped_mm") if is_grouped else ("batched_mm",)
+    return any(
+        module.config._experts_implementation not in kept
+        for module in model.modules()
+        if hasattr(module, "_is_expert_parallel")  # what transformers sets on all modules of experts
+    )
 
 
 # Layers without a cache; older releases of transformers have no such class.
@@ -456,9 +408,9 @@ class LaneLayer:
     is_compileable = False
     supports_early_init = False
 
-    def __init__(self, rows: LaneRows, *, is_sliding: bool) -> None:
+    def __init__(self, store: LaneStore, *, is_sliding: bool) -> None:
         self.is_sliding = is_sliding
-        self.buffers = (LaneBuffer(rows), LaneBuffer(rows))
+        self.buffers = (LaneBuffer(store), LaneBuffer(store))
 
 
 class LaneCache(Cache):  # type: ignore[misc]
@@ -470,7 +422,7 @@ class LaneCache(Cache):  # type: ignore[misc]
     def __init__(self, config: Any, lengths: LaneLengths, *, spare: int = 0) -> None:
         self.store = LaneStore(lengths, spare=spare)
         layers = [
-            layer if isinstance(layer, _EMPTY) else LaneLayer(self.store.rows, is_sliding=layer.is_sliding)
+            layer if isinstance(layer, _EMPTY) else LaneLayer(self.store, is_sliding=layer.is_sliding)
             for layer in DynamicCache(config=config).layers
         ]
         super().__init__(layers=layers)

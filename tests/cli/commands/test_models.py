@@ -13,10 +13,13 @@ import torch
 
 from gencli.errors import ModelError
 from gencli.models import device
+from gencli.models.decoder.products.dense_products import can_pack
 from gencli.models.files.local_models import bundled_folder, hub_models
 from gencli.models.files.model_card import kv_bytes, read_card
 from gencli.models.model_memory import weight_bytes
 from tests.helpers.gguf_files import add_byte_level, write_model
+from tests.models.native import load_native
+from tests.models.test_model_memory import parts
 from tests.models.tiny_models import build, build_native
 from tests.sham import Card, Fault, sham_device
 from tests.text.test_gguf_tokenizer import byte_level
@@ -53,7 +56,8 @@ def test_show_counts_weights_and_a_damaged_folder_is_listed(gencli, hub, tmp_pat
     record = gencli("models", "show", "tiny", "--batch", "2", "--context", "100", "--format", "json").json
     assert (record["parameters"], record["dtype"], record["chat_template"]) == (2_234_400, "F32", True)
     full = record["memory"]["of"][0]
-    assert full == {"dtype": "float32", "weights": 2_234_400 * 4, "kv": 2 * 6 * 160 * 4 * 2 * 100}
+    tied = 2048 * 160 * can_pack()  # the projection, packed, is a second copy of the embeddings
+    assert full == {"dtype": "float32", "weights": (2_234_400 + tied) * 4, "kv": 2 * 6 * 160 * 4 * 2 * 100}
 
     assert "someone" in gencli("models", "show", hub).out
     (hub / "model.safetensors").write_bytes(b"\xff" * 20)
@@ -72,6 +76,27 @@ def test_what_is_wrong_is_said(gencli, hub):
         (["list", "nowhere"], 5, "no folder"),
     ]:
         gencli("models", *arguments).refused(said, code=code)
+
+
+def test_weights_take_what_either_view_shows(gencli, hub):
+    for name, folder in (("tiny", bundled_folder("tiny")), (hub, hub)):
+        views = [
+            gencli("models", "show", name, *more, "--format", "json").json for more in ((), ("--memory",))
+        ]
+        short, full = (
+            {
+                entry["dtype"]: entry["weights"]
+                for entry in view["memory"]["of"]
+                if entry.get("quantize", "none") == "none"
+            }
+            for view in views
+        )
+        for dtype in ("float32", "bfloat16"):
+            decoder = load_native(folder, dtype=dtype)._decoder
+            is_shared = decoder.spec.is_tied and dtype == "float32" and not can_pack()
+            held = sum(parts(decoder)) - is_shared * decoder.embeddings.nbytes
+            assert held == pytest.approx(short[dtype], rel=0.01), (name, dtype)
+        assert short == full
 
 
 def test_the_memory_is_shown_in_parts(gencli):

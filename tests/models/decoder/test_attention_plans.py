@@ -41,12 +41,12 @@ def test_bags_are_attention_and_do_not_see_each_other() -> None:
             queries = torch.randn(len(rows), HEADS * GROUP, WIDTH, generator=_NOISE)
             sinks = torch.randn(HEADS * GROUP, generator=_NOISE) if has_sinks else None
             tables = BagTables(HEADS * GROUP, SCALE)
-            together = tables.bags(rows, LENGTHS, buffer.shape, window, place=0).attend(
+            together = tables.bags(rows, LENGTHS, buffer.shape, window, slot=0).attend(
                 queries, buffer, cap, sinks
             )
             for number, (row, end) in enumerate(zip(rows, LENGTHS, strict=True)):
                 query = queries[number : number + 1]
-                alone = tables.bags([row], [end], buffer.shape, window, place=0).attend(
+                alone = tables.bags([row], [end], buffer.shape, window, slot=0).attend(
                     query, buffer, cap, sinks
                 )
                 assert torch.equal(alone[0], together[number])

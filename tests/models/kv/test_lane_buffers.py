@@ -86,7 +86,7 @@ def test_a_lane_that_is_released_leaves_nothing_to_the_next() -> None:
     lanes.lengths.release(0)
     lanes.feed((1, 1))  # the row that lane 0 had
     buffers = [buffer for layer in lanes.cache.layers for buffer in layer.buffers]
-    assert all((buffer._data[0, :, 1:] == 0).all() for buffer in buffers)
+    assert all((buffer.data[0, :, 1:] == 0).all() for buffer in buffers)
 
 
 def test_the_cache_tells_the_lengths_of_its_longest_lane() -> None:

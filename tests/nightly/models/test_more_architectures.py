@@ -65,8 +65,8 @@ def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     folder: Path = tmp_path_factory.mktemp(kind)
     model = build_more(kind)
     model.save_pretrained(folder)
-    loaded = load_model(str(folder), dtype="float32", device="cpu", trust_remote_code=False)
-    return Case(kind, loaded.model, continued(model, COUNT), read_card(folder))
+    loaded, *_ = load_model(str(folder), dtype="float32", device="cpu", trust_remote_code=False)
+    return Case(kind, loaded, continued(model, COUNT), read_card(folder))
 
 
 def test_the_texts_are_varied_enough_to_mean_something(case: Case) -> None:

@@ -72,46 +72,28 @@ def _parts_torch(
 
     It goes token by token, so that the bits of a token do not depend on others here either.
     """
-    results = [
-        _part_torch(query, buffer, row, position, num, window, scale, cap)
-        for query, row, position in zip(queries, rows, positions, strict=True)
-    ]
-    return torch.stack([sums for sums, _ in results]), torch.stack([marks for _, marks in results])
-
-
-def _part_torch(
-    query: Tensor,
-    buffer: Tensor,
-    row: Tensor,
-    position: Tensor,
-    num: int,
-    window: int,
-    scale: float,
-    cap: float,
-) -> tuple[Tensor, Tensor]:
-    heads, width = query.shape
     kv_heads = buffer.shape[1] // 2
-    first = (position + 1 - window).clamp(min=0) // SPLIT if window else 0
-    places = first * SPLIT + torch.arange(num * SPLIT, device=buffer.device)
-    is_seen = places <= position
-    if window:
-        is_seen &= places > position - window
-    held = buffer.index_select(0, row[None])[0].index_select(1, places.clamp(max=buffer.shape[2] - 1))
-    keys, values = widened(held, query.dtype).float().chunk(2)  # [Hkv, P * SPLIT, D]
-    scores = (query.float().view(kv_heads, -1, width) @ keys.transpose(1, 2)) * scale
-    if cap:
-        scores = (scores / cap).tanh() * cap
-    scores = scores.masked_fill(~is_seen, -torch.inf).view(heads, num, SPLIT)
-    top = scores.amax(-1, keepdim=True)
-    weights = (scores - top.clamp(min=-3e38)).exp()
-    rounded = weights.to(query.dtype).float().view(kv_heads, -1, num, 1, SPLIT)
-    sums = rounded @ values.reshape(kv_heads, 1, num, SPLIT, width)
-    return sums.view(heads, num, width), torch.cat([top, weights.sum(-1, keepdim=True)], -1)
-
-
-def _tiles_torch(*inputs: Any) -> tuple[Tensor, Tensor]:
-    """As _parts_torch, of all but the last input: tokens are computed one by one here too."""
-    return _parts_torch(*inputs[:-1])
+    all_sums, all_marks = [], []
+    for query, row, position in zip(queries, rows, positions, strict=True):
+        heads, width = query.shape
+        first = (position + 1 - window).clamp(min=0) // SPLIT if window else 0
+        places = first * SPLIT + torch.arange(num * SPLIT, device=buffer.device)
+        is_seen = places <= position
+        if window:
+            is_seen &= places > position - window
+        held = buffer.index_select(0, row[None])[0].index_select(1, places.clamp(max=buffer.shape[2] - 1))
+        keys, values = widened(held, query.dtype).float().chunk(2)  # [Hkv, P * SPLIT, D]
+        scores = (query.float().view(kv_heads, -1, width) @ keys.transpose(1, 2)) * scale
+        if cap:
+            scores = (scores / cap).tanh() * cap
+        scores = scores.masked_fill(~is_seen, -torch.inf).view(heads, num, SPLIT)
+        top = scores.amax(-1, keepdim=True)
+        weights = (scores - top.clamp(min=-3e38)).exp()
+        rounded = weights.to(query.dtype).float().view(kv_heads, -1, num, 1, SPLIT)
+        sums = rounded @ values.reshape(kv_heads, 1, num, SPLIT, width)
+        all_sums.append(sums.view(heads, num, width))
+        all_marks.append(torch.cat([top, weights.sum(-1, keepdim=True)], -1))
+    return torch.stack(all_sums), torch.stack(all_marks)
 
 
 def _joined_torch(
@@ -139,7 +121,7 @@ _parts = operation(
 _tiles = operation(
     "attend_tiles(Tensor queries, Tensor buffer, Tensor rows, Tensor positions, int num, int window, "
     "float scale, float cap, int together) -> (Tensor, Tensor)",
-    _tiles_torch,
+    lambda *inputs: _parts_torch(*inputs[:-1]),  # token by token here too
     "gencli.models.decoder.kernels.attention_tiles_triton:attend_tiles",
 )
 _joined = operation(
@@ -183,7 +165,11 @@ def attend_chunk_torch(
     """As attend_chunk, with a mask; 0 stands for no window and no cap."""
     width, heads, _ = queries.shape
     length, kv_heads, _ = keys.shape
-    hidden = _hidden(width, length, window, queries.device)
+    places = torch.arange(length, device=queries.device)
+    asking = places[length - width :, None]
+    hidden = places > asking  # [W, K]: the keys that a query does not see
+    if window:
+        hidden |= places <= asking - window
     asked = queries.transpose(0, 1)
     # Copies of the heads, as PyTorch has no kernel that shares them and takes a mask.
     held, weighed = (part.transpose(0, 1).repeat_interleave(heads // kv_heads, 0) for part in (keys, values))
@@ -201,14 +187,6 @@ def attend_chunk_torch(
     over = None if sinks is None else sinks[:, None, None]
     weights = shares(scores.masked_fill_(hidden, -torch.inf), over).to(queries.dtype)
     return (weights @ weighed).transpose(0, 1).flatten(1)
-
-
-def _hidden(width: int, length: int, window: int, device: torch.device) -> Tensor:
-    """Return [W, K] bools, True for the keys that a query does not see."""
-    keys = torch.arange(length, device=device)
-    places = keys[length - width :, None]
-    hidden = keys > places
-    return hidden | (keys <= places - window) if window else hidden
 
 
 _attended = operation(
@@ -236,17 +214,23 @@ def attend_chunk_varlen(
 
     The kernel has no sinks: its sums are reduced by their share, in one more rounding.
     """
-    attend = _packed_attention()
-    if attend is None or cap or not _is_known(queries):
+    attend, size = _packed_attention(), queries.shape[-1]
+    if (
+        attend is None
+        or cap
+        or queries.dtype not in _FORMATS
+        or size % 8
+        or size > _MAX_WIDTH
+        or torch.cuda.get_device_capability(queries.device) < (8, 0)
+    ):
         return attend_chunk_torch(queries, keys, values, window, scale, cap, sinks)
     width, length = len(queries), len(keys)
     more = {}
     if sinks is not None:
         from torch.nn.attention.varlen import AuxRequest
 
-        more["return_aux"] = AuxRequest(
-            lse=True
-        )  # the logarithm of each query's sum of weights, [Hq, W] float32
+        # The logarithm of each query's sum of weights, [Hq, W] float32.
+        more["return_aux"] = AuxRequest(lse=True)
     result = attend(
         queries,
         keys,
@@ -261,12 +245,11 @@ def attend_chunk_varlen(
         num_splits=1,  # the sums of a text are the same beside any others
         **more,
     )
-    if sinks is None:
-        attention: Tensor = result
-    else:
+    if sinks is not None:
         mixed, sums = result
-        attention = reduced(mixed, sums, sinks)
-    return attention.flatten(1)
+        result = reduced(mixed, sums, sinks)
+    attention: Tensor = result.flatten(1)
+    return attention
 
 
 @cache
@@ -278,16 +261,6 @@ def _packed_attention() -> Callable[..., Any] | None:
 
     is_whole = {"enable_gqa", "num_splits"} <= signature(varlen_attn).parameters.keys()
     return varlen_attn if is_whole else None
-
-
-def _is_known(queries: Tensor) -> bool:
-    width = queries.shape[-1]
-    return (
-        queries.dtype in _FORMATS
-        and width % 8 == 0
-        and width <= _MAX_WIDTH
-        and torch.cuda.get_device_capability(queries.device) >= (8, 0)
-    )
 
 
 def shares(scores: Tensor, sinks: Tensor | None) -> Tensor:

@@ -71,10 +71,6 @@ def _parts(norm: Norm | None) -> tuple[Tensor | None, float]:
     return (None, 0.0) if norm is None else (norm.weight, norm.eps)
 
 
-def _normed_torch(states: Tensor, weight: Tensor, eps: float) -> Tensor:
-    return Norm(weight, eps)(states)
-
-
 def _added_torch(states: Tensor, more: Tensor, post: Tensor | None, post_eps: float, scale: float) -> Tensor:
     return residual_sum(states, more if post is None else Norm(post, post_eps)(more), scale)
 
@@ -94,7 +90,9 @@ def _added_normed_torch(
 
 _MODULE = "gencli.models.decoder.kernels.norm_triton"
 _normed = operation(
-    "rms_norm(Tensor states, Tensor weight, float eps) -> Tensor", _normed_torch, f"{_MODULE}:normed"
+    "rms_norm(Tensor states, Tensor weight, float eps) -> Tensor",
+    lambda states, weight, eps: Norm(weight, eps)(states),
+    f"{_MODULE}:normed",
 )
 _added = operation(
     "add_residual(Tensor states, Tensor more, Tensor? post, float post_eps, float scale) -> Tensor",

@@ -35,7 +35,9 @@ def test_the_reference_is_attention_with_a_mask():
             mask = torch.zeros(hidden.shape).masked_fill(hidden, -torch.inf)[:, None, None]
             held = buffer[ROWS]
             block = Block(slice(None), slice(None), 1, 0, 512, mask)
-            expected = block.attend(queries, held[:, :KV_HEADS], held[:, KV_HEADS:], 0.3, cap)
+            expected = block.attend(
+                queries, held[:, :KV_HEADS], held[:, KV_HEADS:], window=window, scale=0.3, cap=cap
+            )
             found = attend_rows(queries, buffer, ROWS, POSITIONS, 512, window=window, scale=0.3, cap=cap)
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
 
