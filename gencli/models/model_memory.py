@@ -81,7 +81,9 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
         held = spec.vocab_size * spec.hidden * dtype.itemsize
         other_bytes = dtype.itemsize if device.type != "cpu" else 2 if can_pack(torch.bfloat16) else 4
         head = other_bytes if adds_wide(dtype, device) else 4
-        return kept_bytes(card.folder, other_bytes, head) + (0 if stays_in_file(held, device) else held)
+        return kept_bytes(card.folder, other_bytes, device.type, head) + (
+            0 if stays_in_file(held, device) else held
+        )
     embeddings = spec.vocab_size * spec.hidden * dtype.itemsize
     if dtype.itemsize == 2 and not adds_wide(dtype, device):
         layers = whole - (embeddings if spec.is_tied else 2 * embeddings)
@@ -302,7 +304,7 @@ def card_fits(card: Card, memory: int, *, batch: int, tokens: int) -> tuple[Card
 def _formats(card: Card) -> Iterator[tuple[torch.dtype, Format, torch.dtype]]:
     """Yield formats of states, weights, and keys and values."""
     weights: list[Format] = ["none"]
-    if kept_kinds(card.folder):
+    if kept_kinds(card.folder, _CUDA.type):
         weights = ["kept", "none"]
     elif card.spec is not None and not has_codes(card):
         weights = ["none", "int8", "int4"]

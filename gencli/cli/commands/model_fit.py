@@ -42,7 +42,7 @@ def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> di
         (dtype, kv_dtype, quantize)
         for dtype, kv_dtype, quantize in _FORMATS
         if (has_decoder or (dtype == kv_dtype and quantize == "none"))
-        and (quantize != "kept" or kept_kinds(card.folder))
+        and (quantize != "kept" or kept_kinds(card.folder, _CPU.type))
         and not (is_stored and (dtype != torch.float32 or quantize != "none"))
     ]
     needs = [

@@ -233,7 +233,7 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
     why_not = why_no_graphs(spec, has_shared_lanes=card.lanes == "shared")
     record["graphs"] = f"none, as {why_not}" if why_not else _RECORDED[record["backend"].partition(":")[0]]
-    bits, kept = stored_bits(config), " and ".join(kept_kinds(folder))
+    bits, kept = stored_bits(config), " and ".join(kept_kinds(folder, "cpu"))
     record["quantization"] = kept or (None if bits is None else f"int{bits}")
     memory = [
         {
@@ -265,7 +265,7 @@ def _memory(card: Card, quantization: str | None) -> Iterator[tuple[str, int]]:
             return
         from gencli.models.files.gguf_weights import wide_dtype
 
-        yield quantization, kept_bytes(card.folder, wide_dtype().itemsize)
+        yield quantization, kept_bytes(card.folder, wide_dtype().itemsize, "cpu")
     for dtype, width in _NUMBERS.items():
         yield dtype, whole_bytes(card, width)
 

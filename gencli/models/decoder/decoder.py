@@ -58,7 +58,7 @@ from gencli.models.device import (
     refusing_full,
 )
 from gencli.models.files.checkpoint import Checkpoint
-from gencli.models.files.gguf_header import is_gguf, kept_kinds, weight_format, widening
+from gencli.models.files.gguf_header import is_gguf, kept_bits, kept_kinds, weight_format, widening
 from gencli.models.files.gguf_weights import kept_maker, open_gguf, wide_dtype
 from gencli.models.files.model_card import declared_ends
 from gencli.models.files.model_files import OnBytes, Quantize, Sum, bits_of
@@ -189,7 +189,7 @@ class DecoderRunner(LaneRunner):
             eos_ids=declared_ends(folder),
             dtype_reason=reason,
             backend=backend,
-            quantization=" and ".join(kept_kinds(folder)) if is_kept else kept_format,
+            quantization=" and ".join(kept_kinds(folder, where.type)) if is_kept else kept_format,
             kernels=make,
             kv_dtype=kv_number,
             notices=(*notices, *_rounded(make), *unused_notices),
@@ -231,7 +231,8 @@ def _widened(folder: Path, dtype: torch.dtype, device: torch.device, *, is_kept:
     if not is_gguf(folder):
         return ()
     wide = wide_dtype() if is_kept and device.type == "cpu" else dtype
-    return widening(folder, str(wide).removeprefix("torch."), wide.itemsize, is_kept=is_kept)
+    kept = kept_bits(device.type) if is_kept else ()
+    return widening(folder, str(wide).removeprefix("torch."), wide.itemsize, kept)
 
 
 def _rounded(make: ProductMaker) -> Iterator[str]:
