@@ -31,7 +31,9 @@ from gencli.models.decoder.attention_plans import (
 from gencli.models.decoder.decoder_layers import Experts, Layer, Pass, fused_layers, read_layer, read_norm
 from gencli.models.decoder.families import DecoderSpec
 from gencli.models.decoder.kernels.layer_kernels import Norm
+from gencli.models.decoder.products.coded_weights import Int4Product
 from gencli.models.decoder.products.dense_products import Product
+from gencli.models.decoder.products.llvm_kernels import missing
 from gencli.models.decoder.products.product_maker import (
     HEAD,
     KernelOptions,
@@ -192,7 +194,7 @@ class DecoderRunner(LaneRunner):
             quantization=" and ".join(kept_kinds(folder, where.type)) if is_kept else kept_format,
             kernels=make,
             kv_dtype=kv_number,
-            notices=(*notices, *_rounded(make), *unused_notices),
+            notices=(*notices, *_kernel_notices(make), *unused_notices),
             graphs=graphs,
         )
 
@@ -235,11 +237,16 @@ def _widened(folder: Path, dtype: torch.dtype, device: torch.device, *, is_kept:
     return widening(folder, str(wide).removeprefix("torch."), wide.itemsize, kept)
 
 
-def _rounded(make: ProductMaker) -> Iterator[str]:
+def _kernel_notices(make: ProductMaker) -> Iterator[str]:
     if make.rounds_activations:
         yield (
             "With weights of 8 bits this CPU rounds activations to 8 bits too, with one scale for each row; "
             "docs/models.md shows what real models lose."
+        )
+    if Int4Product.kernel in make.names and (reason := missing()) is not None:
+        yield (
+            f"Weights of 4 bits have the kernel of PyTorch, as {reason}; the compiled one of "
+            "pip install 'gencli[cpu]' is faster and closer to the stored weights."
         )
 
 
