@@ -84,7 +84,7 @@ def missing() -> str | None:
     """Return why this machine or installation does not run the kernels; None if it does."""
     if find_spec("llvmlite") is None:
         return "llvmlite is not installed"
-    if _instructions() is None:
+    if dot_instructions() is None:
         return "the CPU has none of AVX2, AVX-512 VNNI and AArch64's dot products"
     if not sys.platform.startswith("linux") or _openmp() is None:
         return "PyTorch does not compute with libgomp"
@@ -105,10 +105,10 @@ def kernel(form: CodeFormat, instructions: str | None = None) -> Callable[[ctype
     for name in ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads"):
         llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
     cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    if instructions not in (None, _instructions()):
+    if instructions not in (None, dot_instructions()):
         cpu, features = _OTHERS[instructions], ""
     target = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=3)
-    machine_code = _cached(form, instructions or _instructions() or "", (cpu, features), target)
+    machine_code = _cached(form, instructions or dot_instructions() or "", (cpu, features), target)
     engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
     engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
     engine.finalize_object()
@@ -163,7 +163,7 @@ def _openmp() -> ctypes.CDLL | None:
 
 
 @cache
-def _instructions() -> str | None:
+def dot_instructions() -> str | None:
     """Return the instruction set whose dot products are used here."""
     import torch
 

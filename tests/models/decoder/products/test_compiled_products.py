@@ -92,7 +92,7 @@ def test_numbers_that_are_not_finite_make_their_row_nan_and_no_other() -> None:
 
 
 def test_avx2_has_the_bits_of_avx512() -> None:
-    if llvm_kernels._instructions() != "vnni":
+    if llvm_kernels.dot_instructions() != "vnni":
         pytest.skip("this CPU has no AVX-512 VNNI")
     for number in range(len(FORMATS)):
         with case(FORMATS[number]):
