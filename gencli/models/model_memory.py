@@ -77,7 +77,8 @@ def weight_bytes(card: Card, dtype: torch.dtype, device: torch.device, quantize:
         held = spec.vocab_size * spec.hidden * dtype.itemsize
         other_bytes = dtype.itemsize if device.type != "cpu" else 2 if can_pack(torch.bfloat16) else 4
         head = 4 if is_wide else other_bytes
-        return kept_bytes(card.folder, other_bytes, head) + (0 if stays_in_file(held, device) else held)
+        kept = kept_bytes(card.folder, other_bytes, device.type, head)
+        return kept + (0 if stays_in_file(held, device) else held)
     is_packed = device.type == "cpu" and can_pack(dtype)
     total = held_bytes(card, dtype.itemsize, device.type, is_packed=is_packed, is_head_wide=is_wide)
     if device.type == "cuda" and dtype.itemsize == 2:  # MXFP4 is kept
@@ -283,7 +284,7 @@ _Formats = tuple[torch.dtype, Format, torch.dtype]  # of states, weights, and ke
 
 def _formats(card: Card) -> Iterator[_Formats]:
     weights: list[Format] = ["none"]
-    if kept_kinds(card.folder):
+    if kept_kinds(card.folder, _CUDA.type):
         weights = ["kept", "none"]
     elif card.spec is not None and not has_codes(card):
         weights = ["none", "int8", "int4"]

@@ -111,6 +111,7 @@ _PACKAGES = {
     "prompt_toolkit": "gencli chat on a terminal needs it: pip install prompt_toolkit",
 }
 _EXTRAS = {
+    "cpu": "Faster and closer products of few bits on a CPU",
     "batch": "Parquet, .zst and remote files of batches",
     "pydantic": "Pydantic models as schemas",
     "ray": "Workers of batches, replicas of the server",
@@ -207,6 +208,17 @@ def _cpu_features() -> list[str]:
 
 
 def _kernels() -> Iterator[Finding]:
+    from gencli.models.decoder.products.llvm_kernels import dot_instructions, missing
+
+    reason = missing()
+    yield Finding(
+        "kernel",
+        "few bits",
+        f"compiled ({dot_instructions()})" if reason is None else "those of PyTorch",
+        "Weights of GGUF files and of int4 are multiplied as they are stored."
+        if reason is None
+        else f"The compiled ones are not used, as {reason}.",
+    )
     import torch
 
     from gencli.models.decoder.products.product_maker import read_times

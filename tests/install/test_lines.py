@@ -13,8 +13,8 @@ import pytest
 ROOT = Path(__file__).parents[2]
 SECTION = (ROOT / "README.md").read_text().partition("\n## Install\n")[2].partition("\n## ")[0]
 LINES = [line.partition("#")[0].strip() for line in re.findall(r"^pip install .*", SECTION, re.MULTILINE)]
-EXTRAS = {"serve": "uvicorn", "batch": "pyarrow", "pydantic": "pydantic", "multi-gpu": "accelerate",
-          "ray": "ray", "plots": "matplotlib"}  # fmt: skip
+EXTRAS = {"serve": "uvicorn", "cpu": "llvmlite", "batch": "pyarrow", "pydantic": "pydantic",
+          "multi-gpu": "accelerate", "ray": "ray", "plots": "matplotlib"}  # fmt: skip
 
 
 def called(*command, folder, **env):

@@ -41,7 +41,7 @@ def memory_json(card: Card, batch: int, tokens: int, *, has_decoder: bool) -> di
     records = []
     for dtype, kv_dtype, quantize in _FORMATS:
         is_plain = dtype == kv_dtype and quantize == "none"
-        is_missing = quantize == "kept" and not kept_kinds(card.folder)
+        is_missing = quantize == "kept" and not kept_kinds(card.folder, _CPU.type)
         if is_missing or not (has_decoder or is_plain):
             continue
         if is_stored and (dtype != torch.float32 or quantize != "none"):

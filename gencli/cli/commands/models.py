@@ -192,7 +192,7 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
     why_not = why_no_graphs(spec, has_shared_lanes=card.lanes == "shared")
     record["graphs"] = f"none, as {why_not}" if why_not else _RECORDED[record["backend"].partition(":")[0]]
-    bits, kept = stored_bits(config), " and ".join(kept_kinds(folder))
+    bits, kept = stored_bits(config), " and ".join(kept_kinds(folder, "cpu"))
     record["quantization"] = kept or (None if bits is None else f"int{bits}")
     if values["card"] is not None:
         from gencli.cli.commands.model_fit import card_json, card_text

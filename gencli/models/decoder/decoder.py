@@ -37,7 +37,9 @@ from gencli.models.decoder.decoder_layers import (
 )
 from gencli.models.decoder.families import DecoderSpec
 from gencli.models.decoder.kernels.layer_kernels import Norm
+from gencli.models.decoder.products.coded_weights import Int4Product
 from gencli.models.decoder.products.dense_products import Product
+from gencli.models.decoder.products.llvm_kernels import missing
 from gencli.models.decoder.products.product_maker import (
     HEAD,
     KernelOptions,
@@ -64,7 +66,7 @@ from gencli.models.device import (
     refusing_full,
 )
 from gencli.models.files.checkpoint import Checkpoint
-from gencli.models.files.gguf_header import is_gguf, kept_kinds, weight_format, widening
+from gencli.models.files.gguf_header import is_gguf, kept_bits, kept_kinds, weight_format, widening
 from gencli.models.files.gguf_weights import kept_maker, open_gguf, wide_dtype
 from gencli.models.files.model_card import declared_ends
 from gencli.models.files.model_files import OnBytes, Quantize, Sum, bits_of
@@ -195,11 +197,17 @@ class DecoderRunner(LaneRunner):
         notices: list[str] = []
         if bits is None and is_gguf(folder):
             wide = wide_dtype() if is_kept and where.type == "cpu" else number
-            notices += widening(folder, str(wide).removeprefix("torch."), wide.itemsize, is_kept=is_kept)
+            kept = kept_bits(where.type) if is_kept else ()
+            notices += widening(folder, str(wide).removeprefix("torch."), wide.itemsize, kept)
         if make.rounds_activations:
             notices.append(
                 "With weights of 8 bits this CPU rounds activations to 8 bits too, with one scale for each "
                 "row; docs/models.md shows what real models lose."
+            )
+        if Int4Product.kernel in make.names and (missing_part := missing()) is not None:
+            notices.append(
+                f"Weights of 4 bits have the kernel of PyTorch, as {missing_part}; the compiled one of "
+                "pip install 'gencli[cpu]' is faster and closer to the stored weights."
             )
         if unused:
             notices.append(f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}")
@@ -210,7 +218,7 @@ class DecoderRunner(LaneRunner):
             eos_ids=declared_ends(folder),
             dtype_reason=reason,
             backend=backend,
-            quantization=" and ".join(kept_kinds(folder)) if is_kept else kept_format,
+            quantization=" and ".join(kept_kinds(folder, where.type)) if is_kept else kept_format,
             kernels=make,
             kv_dtype=kv_number,
             notices=tuple(notices),

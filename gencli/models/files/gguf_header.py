@@ -12,7 +12,7 @@ import mmap
 import re
 import struct
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -21,6 +21,7 @@ from typing import TypeVar
 
 from gencli.errors import ModelError
 from gencli.files import open_regular
+from gencli.models.decoder.products.llvm_kernels import missing
 from gencli.models.files.model_files import Format, Quantize
 
 HINT = "Download it again."
@@ -411,10 +412,16 @@ def kind_of(number: int) -> Kind:
     return KINDS.get(number) or Kind(_NAMES.get(number, f"number {number}"))
 
 
-# Four bits in groups of 32, with a scale and a zero or minimum: what the kernel for four bits computes.
-KEPT = frozenset(("Q4_0", "Q4_1", "Q4_K"))
+# Four bits in groups of 32, with a scale and a zero or minimum: what every kernel for four bits computes.
+_FOUR_BITS = dict.fromkeys(("Q4_0", "Q4_1", "Q4_K"), 5.0)
+# What compiled kernels compute; two levels of scales are multiplied to float32.
+_COMPILED = {"Q4_0": 4.5, "Q4_1": 5, "Q4_K": 6, "Q5_0": 5.5, "Q5_1": 6, "Q5_K": 7, "Q6_K": 8, "Q8_0": 8.5}
 _EMBEDDINGS, _HEAD = "token_embd.weight", "output.weight"
-KEPT_BITS = 5  # a weight; groups of four bits have scales of one bit a weight
+
+
+def kept_bits(device: str) -> Mapping[str, float]:
+    """Return the number formats whose bits a device keeps, with the bits of a weight and its scales."""
+    return _COMPILED if device == "cpu" and missing() is None else _FOUR_BITS
 
 
 def weight_format(model: Path, quantize: Quantize, *, dtype: str, device: str) -> Format:
@@ -423,15 +430,17 @@ def weight_format(model: Path, quantize: Quantize, *, dtype: str, device: str) -
     They are kept on a CPU and on CUDA (`device`) with the dtype `auto`; another dtype widens them.
     """
     can_keep = quantize == "none" and dtype == "auto" and device in ("cpu", "cuda")
-    return "kept" if can_keep and kept_kinds(model) else quantize
+    return "kept" if can_keep and kept_kinds(model, device) else quantize
 
 
-def kept_kinds(model: Path) -> tuple[str, ...]:
-    """Return the number formats of a GGUF file's matrices whose bits can be kept; () for another model."""
+def kept_kinds(model: Path, device: str) -> tuple[str, ...]:
+    """Return the number formats of a GGUF file's matrices whose bits a device keeps; () for another model."""
     if not is_gguf(model):
         return ()
     held = held_tensors(read_gguf_head(model))
-    return tuple(sorted({tensor.kind.name for tensor in held if len(tensor.shape) > 1} & KEPT))
+    return tuple(
+        sorted({tensor.kind.name for tensor in held if len(tensor.shape) > 1} & kept_bits(device).keys())
+    )
 
 
 def held_tensors(head: GgufHead) -> Iterator[GgufTensor]:
@@ -441,27 +450,30 @@ def held_tensors(head: GgufHead) -> Iterator[GgufTensor]:
             yield tensor
 
 
-def kept_bytes(model: Path, other_bytes: int, head: int = 4) -> int:
+def kept_bytes(model: Path, other_bytes: int, device: str, head: int = 4) -> int:
     """Return the bytes of all weights but embeddings if bits are kept and others have `other_bytes` each.
 
-    The vocabulary projection has `head`. Vectors and matrices in F32 have four.
+    A vocabulary projection that is not kept has `head`. Vectors and matrices in F32 have four.
     """
-    total = 0
+    bits, total = kept_bits(device), 0
+    keeps_head = bits is _COMPILED
     for tensor in held_tensors(read_gguf_head(model)):
-        count = math.prod(tensor.shape)
-        if tensor.name in (_EMBEDDINGS, _HEAD):
+        count, is_head = math.prod(tensor.shape), tensor.name in (_EMBEDDINGS, _HEAD)
+        if len(tensor.shape) > 1 and tensor.kind.name in bits and (keeps_head or not is_head):
+            total += int(count * bits[tensor.kind.name] / 8)
+        elif is_head:
             total += head * count
         elif len(tensor.shape) == 1 or tensor.kind.name == "F32":
             total += 4 * count
         else:
-            total += count * KEPT_BITS // 8 if tensor.kind.name in KEPT else count * other_bytes
+            total += count * other_bytes
     return total
 
 
-def widening(model: Path, to: str, number_bytes: int, *, is_kept: bool) -> tuple[str, ...]:
-    """Return the notice that quantized weights are widened to the format `to`, if some are."""
+def widening(model: Path, to: str, number_bytes: int, kept: Iterable[str]) -> tuple[str, ...]:
+    """Return the notice that quantized weights in formats that are not `kept` are widened to `to`."""
     quantized = [tensor for tensor in held_tensors(read_gguf_head(model)) if tensor.kind.is_quantized]
-    wide = [tensor for tensor in quantized if not (is_kept and tensor.kind.name in KEPT)]
+    wide = [tensor for tensor in quantized if tensor.kind.name not in kept]
     if not wide:
         return ()
     kinds = sorted({tensor.kind.name for tensor in wide})

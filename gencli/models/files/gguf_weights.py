@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
-from typing import Any, BinaryIO, Literal
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -19,8 +19,9 @@ from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.files import open_regular
-from gencli.models.decoder.products.coded_weights import GROUP, Int4Product, Int4Weights
-from gencli.models.decoder.products.dense_products import Float32Head, Product, adds_wide, can_pack
+from gencli.models.decoder.products.coded_weights import Int4Weights
+from gencli.models.decoder.products.compiled_products import Codes, CompiledProduct
+from gencli.models.decoder.products.dense_products import GROUP, Float32Head, Product, adds_wide, can_pack
 from gencli.models.decoder.products.product_maker import (
     EMBEDDINGS,
     HEAD,
@@ -29,6 +30,7 @@ from gencli.models.decoder.products.product_maker import (
     ProductMaker,
     check_narrow,
     choose_kernels,
+    int4_kernel,
 )
 from gencli.models.decoder.weight_readers import (
     Embeddings,
@@ -37,7 +39,7 @@ from gencli.models.decoder.weight_readers import (
     WeightReader,
     stays_in_file,
 )
-from gencli.models.files.gguf_header import KEPT, KINDS, GgufHead, Kind, held_tensors, read_gguf_head
+from gencli.models.files.gguf_header import KINDS, GgufHead, Kind, held_tensors, kept_bits, read_gguf_head
 from gencli.models.files.gguf_metadata import GgufSource, sources_of
 from gencli.models.files.model_files import OnBytes
 
@@ -204,7 +206,7 @@ def widened(rows: Rows, kind: Kind) -> Tensor:
 
 
 _CPU = torch.device("cpu")
-_Form = Literal["int4"] | torch.dtype  # how a matrix is held
+_Form = str | torch.dtype  # how a matrix is held: the number format of its codes, "int4", or numbers
 
 
 def wide_dtype() -> torch.dtype:
@@ -245,12 +247,13 @@ class JoinedProduct(Product):
 class KeptMaker(ProductMaker):
     """Makes products of the blocks of a file.
 
-    `four` is the kernel of matrices of four bits. Others are held in the format `wide`, or in float32 as they
-    are stored if the states are; those in bfloat16 between states in float32 have the kernel `rounded`.
-    `used` are all kernels.
+    `kept` are the number formats that are held as they are stored, with the kernel `coded`. Others are held
+    in the format `wide`, or in float32 as they are stored if the states are; those in bfloat16 between states
+    in float32 have the kernel `rounded`. `used` are all kernels.
     """
 
-    four: type[Product]
+    kept: frozenset[str]
+    coded: type[Product]
     rounded: type[Product]
     wide: torch.dtype
     used: tuple[type[Product], ...] = ()
@@ -267,9 +270,8 @@ class KeptMaker(ProductMaker):
             count = sum(reader.shape(name)[0] for name in part)
             part_shape, part_bias = (count, shape[1]), None if bias is None else bias[start : start + count]
             start += count
-            if form == "int4":
-                four: Any = self.four
-                products.append(four(_groups(reader, part, part_shape), part_bias))
+            if isinstance(form, str):
+                products.append(self._coded_product(reader, form, part, part_shape, part_bias))
             elif form == reader.dtype:
                 products.append(self.default(reader.joined(part, part_shape), part_bias))
             else:
@@ -283,7 +285,7 @@ class KeptMaker(ProductMaker):
         """Return joined weights [out, in]: codes, scales and zeros, or widened unless all have four bits."""
         assert isinstance(reader, GgufReader)
         if {self._form(reader.kind(name), reader.dtype) for name in names} == {"int4"}:
-            return _groups(reader, names, shape).tensors
+            return _int4(reader, names, shape).tensors
         return (reader.joined(names, shape),)
 
     def read_ends(
@@ -293,12 +295,27 @@ class KeptMaker(ProductMaker):
         assert isinstance(reader, GgufReader)
         name = EMBEDDINGS if is_tied else HEAD
         reader.check([name], shape)
-        is_narrow = adds_wide(reader.dtype, reader.device)
-        weight = reader.joined([name], shape, dtype=reader.dtype if is_narrow else torch.float32)
-        head = Float32Head(self(weight) if is_narrow else self.head(weight))
+        if isinstance(form := self._form(reader.kind(name), reader.dtype), str) and form != "int4":
+            head = self._coded_product(reader, form, [name], shape, None)
+        else:
+            is_narrow = adds_wide(reader.dtype, reader.device)
+            weight = reader.joined([name], shape, dtype=reader.dtype if is_narrow else torch.float32)
+            head = Float32Head(self(weight) if is_narrow else self.head(weight))
         if stays_in_file(shape[0] * shape[1] * reader.dtype.itemsize, reader.device):
             return reader.embeddings(EMBEDDINGS, shape), head
         return HeldEmbeddings(reader.read(EMBEDDINGS, shape)), head
+
+    def _coded_product(
+        self,
+        reader: GgufReader,
+        form: str,
+        names: Sequence[str],
+        shape: tuple[int, int],
+        bias: Tensor | None,
+    ) -> Product:
+        coded: Any = self.coded
+        product: Product = coded((_int4 if form == "int4" else _codes)(reader, names, shape), bias)
+        return product
 
     @property
     def is_invariant(self) -> bool:
@@ -309,8 +326,8 @@ class KeptMaker(ProductMaker):
         return tuple(sorted({kernel.kernel for kernel in self.used}))
 
     def _form(self, kind: Kind, states: torch.dtype) -> _Form:
-        if kind.name in KEPT:
-            return "int4"
+        if kind.name in self.kept:
+            return kind.name if self.coded is CompiledProduct else "int4"
         return states if kind.name == "F32" else self.wide
 
 
@@ -327,70 +344,135 @@ def kept_maker(
             hint="Leave `kernel` out, or widen them: `dtype` = float32.",
         )
     check_narrow(4, dtype, device)
-    on_cpu = device.type == "cpu"
-    wide, four = (wide_dtype(), Int4Product) if on_cpu else (dtype, FixedInt4Product)
+    kept, wide = kept_bits(device.type), wide_dtype() if device.type == "cpu" else dtype
+    coded: type[Product] = FixedInt4Product if device.type == "cuda" else int4_kernel()
     plain, other = (choose_kernels(Counter(), number, device, options) for number in (dtype, wide))
     dense, rounded = plain.default, other.default
     make = KeptMaker(
-        dense, stacks_experts=plain.stacks_experts, head=plain.head, four=four, rounded=rounded, wide=wide
+        dense,
+        stacks_experts=plain.stacks_experts,
+        head=plain.head,
+        kept=frozenset(kept),
+        coded=coded,
+        rounded=rounded,
+        wide=wide,
     )
-    kernels: dict[_Form, type[Product]] = {"int4": four, wide: rounded, dtype: dense}
+    kernels: dict[_Form, type[Product]] = dict.fromkeys((*kept, "int4"), coded)
+    kernels |= {wide: rounded, dtype: dense}
     matrices = (tensor for tensor in held_tensors(read_gguf_head(model)) if len(tensor.shape) > 1)
     used = {kernels[make._form(tensor.kind, dtype)] for tensor in matrices}
     return replace(make, used=tuple(used))
 
 
-def _groups(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Int4Weights:
-    """Return joined matrices with the bits of the file. Raises ModelError for scales that are no numbers."""
-    weights = Int4Weights(*(torch.empty(part.shape, dtype=part.dtype) for part in Int4Weights.parts(shape)))
-    start = 0
-    for kind, rows in reader.stored_rows(names, shape):
-        for target, part in zip(weights.tensors, grouped(rows, kind).tensors, strict=True):
-            target[start : start + len(rows)] = part
-        start += len(rows)
-    if not weights.is_finite:
-        raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
+def _int4(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Int4Weights:
+    """Return joined matrices of four bits, their scales rounded to bfloat16."""
+    codes = _codes(reader, names, shape)
+    scales, pairs = codes.scales.float(), codes.codes.view(len(codes.codes), -1, 2)
+    lows = -codes.middle * scales if codes.offsets is None else codes.offsets.float()
+    weights = Int4Weights(
+        pairs[..., 0] | pairs[..., 1] << 4, scales.bfloat16(), (lows + _MIDDLE * scales).bfloat16()
+    )
     return Int4Weights(*(part.to(reader.device) for part in weights.tensors))
 
 
-_MIDDLE = 8
-_Groups = tuple[Tensor, Tensor, Tensor]  # codes [N, groups, 32] uint8, scales and zeros [N, groups] float32
+def _codes(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Codes:
+    """Return joined matrices with the bits of the file. Raises ModelError for scales that are no numbers."""
+    parts = [coded(rows, kind) for kind, rows in reader.stored_rows(names, shape)]
+    if len({part.middle for part in parts}) > 1:  # Q4_0 beside Q4_1 or Q4_K
+        parts = [part.with_offsets() for part in parts]
+    offsets = [part.offsets for part in parts if part.offsets is not None]
+    weights = replace(
+        parts[0],
+        codes=torch.cat([part.codes for part in parts]),
+        scales=torch.cat([part.scales for part in parts]),
+        offsets=torch.cat(offsets) if offsets else None,
+    )
+    if not all(numbers.isfinite().all() for numbers in (weights.scales, *offsets)):
+        raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
+    return weights
 
 
-def grouped(rows: Rows, kind: Kind) -> Int4Weights:
-    """Return stored rows [N, bytes of a row] as weights of four bits, [N, in]. `kind` is one of KEPT."""
+_MIDDLE = 8  # the code of Int4Weights' zeros
+
+
+def coded(rows: Rows, kind: Kind) -> Codes:
+    """Return stored rows [N, bytes of a row] as codes and scales, exactly. Layouts: ggml-common.h of ggml."""
     blocks = torch.from_numpy(rows).view(len(rows), -1, kind.nbytes)
-    codes, scales, zeros = _READERS[kind.name](blocks)
-    pairs = codes.reshape(len(rows), -1, 2)
-    return Int4Weights(pairs[..., 0] | pairs[..., 1] << 4, scales.bfloat16(), zeros.bfloat16())
+    return _READERS[kind.name](blocks)
 
 
-def _q4_0(blocks: Tensor) -> _Groups:
+def _q4_0(blocks: Tensor) -> Codes:
     """A scale d, then 16 bytes: value = (code - 8) * d."""
-    scales = _halves(blocks[..., :2])
-    return _nibbles(blocks[..., 2:]), scales[..., 0], torch.zeros_like(scales[..., 0])
+    return _joined(4, 8, _nibbles(blocks[..., 2:]), _halves(blocks[..., :2]))
 
 
-def _q4_1(blocks: Tensor) -> _Groups:
+def _q4_1(blocks: Tensor) -> Codes:
     """A scale d, a minimum m, then 16 bytes: value = code * d + m."""
-    scale, low = _halves(blocks[..., :4]).unbind(-1)
-    return _nibbles(blocks[..., 4:]), scale, low + _MIDDLE * scale
+    return _joined(4, 0, _nibbles(blocks[..., 4:]), *torch.split(_halves(blocks[..., :4]), 1, -1))
 
 
-def _q4_k(blocks: Tensor) -> _Groups:
-    """Scales d and e, 12 bytes of 6-bit scales s and minima m, 8 groups: value = code * d * s - e * m.
+def _q5_0(blocks: Tensor) -> Codes:
+    """A scale d, the upper bits in 4 bytes, then 16 bytes: value = (code - 16) * d."""
+    return _joined(5, 16, _nibbles(blocks[..., 6:]) | _bits(blocks[..., 2:6]) << 4, _halves(blocks[..., :2]))
+
+
+def _q5_1(blocks: Tensor) -> Codes:
+    """A scale d, a minimum m, the upper bits in 4 bytes, then 16 bytes: value = code * d + m."""
+    codes = _nibbles(blocks[..., 8:]) | _bits(blocks[..., 4:8]) << 4
+    return _joined(5, 0, codes, *torch.split(_halves(blocks[..., :4]), 1, -1))
+
+
+def _q8_0(blocks: Tensor) -> Codes:
+    """A scale d, then 32 signed bytes c: value = c * d; codes are c + 128."""
+    return _joined(8, 128, blocks[..., 2:] ^ 128, _halves(blocks[..., :2]))
+
+
+def _q4_k(blocks: Tensor) -> Codes:
+    """Scales d and e, 12 bytes of scales s and minima m, 8 groups: value = code * d * s - e * m."""
+    return _joined(
+        4, 0, _nibbles(blocks[..., 16:].reshape(*blocks.shape[:2], 4, GROUP)), *_two_levels(blocks)
+    )
+
+
+def _q5_k(blocks: Tensor) -> Codes:
+    """As Q4_K, after 32 bytes of upper bits: bit g of byte i is that of input i of group g."""
+    lower = _nibbles(blocks[..., 48:].reshape(*blocks.shape[:2], 4, GROUP))
+    codes = lower.view(*blocks.shape[:2], 8, GROUP)
+    shifts = torch.arange(8, dtype=torch.uint8)[:, None]
+    return _joined(5, 0, codes | (blocks[..., None, 16:48] >> shifts & 1) << 4, *_two_levels(blocks))
+
+
+def _q6_k(blocks: Tensor) -> Codes:
+    """Lower bits in 128 bytes, upper ones in 64, 16 signed scales s, a scale d: value = (code - 32) * d * s.
+
+    Of each half of 128 inputs, byte i of 32 has the upper bits of inputs i, i + 32, i + 64 and i + 96.
+    """
+    low = _nibbles(blocks[..., :128].reshape(*blocks.shape[:2], 2, 64))
+    upper = blocks[..., 128:192].reshape(*blocks.shape[:2], 2, 1, GROUP)
+    high = upper >> torch.tensor([0, 2, 4, 6], dtype=torch.uint8)[:, None] & 3
+    codes = low | high.flatten(-2) << 4
+    scales = blocks[..., 192:208].contiguous().view(torch.int8) * _halves(blocks[..., 208:]).float()
+    return _joined(6, 32, codes, scales)
+
+
+def _joined(bits: int, middle: int, codes: Tensor, scales: Tensor, offsets: Tensor | None = None) -> Codes:
+    """Return the codes, scales and offsets of blocks, [N, blocks, ...] each, as those of rows."""
+    return Codes(
+        bits, middle, codes.flatten(1), scales.flatten(1), None if offsets is None else offsets.flatten(1)
+    )
+
+
+def _two_levels(blocks: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the scales and the offsets of the 8 groups of a block, float32.
 
     The first four groups have the lower six bits of a byte each; the others four bits of a byte, and the
     upper two of an earlier one.
     """
-    outer = _halves(blocks[..., :4])
+    outer = _halves(blocks[..., :4]).float()
     first, second, third = torch.split(blocks[..., 4:16], 4, -1)
     scales = torch.cat([first & 63, third & 15 | (first >> 6) << 4], -1)
     lows = torch.cat([second & 63, third >> 4 | (second >> 6) << 4], -1)
-    scale, low = outer[..., :1] * scales, outer[..., 1:] * lows
-    codes = _nibbles(blocks[..., 16:].reshape(len(blocks), -1, GROUP))
-    zero = _MIDDLE * scale - low
-    return codes.reshape(len(blocks), -1, GROUP), scale.flatten(1), zero.flatten(1)
+    return outer[..., :1] * scales, outer[..., 1:] * -lows.float()
 
 
 def _nibbles(packed: Tensor) -> Tensor:
@@ -398,10 +480,23 @@ def _nibbles(packed: Tensor) -> Tensor:
     return torch.cat([packed & 15, packed >> 4], -1)
 
 
+def _bits(packed: Tensor) -> Tensor:
+    """Return the bits of bytes [..., B], the lowest one first: [..., 8 * B]."""
+    return (packed[..., None] >> torch.arange(8, dtype=torch.uint8) & 1).flatten(-2)
+
+
 def _halves(raw: Tensor) -> Tensor:
-    """Return bytes [..., 2 * N] as float16 numbers [..., N] in float32."""
-    return raw.contiguous().view(torch.float16).float()
+    """Return bytes [..., 2 * N] as float16 numbers [..., N]."""
+    return raw.contiguous().view(torch.float16)
 
 
-_READERS: Mapping[str, Callable[[Tensor], _Groups]] = {"Q4_0": _q4_0, "Q4_1": _q4_1, "Q4_K": _q4_k}
-assert _READERS.keys() == KEPT
+_READERS: Mapping[str, Callable[[Tensor], Codes]] = {
+    "Q4_0": _q4_0,
+    "Q4_1": _q4_1,
+    "Q4_K": _q4_k,
+    "Q5_0": _q5_0,
+    "Q5_1": _q5_1,
+    "Q5_K": _q5_k,
+    "Q6_K": _q6_k,
+    "Q8_0": _q8_0,
+}

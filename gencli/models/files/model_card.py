@@ -14,7 +14,7 @@ from typing import Any
 
 from gencli.errors import ModelError
 from gencli.models.decoder.families import DecoderSpec, spec_if_any
-from gencli.models.files.gguf_header import KEPT_BITS, is_gguf, read_gguf_head
+from gencli.models.files.gguf_header import is_gguf, read_gguf_head
 from gencli.models.files.gguf_metadata import gguf_config, read_vocabulary
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_files import (
@@ -46,7 +46,7 @@ ALONE_KINDS = frozenset(
     """.split()
 )
 _ALONE_BEFORE = {"codegen": (5, 24), "gptj": (5, 24)}  # kinds whose code is newer from this version on
-_BITS = {"int8": 8, "int4": KEPT_BITS}  # a weight
+_BITS = {"int8": 8, "int4": 5}  # a weight; groups of four bits have scales of one bit a weight
 _CODES = ("I8", "U8")  # number formats of quantized weights in files
 _STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
 

@@ -33,6 +33,7 @@ from gencli.models.decoder.products.coded_weights import (
     QlinearProduct,
     int8_kernels,
 )
+from gencli.models.decoder.products.compiled_products import CompiledProduct
 from gencli.models.decoder.products.dense_products import (
     FixedProduct,
     Float32Head,
@@ -48,6 +49,7 @@ from gencli.models.decoder.products.dense_products import (
     fixed_product,
     has_tiles,
 )
+from gencli.models.decoder.products.llvm_kernels import missing
 from gencli.models.decoder.weight_readers import (
     Embeddings,
     HeldEmbeddings,
@@ -315,6 +317,11 @@ class FixedInt4Product(Product):
         return fixed_product(given, codes, scales, zeros, self._bias, self._arrived)
 
 
+def int4_kernel() -> type[Product]:
+    """Return the kernel of weights of 4 bits on this CPU, by what is installed: its bits are its own."""
+    return CompiledProduct if missing() is None else Int4Product
+
+
 Weights = Int8Weights | Int4Weights
 _KEEPING = (Int8PackProduct, FixedInt8Product, FixedInt4Product)  # products that keep the codes as they are
 _HAS_BFLOAT16 = (8, 0)  # compute capability
@@ -333,7 +340,7 @@ class QuantizedMaker(ProductMaker):
 
     bits: int
     eight: type[Product] = field(default_factory=lambda: int8_kernels()[0])
-    four: type[Product] = Int4Product
+    four: type[Product] = field(default_factory=lambda: int4_kernel())
     is_stored: bool = False
 
     def read(

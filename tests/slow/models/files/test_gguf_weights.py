@@ -23,7 +23,7 @@ def test_a_trained_model_says_the_same_as_with_widened_numbers(tmp_path: Path, k
     folder = bundled_folder("tiny")
     write_model(tmp_path / "model.gguf", hf.AutoModelForCausalLM.from_pretrained(folder), kind)
     kept, wide = load_gguf(tmp_path / "model.gguf", dtype="auto"), load_gguf(tmp_path / "model.gguf")
-    assert (kept.spec.quantization, kept.spec.kernels, kept.spec.notices) == (kind, ("int4pack",), ())
+    assert (kept.spec.quantization, kept.spec.kernels, kept.spec.notices) == (kind, ("compiled",), ())
     assert (wide.spec.quantization, kept.spec.dtype) == ("", torch.float32)
     prompts = [HFTokenizer.load(folder).encode(text) for text in RECORDS]
     jobs = [Job(lane, prompt) for lane, prompt in enumerate(prompts)]
@@ -40,6 +40,5 @@ def test_memory_is_that_of_the_kept_bits(tmp_path: Path, kind: str, tied: bool) 
     runner = load_gguf(path, dtype="auto")
     planned = weight_bytes(read_card(path), torch.float32, CPU, "kept")
     assert sum(parts(runner._decoder)) == pytest.approx(planned, rel=0.05)
-    head = 20_480 * read_card(path).spec.hidden
-    assert planned - 4 * head < 0.7 * (read_card(path).weights.parameters - head)
-    assert weight_bytes(read_card(path), torch.float32, CPU, "none") - 4 * head > 4 * (planned - 4 * head)
+    assert planned < 0.8 * read_card(path).weights.parameters
+    assert weight_bytes(read_card(path), torch.float32, CPU, "none") > 4 * planned

@@ -1,0 +1,124 @@
+"""Products of few bits by compiled kernels: values, and bits that depend on nothing but the row."""
+
+import subprocess
+import sys
+from itertools import product
+from pathlib import Path
+
+import pytest
+import torch
+
+from gencli.models.decoder.products import llvm_kernels
+from gencli.models.decoder.products.coded_weights import Int4Weights
+from gencli.models.decoder.products.compiled_products import Codes, CompiledProduct
+from gencli.models.decoder.products.llvm_kernels import CodeFormat, Source, missing
+from tests.models.cases import case
+
+pytestmark = pytest.mark.skipif(missing() is not None, reason=f"{missing()}")
+
+# Bits, the middle code, numbers with a scale, the format of scales, whether there are offsets.
+FORMATS = (
+    (4, 8, 32, torch.float16, False),
+    (4, 0, 32, torch.float16, True),
+    (4, 8, 32, torch.bfloat16, True),
+    (4, 0, 32, torch.float32, True),
+    (5, 16, 32, torch.float16, False),
+    (6, 32, 16, torch.float32, False),
+    (8, 128, 32, torch.float16, False),
+)
+SHAPES = ((16, 32), (7, 96), (100, 1536))
+
+
+def weights(number: int, outputs: int, inputs: int) -> tuple[Codes, torch.Tensor]:
+    """Random codes of a format, and the same weights in float64."""
+    bits, middle, group, dtype, has_offsets = FORMATS[number]
+    generator = torch.Generator().manual_seed(outputs)
+    codes = torch.randint(0, 2**bits, (outputs, inputs), dtype=torch.uint8, generator=generator)
+    scales = torch.rand(outputs, inputs // group, generator=generator).to(dtype)
+    offsets = torch.randn(outputs, inputs // 32, generator=generator).to(dtype) if has_offsets else None
+    wide = (codes.double() - middle).view(outputs, -1, group) * scales.double()[..., None]
+    wide = wide.view(outputs, -1, 32) + (0 if offsets is None else offsets.double()[..., None])
+    return Codes(bits, middle, codes, scales, offsets), wide.view(outputs, inputs)
+
+
+def rows(count: int, inputs: int) -> torch.Tensor:
+    return torch.randn(count, inputs, generator=torch.Generator().manual_seed(inputs))
+
+
+def test_a_product_is_that_of_the_stored_numbers() -> None:
+    for number, (outputs, inputs) in product(range(len(FORMATS)), SHAPES):
+        with case(FORMATS[number], outputs, inputs):
+            codes, wide = weights(number, outputs, inputs)
+            given, bias = rows(5, inputs), torch.randn(outputs)
+            for added in (None, bias):
+                true = given.double() @ wide.T + (0 if added is None else added.double())
+                # Activations have a relative error of one part in 2^16 at most.
+                assert (CompiledProduct(codes, added)(given) - true).norm() < 1e-4 * true.norm()
+
+
+def test_weights_rounded_by_gencli_are_taken_as_they_are() -> None:
+    weight = rows(70, 96)
+    four = Int4Weights.of((70, 96), [weight])
+    codes = four.unpacked(slice(None)).to(torch.uint8)
+    same = Codes(4, 8, codes, four.scales, four.zeros)
+    assert torch.equal(CompiledProduct(four)(weight), CompiledProduct(same)(weight))
+
+
+def test_a_row_has_the_same_bits_among_any_rows_and_threads() -> None:
+    for number in range(len(FORMATS)):
+        with case(FORMATS[number]):
+            make, given = CompiledProduct(weights(number, 100, 576)[0]), rows(37, 576)
+            whole = make(given)
+            for first, count in product((0, 7), (1, 2, 3, 5, 7, 8, 9, 16, 20, 30)):
+                assert torch.equal(make(given[first : first + count]), whole[first : first + count])
+            threads = torch.get_num_threads()
+            try:
+                for other in (1, 3):
+                    torch.set_num_threads(other)
+                    assert torch.equal(make(given), whole)
+            finally:
+                torch.set_num_threads(threads)
+
+
+def test_numbers_that_are_not_finite_make_their_row_nan_and_no_other() -> None:
+    make, given = CompiledProduct(weights(0, 100, 96)[0], torch.ones(100)), rows(12, 96)
+    whole = make(given)
+    given[1, 5], given[9, 95], given[10] = torch.inf, torch.nan, 0
+    made = make(given)
+    assert made[[1, 9]].isnan().all()
+    assert (made[10] == 1).all()
+    kept = [row for row in range(12) if row not in (1, 9, 10)]
+    assert torch.equal(made[kept], whole[kept])
+
+
+def test_avx2_has_the_bits_of_avx512() -> None:
+    if llvm_kernels.dot_instructions() != "vnni":
+        pytest.skip("this CPU has no AVX-512 VNNI")
+    for number in range(len(FORMATS)):
+        with case(FORMATS[number]):
+            codes, given = weights(number, 100, 576)[0], rows(11, 576)
+            fast, other = CompiledProduct(codes), CompiledProduct(codes, instructions="avx2")
+            assert torch.equal(other(given), fast(given))
+
+
+def test_aarch64_takes_its_dot_products() -> None:
+    import llvmlite.binding as llvm
+
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(features="+dotprod")
+    code = target.emit_assembly(llvm.parse_assembly(Source(CodeFormat(8, 128, "half"), "sdot").text()))
+    assert "\tsdot\t" in code
+
+
+def test_without_llvmlite_four_bits_have_the_kernel_of_pytorch() -> None:
+    lines = (
+        "import sys; sys.modules['llvmlite'] = None",
+        "from gencli.models.decoder.products.product_maker import int4_kernel",
+        "from gencli.models.files.gguf_header import kept_bits",
+        "print(int4_kernel().kernel, *sorted(kept_bits('cpu')))",
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    assert made.stdout == "int4pack Q4_0 Q4_1 Q4_K\n"
