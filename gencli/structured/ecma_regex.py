@@ -32,6 +32,7 @@ from gencli.structured.grammar_tree import (
     drop_surrogates,
     invert_ranges,
     join_ranges,
+    mapped,
     parts,
     range_text,
     seq,
@@ -457,11 +458,7 @@ def _named_ranges(name: str, flags: str, *, is_wide: bool) -> Ranges:
 
 def bare(node: Node) -> Node:
     """Return the tree without anchors, word boundaries and lookarounds; it matches all that the tree does."""
-    if isinstance(node, Anchor | Lookaround):
-        return EMPTY
-    if isinstance(node, Seq | Alt):
-        return type(node)(tuple(map(bare, node.items)))
-    return Repeat(bare(node.body), node.least, node.most) if isinstance(node, Repeat) else node
+    return EMPTY if isinstance(node, Anchor | Lookaround) else mapped(node, bare)
 
 
 def without_assertion(node: Node) -> tuple[Node, str]:
@@ -469,32 +466,26 @@ def without_assertion(node: Node) -> tuple[Node, str]:
 
     Lookarounds go first, the longest of them before others; then word boundaries; then all anchors.
     """
-    outer = list(_outer(node))
-    if looks := [each for each in outer if isinstance(each, Lookaround)]:
+
+    def outer(part: Node) -> Iterator[Node]:  # the nodes that are in no lookaround
+        yield part
+        for below in parts(part) if not isinstance(part, Lookaround) else ():
+            yield from outer(below)
+
+    def dropped(part: Node, gone: Node) -> Node:
+        if part == gone:
+            return EMPTY
+        return part if isinstance(part, Lookaround) else mapped(part, lambda below: dropped(below, gone))
+
+    asserts = list(outer(node))
+    if looks := [each for each in asserts if isinstance(each, Lookaround)]:
         look = max(looks, key=lambda each: len(each.text))
-        return _replaced(node, look), look.text
-    anchors = [each for each in outer if isinstance(each, Anchor)]
+        return dropped(node, look), look.text
+    anchors = [each for each in asserts if isinstance(each, Anchor)]
     for kind in (r"\b", r"\B"):
         if Anchor(kind) in anchors:
-            return _replaced(node, Anchor(kind)), kind
+            return dropped(node, Anchor(kind)), kind
     return bare(node), " and ".join(dict.fromkeys(each.kind for each in anchors))
-
-
-def _outer(node: Node) -> Iterator[Node]:
-    """Yield the nodes that are in no lookaround."""
-    yield node
-    if not isinstance(node, Lookaround):
-        for part in parts(node):
-            yield from _outer(part)
-
-
-def _replaced(node: Node, gone: Node) -> Node:
-    """Return the tree with the empty text for a node, but not inside lookarounds."""
-    if node == gone:
-        return EMPTY
-    if isinstance(node, Seq | Alt):
-        return type(node)(tuple(_replaced(item, gone) for item in node.items))
-    return Repeat(_replaced(node.body, gone), node.least, node.most) if isinstance(node, Repeat) else node
 
 
 def _bounds(token: re.Match[str]) -> tuple[int, int | None]:

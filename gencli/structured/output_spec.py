@@ -104,6 +104,10 @@ class Variant:
     constraint: Constraint
     audit: Audit
 
+    def changed(self, change: Callable[[Finding], Finding]) -> Variant:
+        """Return the variant with each finding as `change` returns it."""
+        return replace(self, audit=replace(self.audit, findings=tuple(map(change, self.audit.findings))))
+
 
 class TextCheck(Protocol):
     """Interface of a check whether a finished text has the requested structure."""

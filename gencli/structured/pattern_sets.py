@@ -29,6 +29,7 @@ from gencli.structured.grammar_tree import (
     chars,
     invert_ranges,
     join_ranges,
+    mapped,
     parts,
     seq,
     show,
@@ -282,11 +283,7 @@ def _spelled(node: Node, firsts: Sequence[int]) -> Node:
         ranges = _ranges(node)
         held = [(letter, letter) for letter, first in enumerate(firsts) if _has(ranges, first)]
         return ANY if len(held) == len(firsts) else Chars(join_ranges(held))
-    if isinstance(node, Seq | Alt):
-        return type(node)(tuple(_spelled(item, firsts) for item in node.items))
-    if isinstance(node, Repeat):
-        return Repeat(_spelled(node.body, firsts), node.least, node.most)
-    return Lookaround(node.kind, _spelled(node.body, firsts)) if isinstance(node, Lookaround) else node
+    return mapped(node, lambda part: _spelled(part, firsts))
 
 
 def _ranges(node: Chars) -> Ranges:

@@ -34,6 +34,7 @@ from gencli.structured.grammar_tree import (
     ebnf_text,
     has_letters,
     lark_text,
+    mapped,
     refuse_left_recursion,
     seq,
     show,
@@ -402,16 +403,12 @@ class _RegexReader:
                 what = f"No back end can enforce an anchor ({node.kind}) inside the pattern"
                 raise self._fail(what, node.offset)
             return EMPTY
-        if isinstance(node, Alt):
-            return Alt(tuple(self._strip(item, first=first, last=last) for item in node.items))
-        if isinstance(node, Seq):
-            edges = [isinstance(item, Anchor) for item in node.items]
-            return Seq(
-                tuple(
-                    self._strip(item, first=first and all(edges[:at]), last=last and all(edges[at + 1 :]))
-                    for at, item in enumerate(node.items)
-                )
+        if not isinstance(node, Seq):
+            is_edge = isinstance(node, Alt)
+            return mapped(
+                node, lambda part: self._strip(part, first=first and is_edge, last=last and is_edge)
             )
-        if isinstance(node, Repeat):
-            return Repeat(self._strip(node.body, first=False, last=False), node.least, node.most)
-        return node
+        edges = [isinstance(item, Anchor) for item in node.items]
+        ends = [(first and all(edges[:at]), last and all(edges[at + 1 :])) for at in range(len(edges))]
+        items = zip(node.items, ends, strict=True)
+        return Seq(tuple(self._strip(item, first=begin, last=end) for item, (begin, end) in items))
