@@ -221,6 +221,8 @@ def _remove(schema: Any, refused: Graded) -> None:
 _FEW_PATTERNS = 8  # more patterns are not compared pairwise
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
+_CATEGORY = {**_GROUP, **dict.fromkeys(APPLICATORS, "applicator")}
+_CATEGORY |= {"enum": "values", "const": "values", "type": "type"}
 
 
 def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
@@ -395,7 +397,10 @@ def is_of(value: Any, types: frozenset[str]) -> bool:
 def _applied(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     value = schema[keyword]
     if keyword == "$ref":
-        yield _reference_form(value)
+        is_pointer, is_local = value.startswith("#/"), value.startswith("#")
+        yield (
+            "$ref:root" if value == "#" else f"$ref{'' if is_pointer else ':anchor' if is_local else ':uri'}"
+        )
     elif keyword == "allOf":
         yield "allOf:one" if len(value) == 1 else "allOf"
         objects = [branch for branch in value if isinstance(branch, dict)]
@@ -407,15 +412,9 @@ def _applied(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         return
     else:
         yield keyword
-    for other in sorted({_category(name) for name in schema if name != keyword} - {""}):
+    for other in sorted({_CATEGORY[name] for name in schema if name != keyword and name in _CATEGORY}):
         if (keyword, other) not in (("then", "applicator"), ("else", "applicator"), ("if", "applicator")):
             yield f"{keyword}+{other}"
-
-
-def _reference_form(ref: str) -> str:
-    if ref == "#":
-        return "$ref:root"
-    return "$ref" if ref.startswith("#/") else "$ref:anchor" if ref.startswith("#") else "$ref:uri"
 
 
 def _branches(branches: list[Any]) -> str:
@@ -449,11 +448,3 @@ def _texts(branch: dict[str, Any], name: str) -> frozenset[str]:
         return frozenset()
     values = [below["const"]] if "const" in below else below.get("enum", [])
     return frozenset(values) if all(isinstance(value, str) for value in values) else frozenset()
-
-
-def _category(keyword: str) -> str:
-    if keyword in _GROUP:
-        return _GROUP[keyword]
-    if keyword in APPLICATORS:
-        return "applicator"
-    return {"enum": "values", "const": "values", "type": "type"}.get(keyword, "")

@@ -299,23 +299,19 @@ def _distinct(schema: dict[str, Any]) -> Iterator[_Fault]:
     if not isinstance(names, dict) or not _allows("object", schema):
         return
     listed = [names["const"]] if "const" in names else names.get("enum")
-    if listed is None:
-        return
-    texts = {name for name in listed if isinstance(name, str)}
-    if len(texts) < schema.get("minProperties", 0):
+    texts = {name for name in listed or () if isinstance(name, str)}
+    if listed is not None and len(texts) < schema.get("minProperties", 0):
         yield "minProperties", f"it is {schema['minProperties']}, but only {len(texts)} names are allowed"
     required = schema.get("required", [])
-    for key in required if isinstance(required, list) else ():
+    for key in required if listed is not None and isinstance(required, list) else ():
         if key not in texts:
             yield "required", f"{key!r} is required, but propertyNames does not allow it"
 
 
 def _num_values(schema: Any) -> int | None:
     """Return the number of values of a schema if it lists them; None if they may be more."""
-    if not isinstance(schema, dict):
-        return None
-    if "const" in schema:
-        return 1
+    if not isinstance(schema, dict) or "const" in schema:
+        return 1 if isinstance(schema, dict) else None
     if "enum" in schema:
         return len(set(map(canonical, schema["enum"])))
     return {"boolean": 2, "null": 1}.get(str(schema.get("type")))

@@ -533,10 +533,9 @@ class _LarkReader:
         return Alt(tuple(items))
 
     def _continues(self) -> bool:
-        if self.next.kind == "newline" and self.tokens[self.at + 1].text == "|":
-            self.at += 2
-            return True
-        return False
+        is_more = self.next.kind == "newline" and self.tokens[self.at + 1].text == "|"
+        self.at += 2 * is_more
+        return is_more
 
     def _sequence(self) -> Node:
         items: list[Node] = []

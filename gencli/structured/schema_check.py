@@ -114,7 +114,7 @@ def _of_other_draft(schema: dict[str, Any], draft: Draft) -> str:
 def _patterns(root: Any, deadline: Deadline) -> Iterator[_Fault]:
     cost = 0
     schemas = ((pointer, schema) for pointer, schema in walk(root) if isinstance(schema, dict))
-    for pointer, pattern in deadline.watch(place for here in schemas for place in _patterns_in(*here)):
+    for pointer, pattern in deadline.watch(pattern for here in schemas for pattern in _patterns_in(*here)):
         cost += len(pattern) + 100
         if cost > MAX_PATTERNS:
             yield pointer, f"the schema has too many patterns: the limit is {MAX_PATTERNS} characters of them"
