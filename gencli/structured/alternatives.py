@@ -4,10 +4,12 @@ complements, keywords of older drafts converted to 2020-12.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import groupby
 from typing import Any
 
+from gencli.structured.audit import is_of
 from gencli.structured.flat_schema import (
     ALSO,
     AT,
@@ -60,7 +62,7 @@ def alternatives(
             plain = without(node, *_APART)
             parts.append([plain])
             if is_empty(plain):
-                scope.unsatisfiable.update(pointer for pointers in plain[AT].values() for pointer in pointers)
+                scope.unsatisfiable.update(*plain[AT].values())
                 return []
         elif keyword in _APART - set(_UNEVALUATED) - {"then", "else"}:
             parts.extend(spread.keyword(node, keyword))
@@ -80,12 +82,8 @@ class _Spread:
         self.path = path
 
     def keyword(self, node: Flat, keyword: str) -> list[list[Flat]]:
-        pointers = [
-            pointer
-            for key in (keyword, "then", "else")
-            if keyword in (key, "if")
-            for pointer in origins_of(node, key)
-        ]
+        keys = ("if", "then", "else") if keyword == "if" else (keyword,)
+        pointers = origins_of(node, *keys)
         try:
             parts = self._spell(node, keyword)
         except _TooMany:
@@ -94,8 +92,7 @@ class _Spread:
             if self.strict or keyword not in _HARD:
                 raise
             if keyword != "oneOf":  # the branches of oneOf are enforced like those of anyOf
-                both = ("if", "then", "else") if keyword == "if" else (keyword,)
-                pointers += [pointer for key in both for pointer in origins(_schemas(node.get(key)))]
+                pointers |= origins([node.get(key) for key in keys])
             self.scope.leave(pointers, f"a mask cannot express {error}")
             # The enforceable part of a keyword that is left to the final check.
             return [self._any_of(node["oneOf"])] if keyword == "oneOf" else []
@@ -119,27 +116,22 @@ class _Spread:
         if keyword == "dependentRequired":
             return [self.dependent(name, {"required": [name, *more]}, node) for name, more in value.items()]
         if keyword == "dependentSchemas":
-            wanted = {
-                name: {"allOf": [{"required": [name], AT: {}}, below], AT: {}}
-                for name, below in value.items()
-            }
-            return [self.dependent(name, below, node) for name, below in wanted.items()]
+            needed = {name: {"required": [name], AT: {}} for name in value}
+            return [self.dependent(name, {"allOf": [needed[name], value[name]]}, node) for name in value]
         raise GiveUp(keyword)
 
     def _any_of(self, branches: list[Schema]) -> list[Flat]:
         return distinct([flat for branch in branches for flat in self.below(branch)])
 
     def below(self, schema: Schema, *, strict: bool | None = None) -> list[Flat]:
-        return alternatives(
-            schema, self.scope, strict=self.strict if strict is None else strict, path=self.path
-        )
+        is_strict = self.strict if strict is None else strict
+        return alternatives(schema, self.scope, strict=is_strict, path=self.path)
 
     def target(self, pointer: str) -> list[Flat]:
         if pointer in self.path:
             raise GiveUp("a reference in a circle")
-        return alternatives(
-            self.scope.target(pointer), self.scope, strict=self.strict, path=(*self.path, pointer)
-        )
+        below = self.scope.target(pointer)
+        return alternatives(below, self.scope, strict=self.strict, path=(*self.path, pointer))
 
     def product(self, parts: list[list[Flat]]) -> list[Flat]:
         """Return the flat schemas of one alternative from each part, combined in all ways."""
@@ -176,10 +168,7 @@ class _Spread:
             return [flat for first in firsts for second in seconds for flat in self.meets(first, second)]
         met = intersect_flat(a, b)
         if met is None or self._has_no_value(met):
-            for flat in (a, b):
-                self.scope.unsatisfiable.update(
-                    pointer for pointers in flat[AT].values() for pointer in pointers
-                )
+            self.scope.unsatisfiable.update(*a[AT].values(), *b[AT].values())
             return []
         return [met]
 
@@ -187,20 +176,13 @@ class _Spread:
         """Whether a required property allows no value."""
         if len(self.path) > 8 or flat.get("type") != ["object"]:
             return False
-        below = [
-            flat["properties"][name]
-            for name in flat.get("required", ())
-            if name in flat.get("properties", {})
-        ]
-        return any(
-            isinstance(schema, dict) and "allOf" in schema and self._is_void(schema) for schema in below
-        )
-
-    def _is_void(self, schema: Schema) -> bool:
-        try:
-            return not alternatives(schema, self.scope, strict=True, path=(*self.path, "value"))
-        except GiveUp:
-            return False
+        below = (flat.get("properties", {}).get(name) for name in flat.get("required", ()))
+        for schema in below:
+            if isinstance(schema, dict) and "allOf" in schema:
+                with suppress(GiveUp):
+                    if not alternatives(schema, self.scope, strict=True, path=(*self.path, "value")):
+                        return True
+        return False
 
     def one_of(self, branches: list[Schema]) -> list[Flat]:
         """Return the branches, each without the values that other branches allow."""
@@ -249,23 +231,13 @@ class _Spread:
         return flats
 
 
-def _schemas(value: Any) -> Any:
-    """Return the value of a keyword, with a map of schemas as a list."""
-    return list(value.values()) if isinstance(value, dict) and AT not in value else value
-
-
 def distinct(flats: list[Flat]) -> list[Flat]:
     """Return each flat schema once, with the origins of all its copies."""
-    if len(flats) < 2:
-        return flats
     kept: dict[str, Flat] = {}
-    for flat in flats:
+    for flat in flats if len(flats) > 1 else ():
         key = key_of(flat)
-        if key in kept:
-            kept[key] = {**kept[key], AT: joined_origins(kept[key], flat)}
-        else:
-            kept[key] = flat
-    return list(kept.values())
+        kept[key] = {**kept[key], AT: joined_origins(kept[key], flat)} if key in kept else flat
+    return list(kept.values()) or flats
 
 
 _NOTES = {
@@ -297,13 +269,13 @@ def negate(flat: Flat) -> list[Flat]:
 
 _MANY = 200
 _NUMBERS = ("integer", FRACTION)
+_Rule = Callable[[Any, Flat], Iterable[Flat]]
 _COMPLEMENT = ("null", "boolean", *_NUMBERS, "string", "array", "object")
 
 
 def _type(value: list[str], flat: Flat) -> Iterator[Flat]:
-    if left := [
-        kind for kind in _COMPLEMENT if kind not in value and not ("number" in value and kind in _NUMBERS)
-    ]:
+    refused = {*value, *(_NUMBERS if "number" in value else ())}
+    if left := [kind for kind in _COMPLEMENT if kind not in refused]:
         yield {"type": left}
 
 
@@ -313,58 +285,28 @@ def _enum(values: list[Any], flat: Flat) -> Iterator[Flat]:
     if len(values) > _MANY:
         raise GiveUp(f"the complement of more than {_MANY} values")
     texts = [value for value in values if isinstance(value, str)]
-    numbers = sorted(
-        {value for value in values if isinstance(value, int | float) and not isinstance(value, bool)}
-    )
+    numbers = sorted({value for value in values if is_of(value, frozenset(["number"]))})
     flags = [flag for flag in (True, False) if not any(flag is value for value in values)]
     kinds = ("null", "boolean", "number", "string", "array", "object")
-    if whole := [kind for kind in kinds if not _meets(kind, values)]:
+    if whole := [kind for kind in kinds if not any(is_of(value, frozenset([kind])) for value in values)]:
         yield {"type": whole}
     if len(flags) == 1:
         yield {"enum": flags}
     if texts:
         yield {"type": ["string"], "pattern": texts_without(texts)}
-    for low, high in zip([None, *numbers], [*numbers, None], strict=True):
-        if numbers:
-            yield {
-                "type": ["number"],
-                **({} if low is None else {"exclusiveMinimum": low}),
-                **({} if high is None else {"exclusiveMaximum": high}),
-            }
+    for low, high in zip([None, *numbers], [*numbers, None], strict=True) if numbers else ():
+        bounds = {"exclusiveMinimum": low, "exclusiveMaximum": high}
+        yield {"type": ["number"], **{key: bound for key, bound in bounds.items() if bound is not None}}
 
 
-def _meets(kind: str, values: list[Any]) -> bool:
-    tests: dict[str, Callable[[Any], bool]] = {
-        "null": lambda value: value is None,
-        "boolean": lambda value: isinstance(value, bool),
-        "number": lambda value: isinstance(value, int | float) and not isinstance(value, bool),
-        "string": lambda value: isinstance(value, str),
-    }
-    return kind in tests and any(map(tests[kind], values))
-
-
-def _bound(kind: str, opposite: str) -> Callable[[Any, Flat], Iterator[Flat]]:
+def _opposite(kind: str, keyword: str, step: int = 0) -> _Rule:
     def rule(value: Any, flat: Flat) -> Iterator[Flat]:
-        yield {"type": [kind], opposite: value}
+        if not step:
+            yield {"type": [kind], keyword: value}
+        elif value + step >= 0:
+            yield {"type": [kind], keyword: value + step}
 
     return rule
-
-
-def _count(kind: str, opposite: str, step: int) -> Callable[[Any, Flat], Iterator[Flat]]:
-    def rule(value: Any, flat: Flat) -> Iterator[Flat]:
-        if value + step >= 0:
-            yield {"type": [kind], opposite: value + step}
-
-    return rule
-
-
-def _pattern(text: str, flat: Flat) -> Iterator[Flat]:
-    yield {"type": ["string"], "pattern": complement(text)}
-
-
-def _required(names: list[str], flat: Flat) -> Iterator[Flat]:
-    for name in names:
-        yield {"type": ["object"], "properties": {name: False}}
 
 
 def _properties(properties: dict[str, Any], flat: Flat) -> Iterator[Flat]:
@@ -383,10 +325,6 @@ def _items(below: Any, flat: Flat) -> Iterator[Flat]:
         yield {"type": ["array"], "contains": _refusing(below)}
 
 
-def _contains(below: Any, flat: Flat) -> Iterator[Flat]:
-    yield {"type": ["array"], "items": {"not": below, AT: {"not": origins(below)}}}
-
-
 def _prefix_items(heads: list[Any], flat: Flat) -> Iterator[Flat]:
     for index, below in enumerate(heads):
         if below is not True:
@@ -398,24 +336,26 @@ def _refusing(schema: Schema) -> Schema:
     return {"not": schema, AT: {"not": origins(schema)}} if schema is not False else True
 
 
-_RULES: dict[str, Callable[[Any, Flat], Iterator[Flat]]] = {
+_RULES: dict[str, _Rule] = {
     "type": _type,
     "enum": _enum,
-    "minimum": _bound("number", "exclusiveMaximum"),
-    "maximum": _bound("number", "exclusiveMinimum"),
-    "exclusiveMinimum": _bound("number", "maximum"),
-    "exclusiveMaximum": _bound("number", "minimum"),
-    "minLength": _count("string", "maxLength", -1),
-    "maxLength": _count("string", "minLength", 1),
-    "pattern": _pattern,
-    "minItems": _count("array", "maxItems", -1),
-    "maxItems": _count("array", "minItems", 1),
-    "minProperties": _count("object", "maxProperties", -1),
-    "maxProperties": _count("object", "minProperties", 1),
-    "required": _required,
+    "minimum": _opposite("number", "exclusiveMaximum"),
+    "maximum": _opposite("number", "exclusiveMinimum"),
+    "exclusiveMinimum": _opposite("number", "maximum"),
+    "exclusiveMaximum": _opposite("number", "minimum"),
+    "minLength": _opposite("string", "maxLength", -1),
+    "maxLength": _opposite("string", "minLength", 1),
+    "pattern": lambda text, flat: [{"type": ["string"], "pattern": complement(text)}],
+    "minItems": _opposite("array", "maxItems", -1),
+    "maxItems": _opposite("array", "minItems", 1),
+    "minProperties": _opposite("object", "maxProperties", -1),
+    "maxProperties": _opposite("object", "minProperties", 1),
+    "required": lambda names, flat: [{"type": ["object"], "properties": {name: False}} for name in names],
     "properties": _properties,
     "items": _items,
-    "contains": _contains,
+    "contains": lambda below, flat: [
+        {"type": ["array"], "items": {"not": below, AT: {"not": origins(below)}}}
+    ],
     "prefixItems": _prefix_items,
 }
 
@@ -426,7 +366,11 @@ _COUNTS = tuple(
 
 def modernize(node: Flat, scope: Scope) -> Flat:
     """Return the equivalent schema in keywords of 2020-12, with `const` as `enum` and `type` as a list."""
-    node = _old_items(_dependencies(_exclusive(_values(node)), scope), scope)
+    if isinstance(node.get("type"), str):
+        node = put(node, "type", [node["type"]])
+    if "const" in node and "enum" not in node:
+        node = without(put(node, "enum", [node["const"]], node[AT]["const"]), "const")
+    node = _old_items(_dependencies(_exclusive(node), scope), scope)
     for keyword in _COUNTS:
         if isinstance(node.get(keyword), float):
             node = put(node, keyword, int(node[keyword]))
@@ -445,23 +389,12 @@ def _drop(node: Flat, keyword: str, scope: Scope) -> Flat:
     return without(node, keyword)
 
 
-def _values(node: Flat) -> Flat:
-    if isinstance(node.get("type"), str):
-        node = put(node, "type", [node["type"]])
-    if "const" in node and "enum" not in node:
-        node = without(put(node, "enum", [node["const"]], node[AT]["const"]), "const")
-    return node
-
-
 def _exclusive(node: Flat) -> Flat:
     for keyword, plain in (("exclusiveMinimum", "minimum"), ("exclusiveMaximum", "maximum")):
         if isinstance(flag := node.get(keyword), bool):
-            pointers = origins_of(node, keyword) | origins_of(node, plain)
-            if flag and plain in node:
-                node = without(put(node, keyword, node[plain], pointers), plain)
-            else:
-                node = without(node, keyword)
-                node = put(node, plain, node[plain], pointers) if plain in node else node
+            pointers = origins_of(node, keyword, plain)
+            kept, gone = (keyword, plain) if flag and plain in node else (plain, keyword)
+            node = without(put(node, kept, node[plain], pointers) if plain in node else node, gone)
     return node
 
 

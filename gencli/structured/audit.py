@@ -16,7 +16,7 @@ from typing import Any
 from gencli.structured.ecma_regex import MAX_SEARCHES, MAX_SECONDS, searches
 from gencli.structured.flat_schema import ALSO, AT, SUPPORT, Grade, Schema
 from gencli.structured.json_schema import ANNOTATIONS, APPLICATORS, GROUPS, declared_types, walk
-from gencli.structured.output_spec import UNIQUE_NAMES, Audit, Enforcement, Finding, Plan, Variant
+from gencli.structured.output_spec import UNIQUE_NAMES, Audit, Enforcement, Finding, Plan
 from gencli.structured.pattern_sets import pattern_forms
 from gencli.structured.rewrite_strings import are_apart
 from gencli.structured.schema_check import is_comment, likely_keywords
@@ -83,12 +83,9 @@ def free_names(schema: Any) -> Iterator[tuple[str, str]]:
     Each is a pair: the object's JSON pointer, and the keyword that leaves the names free, or "".
     """
     for pointer, below in walk(schema):
-        if below is True or (isinstance(below, dict) and _is_free(below)):
-            named = below if isinstance(below, dict) else {}
-            yield (
-                pointer,
-                next((keyword for keyword in _NAMING if named.get(keyword, False) is not False), ""),
-            )
+        named = {} if below is True else below
+        if isinstance(named, dict) and _is_free(named):
+            yield pointer, next((key for key in _NAMING if named.get(key, False) is not False), "")
 
 
 def _is_free(schema: dict[str, Any]) -> bool:
@@ -113,17 +110,13 @@ def without_formats(plan: Plan) -> Plan:
 
     A format that the mask does not enforce is then not enforced at all.
     """
-    return replace(plan, variants=tuple(map(_unchecked, plan.variants)))
 
+    def unchecked(entry: Finding) -> Finding:
+        if (entry.keyword, entry.verdict) != ("format", "check"):
+            return entry
+        return replace(entry, verdict="unknown", reason=f"{entry.reason}; checked with `formats` only")
 
-def _unchecked(variant: Variant) -> Variant:
-    findings = (
-        replace(entry, verdict="unknown", reason=f"{entry.reason}; checked with `formats` only")
-        if (entry.keyword, entry.verdict) == ("format", "check")
-        else entry
-        for entry in variant.audit.findings
-    )
-    return replace(variant, audit=replace(variant.audit, findings=tuple(findings)))
+    return replace(plan, variants=tuple(variant.changed(unchecked) for variant in plan.variants))
 
 
 def audit_json(plan: Plan) -> dict[str, Any]:
@@ -180,15 +173,11 @@ def _split_origins(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> A
 def relax(schema: Any, backend: str, deadline: Deadline = NEVER) -> tuple[Any, list[Graded], list[Graded]]:
     """Return the schema without rejected keywords, the grades of the others, and the removed keywords."""
     gone: list[Graded] = []
-    grades = list(graded(schema, backend, deadline))
-    if refused := _refused(grades):
-        schema = json.loads(json.dumps(schema))
-    while refused:
+    while refused := _refused(grades := list(graded(schema, backend, deadline))):
+        schema = schema if gone else json.loads(json.dumps(schema))
         for keyword in refused:
             _remove(schema, keyword)
         gone.extend(refused)
-        grades = list(graded(schema, backend, deadline))
-        refused = _refused(grades)
     return schema, grades, gone
 
 
@@ -232,6 +221,8 @@ def _remove(schema: Any, refused: Graded) -> None:
 _FEW_PATTERNS = 8  # more patterns are not compared pairwise
 _ESCAPED = re.compile(r'["\\\x00-\x1f]')
 _GROUP = {keyword: group for group, keywords in GROUPS.items() for keyword in keywords}
+_CATEGORY = {**_GROUP, **dict.fromkeys(APPLICATORS, "applicator")}
+_CATEGORY |= {"enum": "values", "const": "values", "type": "type"}
 
 
 def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
@@ -292,54 +283,42 @@ def _marked(schema: dict[str, Any], keyword: str) -> Iterator[str]:
 
 
 def _standing(types: frozenset[str], group: str) -> str:
-    if not types:
-        return ":untyped"
-    if not types & ({"integer", "number"} if group == "number" else {group}):
+    if types and not types & ({"integer", "number"} if group == "number" else {group}):
         return ":foreign"
-    return ":union" if len(types) > 1 else ""
+    return ":union" if len(types) > 1 else "" if types else ":untyped"
 
 
-def _string_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
-    value = schema[keyword]
+def _string_forms(schema: dict[str, Any], keyword: str) -> list[str]:
     if keyword == "pattern":
-        yield from pattern_forms(value)
-    elif keyword == "format":
-        yield f":{value}"
-    else:
-        yield ""
+        return pattern_forms(schema[keyword])
+    return [f":{schema[keyword]}" if keyword == "format" else ""]
 
 
-def _number_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+def _number_forms(schema: dict[str, Any], keyword: str) -> list[str]:
     value = schema[keyword]
     kind = ":integer" if declared_types(schema) == {"integer"} else ""
     if isinstance(value, bool):
-        yield ":boolean"
-    elif keyword == "multipleOf":
-        yield f"{kind}{':fraction' if value != int(value) else ':large' if value > 1024 else ''}"
-    elif abs(value) >= 2**53 or "e" in repr(value):
-        yield f"{kind}:huge"
-    else:
-        yield f"{kind}:fraction" if value != int(value) else kind
+        return [":boolean"]
+    if keyword != "multipleOf" and (abs(value) >= 2**53 or "e" in repr(value)):
+        return [f"{kind}:huge"]
+    is_large = keyword == "multipleOf" and value > 1024
+    return [f"{kind}{':fraction' if value != int(value) else ':large' if is_large else ''}"]
 
 
-def _array_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
+def _array_forms(schema: dict[str, Any], keyword: str) -> list[str]:
     value = schema[keyword]
     if keyword == "items" and isinstance(value, list):
-        yield ":list"
-    elif keyword == "additionalItems" and not isinstance(schema.get("items"), list):
-        yield ":alone"
-    elif keyword in ("items", "additionalItems", "uniqueItems") and value is False:
-        yield ":false"
-    else:
-        yield ""
+        return [":list"]
+    if keyword == "additionalItems" and not isinstance(schema.get("items"), list):
+        return [":alone"]
+    return [":false" if keyword in ("items", "additionalItems", "uniqueItems") and value is False else ""]
 
 
 def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     value = schema[keyword]
     names = schema.get("properties", {})
     if keyword == "properties":
-        if any(map(_ESCAPED.search, value)):
-            yield ":escaped"
+        yield from [":escaped"] * any(map(_ESCAPED.search, value))
         yield ":false" if any(below is False or below == {"not": {}} for below in value.values()) else ""
     elif keyword == "required":
         yield ":undeclared" if any(name not in names for name in value) else ""
@@ -347,15 +326,12 @@ def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         yield f":{json.dumps(value)}" if isinstance(value, bool) else ":schema"
     elif keyword == "patternProperties":
         yield from sorted({form for pattern in value for form in pattern_forms(pattern)}) or [""]
-        if False in value.values():
-            yield ":false"
-        if schema.get("additionalProperties") is not False:
-            yield ":open"
+        yield from [":false"] * (False in value.values())
+        yield from [":open"] * (schema.get("additionalProperties") is not False)
         if len(value) > 1:
             is_few = len(value) <= _FEW_PATTERNS
             yield ":apart" if _start_apart(value) or (is_few and are_apart(tuple(value))) else ":several"
-        if _may_match(value, names):
-            yield ":overlap"
+        yield from [":overlap"] * _may_match(value, names)
     elif keyword == "propertyNames":
         keys = "+".join(sorted(set(value) - ANNOTATIONS - {"type"})) if isinstance(value, dict) else "false"
         yield f":{keys}"
@@ -365,8 +341,7 @@ def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         yield ""
 
 
-def _start_apart(patterns: Iterable[str]) -> bool:
-    """Whether no text matches two of the patterns, because their first characters differ."""
+def _start_apart(patterns: Iterable[str]) -> bool:  # because their first characters differ
     starts = [match[1] if (match := re.match(r"\^\\?([A-Za-z0-9_$/-])", text)) else "" for text in patterns]
     is_clear = all(starts) and not any("|" in text or re.match(r"\^\\?.[*?{]", text) for text in patterns)
     is_plain = not any(re.match(r"\^\\[a-z]", text) for text in patterns)
@@ -388,12 +363,10 @@ _FORMS = {"string": _string_forms, "number": _number_forms, "array": _array_form
 
 def _listed(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     values = schema["enum"] if keyword == "enum" else [schema["const"]]
-    kinds = {_kind(value) for value in values} or {"empty"}
-    yield from (f"{keyword}:{kind}" for kind in sorted(kinds))
-    others = {other for other in schema if other in _GROUP or other in ("enum", "const")} - {keyword}
-    types = declared_types(schema)
-    if others:
+    yield from (f"{keyword}:{kind}" for kind in sorted(set(map(_kind, values)) or {"empty"}))
+    if {other for other in schema if other in _GROUP or other in ("enum", "const")} - {keyword}:
         yield f"{keyword}+keywords"
+    types = declared_types(schema)
     if types and any(not is_of(value, types) for value in values):
         yield f"{keyword}+type"
 
@@ -424,13 +397,14 @@ def is_of(value: Any, types: frozenset[str]) -> bool:
 def _applied(schema: dict[str, Any], keyword: str) -> Iterator[str]:
     value = schema[keyword]
     if keyword == "$ref":
-        yield _reference_form(value)
+        is_pointer, is_local = value.startswith("#/"), value.startswith("#")
+        yield (
+            "$ref:root" if value == "#" else f"$ref{'' if is_pointer else ':anchor' if is_local else ':uri'}"
+        )
     elif keyword == "allOf":
         yield "allOf:one" if len(value) == 1 else "allOf"
-        if any(
-            isinstance(branch, dict) and branch.get("additionalProperties", True) is not True
-            for branch in value
-        ):
+        objects = [branch for branch in value if isinstance(branch, dict)]
+        if any(branch.get("additionalProperties", True) is not True for branch in objects):
             yield "allOf:closed"
     elif keyword == "oneOf":
         yield f"oneOf:{_branches(value)}"
@@ -438,15 +412,9 @@ def _applied(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         return
     else:
         yield keyword
-    for other in sorted({_category(name) for name in schema if name != keyword} - {""}):
+    for other in sorted({_CATEGORY[name] for name in schema if name != keyword and name in _CATEGORY}):
         if (keyword, other) not in (("then", "applicator"), ("else", "applicator"), ("if", "applicator")):
             yield f"{keyword}+{other}"
-
-
-def _reference_form(ref: str) -> str:
-    if ref == "#":
-        return "$ref:root"
-    return "$ref" if ref.startswith("#/") else "$ref:anchor" if ref.startswith("#") else "$ref:uri"
 
 
 def _branches(branches: list[Any]) -> str:
@@ -480,11 +448,3 @@ def _texts(branch: dict[str, Any], name: str) -> frozenset[str]:
         return frozenset()
     values = [below["const"]] if "const" in below else below.get("enum", [])
     return frozenset(values) if all(isinstance(value, str) for value in values) else frozenset()
-
-
-def _category(keyword: str) -> str:
-    if keyword in _GROUP:
-        return _GROUP[keyword]
-    if keyword in APPLICATORS:
-        return "applicator"
-    return {"enum": "values", "const": "values", "type": "type"}.get(keyword, "")

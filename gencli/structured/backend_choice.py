@@ -7,7 +7,8 @@ recursive schema stays finite.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
@@ -144,14 +145,18 @@ def _ordered(
 
 def _judged_by_draft(rated: BackendCandidate, draft: Draft) -> BackendCandidate:
     """Return the candidate; keywords that its draft lacks are not called enforced by the final check."""
-    audit = rated.variant.audit
-    findings = tuple(
-        replace(entry, verdict="unknown", reason=f"not a keyword of draft {draft.name}: nothing checks it")
-        if entry.verdict == "check" and entry.keyword not in {*draft.judged(), UNIQUE_NAMES}
-        else entry
-        for entry in audit.findings
+    judged, reason = (
+        {*draft.judged(), UNIQUE_NAMES},
+        f"not a keyword of draft {draft.name}: nothing checks it",
     )
-    return replace(rated, variant=replace(rated.variant, audit=replace(audit, findings=findings)))
+    variant = rated.variant.changed(
+        lambda entry: (
+            replace(entry, verdict="unknown", reason=reason)
+            if entry.verdict == "check" and entry.keyword not in judged
+            else entry
+        )
+    )
+    return replace(rated, variant=variant)
 
 
 def _why(rated: BackendCandidate) -> str:
@@ -177,13 +182,11 @@ def candidate(
     deadline: Deadline = NEVER,
 ) -> BackendCandidate:
     """Return one back end's variant of a schema, with its grades."""
-    if not rewrite:
-        return _as_it_stands(schema, backend, whitespace, deadline)
-    try:
-        rewritten, scope = rewritten_for(schema, backend, extra=extra, any_order=any_order, deadline=deadline)
-        return _rewritten(rewritten, scope, whitespace)
-    except GiveUp:
-        return _as_it_stands(schema, backend, whitespace, deadline)
+    with suppress(GiveUp):
+        if rewrite:
+            schemas = rewritten_for(schema, backend, extra=extra, any_order=any_order, deadline=deadline)
+            return _rewritten(*schemas, whitespace)
+    return _as_it_stands(schema, backend, whitespace, deadline)
 
 
 def _rewritten(rewritten: Schema, scope: Scope, whitespace: int) -> BackendCandidate:
@@ -192,9 +195,7 @@ def _rewritten(rewritten: Schema, scope: Scope, whitespace: int) -> BackendCandi
     if rewritten is False:
         if scope.tight or scope.left:
             raise GiveUp("nothing is left of it")
-        raise SchemaError(
-            "Nothing satisfies this schema.", pointer="", hint="Look for bounds that exclude each other."
-        )
+        raise SchemaError("Nothing satisfies this schema.", hint="Look for bounds that exclude each other.")
     spelled, at = split_origins(rewritten)
     spelled, grades, gone = relax(spelled, backend, deadline)
     removed = {keyword.pointer for keyword in gone}
@@ -207,21 +208,15 @@ def _rewritten(rewritten: Schema, scope: Scope, whitespace: int) -> BackendCandi
             carriers.setdefault(origin, []).append(keyword)
     inside = [keyword for keyword in grades if keyword.grade != "exact"]
     homeless = [finding(replace(keyword, pointer="")) for keyword in inside if not at.get(keyword.pointer)]
-    of_keywords = _limited(
-        schema,
-        _opened(schema, list(_keyword_findings(graded(schema, backend, deadline), carriers, left, scope))),
-    )
-    findings = (*of_keywords, *homeless)
+    of_keywords = list(_keyword_findings(graded(schema, backend, deadline), carriers, left, scope))
+    findings = (*_opened(schema, of_keywords), *homeless)
     loose = sum(entry.verdict != "mask" and not entry.reason.startswith("not a ") for entry in findings)
     loose = max(loose, len(left), len(gone) + sum(keyword.grade != "tight" for keyword in inside))
     tight = len(scope.tight) + sum(keyword.grade == "tight" for keyword in inside)
     constraint = Constraint("json_schema", json.dumps(spelled, ensure_ascii=False), backend, whitespace)
-    free = {
-        origin.rpartition("/")[0] for here in free_names(spelled) for origin in at.get(child(*here)) or [""]
-    }
-    findings = (*findings, *map(duplicate_name_finding, sorted(free)))
-    variant = Variant(constraint, Audit(backend, findings))
-    return BackendCandidate(variant, loose, tight, is_endless=bool(scope.unbounded))
+    free = {key.rpartition("/")[0] for here in free_names(spelled) for key in at.get(child(*here)) or [""]}
+    audit = Audit(backend, (*findings, *map(duplicate_name_finding, sorted(free))))
+    return BackendCandidate(Variant(constraint, audit), loose, tight, is_endless=bool(scope.unbounded))
 
 
 def _keyword_findings(
@@ -229,94 +224,76 @@ def _keyword_findings(
 ) -> Iterable[Finding]:
     """Yield one finding for each reachable keyword of the given schema."""
     for keyword in keywords:
-        note = scope.tight.get(keyword.pointer) or scope.notes.get(keyword.pointer, "")
+        at = keyword.pointer
+        note = scope.tight.get(at) or scope.notes.get(at, "")
+        mask = replace(finding(keyword), verdict="mask", reason=note)
         if keyword.shape.startswith("?"):
             yield finding(keyword)
-        elif keyword.pointer in left:
-            yield Finding(keyword.pointer, keyword.keyword, "check", left[keyword.pointer])
-        elif keyword.pointer in carriers:
-            carried = [finding(each) for each in carriers[keyword.pointer]]
+        elif at in left:
+            yield replace(mask, verdict="check", reason=left[at])
+        elif at in carriers:
+            carried = [finding(each) for each in carriers[at]]
             worst = next((each for each in carried if each.verdict != "mask"), None) or max(
                 carried, key=lambda each: each.reason
             )
-            yield Finding(keyword.pointer, keyword.keyword, worst.verdict, worst.reason or note)
+            yield replace(mask, verdict=worst.verdict, reason=worst.reason or note)
         elif note:
-            yield Finding(keyword.pointer, keyword.keyword, "mask", note)
-        elif keyword.pointer in scope.unsatisfiable:
-            yield Finding(
-                keyword.pointer, keyword.keyword, "mask", "rewritten: left out, because nothing satisfies it"
-            )
-        elif keyword.pointer in scope.reachable:
-            yield Finding(
-                keyword.pointer, keyword.keyword, "unknown", "the rewritten schema no longer has it"
-            )
+            yield mask
+        elif at in scope.unsatisfiable:
+            yield replace(mask, reason="rewritten: left out, because nothing satisfies it")
+        elif at in scope.reachable:
+            yield replace(mask, verdict="unknown", reason="the rewritten schema no longer has it")
 
 
 _NUMBERS = f"numbers have at most {MAX_NUMBER} characters and {MAX_EXPONENT} digits of an exponent"
-
-
-def _limited(schema: Any, findings: list[Finding]) -> list[Finding]:
-    """Return the findings; those of numbers name the limits that masks keep, if they have no other reason."""
-    numbers = {
-        child(pointer, "type")
-        for pointer, here in walk(schema)
-        if isinstance(here, dict) and "number" in declared_types(here)
-    }
-    return [
-        replace(entry, reason=_NUMBERS)
-        if entry.pointer in numbers and entry.verdict == "mask" and not entry.reason
-        else entry
-        for entry in findings
-    ]
-
-
 # Keywords that depend on the subschema of another keyword; a "/" includes everything below it.
 _CONDITIONS = {"if": ("if/", "then/", "else/"), "not": ("not/",), "oneOf": ("oneOf",)}
 
 
-def _opened(schema: Any, findings: list[Finding]) -> list[Finding]:
-    """Return the findings; keywords that depend on an open condition become open too."""
+def _opened(schema: Any, findings: list[Finding]) -> Iterator[Finding]:
+    """Yield the findings; keywords that depend on an open condition become open too.
+
+    Those of numbers name the limits that masks keep, if they have no other reason.
+    """
     left = [
-        entry.pointer
-        for entry in findings
-        if entry.verdict != "mask" and not entry.reason.startswith("not a ")
+        each.pointer for each in findings if each.verdict != "mask" and not each.reason.startswith("not a ")
     ]
     causes: dict[str, str] = {}  # dependent pointer -> pointer of the open keyword
-    for pointer, here in walk(schema) if left else ():
-        for keyword in _CONDITIONS.keys() & here.keys() if isinstance(here, dict) else ():
+    numbers = set()
+    for pointer, here in walk(schema):
+        if not isinstance(here, dict):
+            continue
+        if "number" in declared_types(here):
+            numbers.add(child(pointer, "type"))
+        for keyword in _CONDITIONS.keys() & here.keys() if left else ():
             below = child(pointer, keyword) + "/"
-            if cause := next((entry for entry in left if entry.startswith(below)), ""):
+            if cause := next((key for key in left if key.startswith(below)), ""):
                 causes |= {f"{pointer}/{name}": cause for name in _CONDITIONS[keyword]}
-
-    def opened(entry: Finding) -> Finding:
+    for entry in findings:
         keys = (entry.pointer, *(f"{outer}/" for outer in (entry.pointer, *above(entry.pointer))))
         cause = next((causes[key] for key in keys if key in causes), "")
-        if not cause or entry.verdict != "mask":
-            return entry
-        return replace(
-            entry, verdict="check", reason=f"it depends on {cause}, which the mask does not enforce"
-        )
-
-    return list(map(opened, findings))
+        if cause and entry.verdict == "mask":
+            reason = f"it depends on {cause}, which the mask does not enforce"
+            yield replace(entry, verdict="check", reason=reason)
+        elif entry.pointer in numbers and entry.verdict == "mask" and not entry.reason:
+            yield replace(entry, reason=_NUMBERS)
+        else:
+            yield entry
 
 
 def _as_it_stands(schema: Any, backend: str, whitespace: int, deadline: Deadline) -> BackendCandidate:
     # Only the rewriting may set marks.
     relaxed, grades, gone = relax(unmarked(schema), backend, deadline)
     dropped = {keyword.pointer for keyword in gone}
-    kept = [keyword for keyword in grades if keyword.pointer not in dropped]
-    findings = list(map(finding, (*gone, *kept)))
-    loose = sum(
-        keyword.grade not in ("exact", "tight") and not keyword.shape.startswith("?")
-        for keyword in (*gone, *grades)
-    )
+    findings = list(map(finding, (*gone, *(each for each in grades if each.pointer not in dropped))))
+    findings += [duplicate_name_finding(pointer) for pointer, _ in free_names(relaxed)]
+    refused = [each for each in (*gone, *grades) if each.grade not in ("exact", "tight")]
+    loose = sum(not keyword.shape.startswith("?") for keyword in refused)
     tight = sum(keyword.grade == "tight" for keyword in grades)
     constraint = Constraint("json_schema", json.dumps(relaxed, ensure_ascii=False), backend, whitespace)
-    findings += [duplicate_name_finding(pointer) for pointer, _ in free_names(relaxed)]
     return BackendCandidate(Variant(constraint, Audit(backend, tuple(findings))), loose, tight)
 
 
-_GROUP_TYPES = {"string": ["string"], "number": ["number"], "array": ["array"], "object": ["object"]}
 _ALL = ["null", "boolean", "number", "string", "array", "object"]
 
 
@@ -346,9 +323,7 @@ class _Rewriter:
         while self.pending:
             name, below, is_kept = self.pending.pop()
             self.defs[name] = self.unchanged(below) if is_kept else self.written_out(below)
-        if isinstance(rewritten, bool):
-            return rewritten
-        if self.defs:
+        if self.defs and isinstance(rewritten, dict):
             rewritten = {**rewritten, "$defs": self.defs}
             kept = drop_void(rewritten)
             self.scope.unsatisfiable.update(origins(rewritten) - origins(kept))
@@ -359,9 +334,7 @@ class _Rewriter:
         """Rewrite a subschema; one with references becomes a definition in $defs."""
         if isinstance(schema, bool):
             return {AT: {}} if schema else False  # some back ends reject `true` in some places
-        if not _refers(schema):
-            return self.written_out(schema)
-        return self.named(schema, is_kept=False)
+        return self.named(schema, is_kept=False) if _refers(schema) else self.written_out(schema)
 
     def named(self, schema: Flat, *, is_kept: bool) -> Flat:
         """Return a reference to the schema, which becomes a definition in $defs."""
@@ -369,14 +342,13 @@ class _Rewriter:
         if key in self.names:
             self.scope.note(origins(schema), "rewritten: merged, as in another place")
         else:
-            self.names[key] = f"{_name(schema)}{len(self.names) + 1}"
-            self.pending.append((self.names[key], self.followed(schema), is_kept))
+            last = str(schema.get("$ref", "")).rpartition("/")[2]
+            name = "".join(sign for sign in last if sign.isascii() and sign.isalnum()) or "schema"
+            self.names[key] = f"{name}{len(self.names) + 1}"
+            is_alone = schema.keys() == {"$ref", AT}
+            below = self.scope.target(schema["$ref"]) if is_alone else schema
+            self.pending.append((self.names[key], below, is_kept))
         return {"$ref": f"#/$defs/{self.names[key]}", AT: {"$ref": origins_of(schema, "$ref")}}
-
-    def followed(self, schema: Flat) -> Schema:
-        if schema.keys() != {"$ref", AT}:
-            return schema
-        return self.scope.target(schema["$ref"])
 
     def written_out(self, schema: Schema) -> Schema:
         if isinstance(schema, bool):
@@ -387,8 +359,7 @@ class _Rewriter:
             if self.scope.any_order:
                 objects = (pointer for pointer in origins(schema) if pointer.endswith("/properties"))
                 self.scope.narrow(objects, "in the schema's order, because this part is not rewritten")
-            kept: Schema = self.unchanged(schema)
-            return kept
+            return self.unchanged(schema)  # type: ignore[no-any-return]
         branch_pointers = origins_of(schema, "anyOf", "oneOf")
         pointers = branch_pointers or frozenset(pointer for each in schema[AT].values() for pointer in each)
         branches = self.joined([branch for flat in flats for branch in self.finished(flat)])
@@ -404,10 +375,8 @@ class _Rewriter:
             return [self.unchanged(item) for item in schema]
         if not isinstance(schema, dict):
             return schema
-        copy = {
-            key: below if key in (AT, "enum", "const") else self.unchanged(below)
-            for key, below in schema.items()
-        }
+        literal = (AT, "enum", "const")
+        copy = {key: below if key in literal else self.unchanged(below) for key, below in schema.items()}
         if AT in schema and "$ref" in schema:
             alone = {"$ref": schema["$ref"], AT: {"$ref": origins_of(schema, "$ref")}}
             copy["$ref"] = self.named(alone, is_kept=True)["$ref"]
@@ -417,19 +386,16 @@ class _Rewriter:
         """Remove the type FRACTION: no back end can restrict numbers to non-integers."""
         kept = []
         for flat in flats:
-            kinds = flat.get("type", ())
-            if FRACTION in kinds:
-                others = [kind for kind in kinds if kind != FRACTION]
-                pointers = origins_of(flat, "type")
-                if others or len(flats) > 1:
-                    self.scope.narrow(pointers, "numbers with a fraction are not generated")
-                    if not others:
-                        continue
-                else:
-                    self.scope.leave(pointers, "whole numbers cannot be excluded by a mask")
-                    others = ["number"]
-                flat = put(flat, "type", others)
-            kept.append(flat)
+            if FRACTION not in flat.get("type", ()):
+                kept.append(flat)
+                continue
+            others = [kind for kind in flat["type"] if kind != FRACTION]
+            if others or len(flats) > 1:
+                self.scope.narrow(origins_of(flat, "type"), "numbers with a fraction are not generated")
+            else:
+                self.scope.leave(origins_of(flat, "type"), "whole numbers cannot be excluded by a mask")
+                others = ["number"]
+            kept += [put(flat, "type", others)] if others else []
         return kept
 
     def joined(self, flats: list[Flat]) -> list[Flat]:
@@ -454,9 +420,9 @@ class _Rewriter:
             singles = [values] if values is not None else []
         else:
             typed = [part for single in self.typed(flat) for part in self.by_type(single)]
-            whole = [rewrite_unique(part, self.scope) for part in map(self.children, typed)]
-            whole = [part for part in whole if part.get("contains") is not False]
-            singles = [part for part in map(drop_dead_properties, whole) if part is not None]
+            whole = (rewrite_unique(part, self.scope) for part in map(self.children, typed))
+            kept = map(drop_dead_properties, (part for part in whole if part.get("contains") is not False))
+            singles = [part for part in kept if part is not None]
         if not singles:
             self.scope.unsatisfiable.update(origins(flat))
         return singles
@@ -472,19 +438,14 @@ class _Rewriter:
         split = []
         for kind in kinds:
             keep = GROUPS.get(_group(kind), ())
-            foreign = [
-                key for keywords in GROUPS.values() for key in keywords if key in flat and key not in keep
-            ]
+            foreign = [key for keys in GROUPS.values() for key in keys if key in flat and key not in keep]
             self.scope.note(origins_of(flat, *foreign), "it applies to another type")
             split.append(put(without(flat, *foreign, *([] if kind == "string" else [ALSO])), "type", [kind]))
         bare = [single for single in split if single.keys() == {"type", AT}]
         if len(bare) > 1:
             joined = put(bare[0], "type", [single["type"][0] for single in bare])
-            split = [
-                joined if single is bare[0] else single
-                for single in split
-                if single is bare[0] or single not in bare
-            ]
+            kept = [single for single in split if single is bare[0] or single not in bare]
+            split = [joined if single is bare[0] else single for single in kept]
         return split
 
     def by_type(self, flat: Flat) -> list[Flat]:
@@ -508,9 +469,8 @@ class _Rewriter:
             if keyword in flat:
                 rewritten[keyword] = self.schema(flat[keyword])
         if "propertyNames" in flat:
-            rewritten["propertyNames"] = self.schema(
-                intersect({"type": ["string"], AT: {}}, flat["propertyNames"])
-            )
+            names = intersect({"type": ["string"], AT: {}}, flat["propertyNames"])
+            rewritten["propertyNames"] = self.schema(names)
         if "prefixItems" in flat:
             rewritten["prefixItems"] = [self.schema(below) for below in flat["prefixItems"]]
         if "enum" in rewritten and "type" in rewritten:
@@ -542,11 +502,6 @@ def _refers(schema: Schema) -> bool:
     return "$ref" in schema or any(map(_refers, below))
 
 
-def _name(schema: Flat) -> str:
-    last = str(schema.get("$ref", "")).rpartition("/")[2]
-    return "".join(sign for sign in last if sign.isascii() and sign.isalnum()) or "schema"
-
-
 _ROOT = "urn:gencli:schema"
 
 
@@ -554,7 +509,11 @@ def drop_void(schema: Schema) -> Schema:
     """Return the schema without definitions, branches and objects that no value satisfies."""
     while isinstance(schema, dict):
         defs = schema.get("$defs", {})
-        ending = _ending(defs)
+        # The references to definitions that a finite value satisfies, judged by required parts.
+        ending, before = frozenset[str](), None
+        while ending != before:
+            before = ending
+            ending = frozenset(REFERENCE + name for name, below in defs.items() if _ends(below, before))
         void = frozenset(name for name in map(REFERENCE.__add__, defs) if name not in ending)
         if not void:
             return schema
@@ -562,16 +521,6 @@ def drop_void(schema: Schema) -> Schema:
         cleaned = _cleaned({key: below for key, below in schema.items() if key != "$defs"}, void)
         schema = {**cleaned, **({"$defs": kept} if kept else {})} if isinstance(cleaned, dict) else cleaned
     return schema
-
-
-def _ending(defs: dict[str, Schema]) -> frozenset[str]:
-    """Return the references to definitions that a finite value satisfies, judged by required parts."""
-    ending: frozenset[str] = frozenset()
-    while True:
-        more = frozenset(REFERENCE + name for name, below in defs.items() if _ends(below, ending))
-        if more == ending:
-            return ending
-        ending = more
 
 
 def _ends(schema: Any, ending: frozenset[str]) -> bool:
@@ -589,11 +538,8 @@ def _ends(schema: Any, ending: frozenset[str]) -> bool:
         needed = [schema.get("properties", {}).get(name, True) for name in schema.get("required", ())]
     if schema.get("type") == "array":
         heads, least = schema.get("prefixItems", []), schema.get("minItems", 0)
-        needed = [
-            *heads[:least],
-            *[schema.get("items", True)] * (least > len(heads)),
-            schema.get("contains", True),
-        ]
+        items = [schema.get("items", True)] * (least > len(heads))
+        needed = [*heads[:least], *items, schema.get("contains", True)]
     return all(_ends(below, ending) for below in needed)
 
 

@@ -33,7 +33,7 @@ class Contradictions:
 
 
 def find_contradictions(root: Any, limit: int, deadline: Deadline = NEVER) -> Contradictions:
-    """Find at most `most` fatal contradictions; at most `most` optional ones if there are no fatal ones.
+    """Find at most `limit` fatal contradictions; at most `limit` optional ones if there are no fatal ones.
 
     The references of the schema have to be valid. Subschemas of `not` and of conditions are not searched, nor
     are alternatives while another one is possible.
@@ -45,10 +45,8 @@ def find_contradictions(root: Any, limit: int, deadline: Deadline = NEVER) -> Co
 
 class _ContradictionSearch:
     def __init__(self, root: Any, deadline: Deadline) -> None:
-        self._root = root
-        self._deadline = deadline
-        self._references = References(root)
-        self._draft = draft_of(root)
+        self._root, self._deadline = root, deadline
+        self._references, self._draft = References(root), draft_of(root)
         self._types: dict[str, frozenset[str]] = {}
         self._seen: set[str] = set()
 
@@ -112,16 +110,13 @@ class _ContradictionSearch:
 
     def _needed(self, pointer: str, schema: dict[str, Any]) -> Iterator[str]:
         """Yield the subschemas for the same value, and for required parts of it."""
-        for _, ref in refs_in(schema):
-            yield self._references.resolve(ref, pointer)[0]
-        yield from _branches(pointer, schema, "allOf")
+        yield from self._targets(pointer, schema)
         for keyword in ("anyOf", "oneOf"):
             possible = self._possible(pointer, schema, keyword)
             yield from possible if len(possible) == 1 else ()
         required = set() if isinstance(schema.get("required"), bool) else set(schema.get("required", ()))
-        yield from (
-            child(pointer, "properties", key) for key in schema.get("properties", ()) if key in required
-        )
+        needed = (key for key in schema.get("properties", ()) if key in required)
+        yield from (child(pointer, "properties", key) for key in needed)
         heads = next((key for key in ("prefixItems", "items") if isinstance(schema.get(key), list)), "")
         least, num_heads = schema.get("minItems", 0), len(schema[heads]) if heads else 0
         yield from (child(pointer, heads, n) for n in range(min(int(least), num_heads)))
@@ -151,9 +146,7 @@ class _ContradictionSearch:
         schema = self._at(pointer)
         if not isinstance(schema, dict):
             return
-        for _, ref in refs_in(schema):
-            yield self._references.resolve(ref, pointer)[0]
-        yield from _branches(pointer, schema, "allOf")
+        yield from self._targets(pointer, schema)
         if schema.get("type") == "object":
             needed = set(schema.get("required", ())) & set(schema.get("properties", ()))
             yield from (child(pointer, "properties", key) for key in sorted(needed))
@@ -172,10 +165,13 @@ class _ContradictionSearch:
         return self._types[pointer]
 
     def _type_parts(self, pointer: str, schema: dict[str, Any], depth: int) -> list[frozenset[str]]:
-        """Return the types that each part of a schema allows; all parts have to allow the type of a value."""
-        targets = [self._references.resolve(ref, pointer)[0] for _, ref in refs_in(schema)]
-        targets += _branches(pointer, schema, "allOf")
+        targets = self._targets(pointer, schema)
         return [*own_types(schema), *(self._types_of(target, depth) for target in targets)]
+
+    def _targets(self, pointer: str, schema: dict[str, Any]) -> list[str]:
+        """Return the subschemas that have to hold for the same value: of references and of allOf."""
+        targets = [self._references.resolve(ref, pointer)[0] for _, ref in refs_in(schema)]
+        return targets + _branches(pointer, schema, "allOf")
 
 
 def _branches(pointer: str, schema: dict[str, Any], keyword: str) -> list[str]:
@@ -200,10 +196,8 @@ def own_types(schema: dict[str, Any]) -> list[frozenset[str]]:
     named = schema.get("type", list(TYPES))
     names = [named] if isinstance(named, str) else named
     types = [frozenset("number" if name == "integer" else name for name in names)]
-    for values in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
-        if values is not None:
-            types.append(frozenset(map(_type_of, values)))
-    return types
+    listed = [schema["const"]] if "const" in schema else None, schema.get("enum")
+    return types + [frozenset(map(_type_of, values)) for values in listed if values is not None]
 
 
 def _allows(kind: str, schema: dict[str, Any]) -> bool:
@@ -305,23 +299,19 @@ def _distinct(schema: dict[str, Any]) -> Iterator[_Fault]:
     if not isinstance(names, dict) or not _allows("object", schema):
         return
     listed = [names["const"]] if "const" in names else names.get("enum")
-    if listed is None:
-        return
-    texts = {name for name in listed if isinstance(name, str)}
-    if len(texts) < schema.get("minProperties", 0):
+    texts = {name for name in listed or () if isinstance(name, str)}
+    if listed is not None and len(texts) < schema.get("minProperties", 0):
         yield "minProperties", f"it is {schema['minProperties']}, but only {len(texts)} names are allowed"
     required = schema.get("required", [])
-    for key in required if isinstance(required, list) else ():
+    for key in required if listed is not None and isinstance(required, list) else ():
         if key not in texts:
             yield "required", f"{key!r} is required, but propertyNames does not allow it"
 
 
 def _num_values(schema: Any) -> int | None:
     """Return the number of values of a schema if it lists them; None if they may be more."""
-    if not isinstance(schema, dict):
-        return None
-    if "const" in schema:
-        return 1
+    if not isinstance(schema, dict) or "const" in schema:
+        return 1 if isinstance(schema, dict) else None
     if "enum" in schema:
         return len(set(map(canonical, schema["enum"])))
     return {"boolean": 2, "null": 1}.get(str(schema.get("type")))

@@ -32,6 +32,7 @@ from gencli.structured.grammar_tree import (
     drop_surrogates,
     invert_ranges,
     join_ranges,
+    mapped,
     parts,
     range_text,
     seq,
@@ -71,12 +72,11 @@ _LETTERS = {"t": "\t", "n": "\n", "v": "\v", "f": "\f", "r": "\r", "0": "\0"}
 
 @dataclass(frozen=True, slots=True)
 class Member:
-    """A part of a class, which ends at `end` in the pattern.
+    """A part of a class.
 
     `span` is its range of code points; None for a set, whose escape is `name`, without the backslash.
     """
 
-    end: int
     span: tuple[int, int] | None
     name: str = ""
 
@@ -92,41 +92,37 @@ def tokens(pattern: str) -> Iterator[re.Match[str]]:
         at = token.end()
 
 
-def class_members(text: str, start: int) -> Iterator[Member]:
-    """Yield the members of a class; `start` is the position of its inside `text` in the pattern.
+def class_members(text: str) -> Iterator[Member]:
+    """Yield the members of a class with this inside.
 
     A hyphen forms a range only between two characters. Before a set, as in [a-\\d], the hyphen is yielded
     with the name "-". Raises RegexError for a reversed range.
     """
-    items = [_item(member, start) for member in _MEMBER.finditer(text)]
+    items = [_item(*member.groups("")) for member in _MEMBER.finditer(text)]
     at = 0
     while at < len(items):
         low = items[at]
         next_ = items[at + 1 : at + 3]
         if low.span is None or len(next_) < 2 or next_[0].name != "-":
-            yield Member(low.end, low.span, "" if low.span else low.name)
+            yield Member(low.span, "" if low.span else low.name)
             at += 1
         elif (high := next_[1]).span is None:
-            yield Member(low.end, low.span)
+            yield Member(low.span)
             yield next_[0]
             at += 2
         else:
             if low.span > high.span:
                 raise RegexError(f"the range {chr(low.span[0])}-{chr(high.span[0])} is backwards")
-            yield Member(high.end, (low.span[0], high.span[0]))
+            yield Member((low.span[0], high.span[0]))
             at += 3
 
 
-def _item(member: re.Match[str], start: int) -> Member:
+def _item(escape: str, char: str) -> Member:
     """Return one character or set; a hyphen without a backslash has the name "-"."""
-    escape, char = member[1], member[2]
-    end = start + member.end()
-    if char:
-        return Member(end, (ord(char), ord(char)), "-" * (char == "-"))
-    if is_set(escape):
-        return Member(end, None, escape)
-    code = 8 if escape == "b" else code_of(escape)
-    return Member(end, (code, code))
+    if not char and is_set(escape):
+        return Member(None, escape)
+    code = ord(char) if char else 8 if escape == "b" else code_of(escape)
+    return Member((code, code), "-" * (char == "-"))
 
 
 def is_set(escape: str) -> bool:
@@ -191,32 +187,24 @@ def _translated(pattern: str) -> str:
     weights = [1]  # by open group: the largest number of repeats in it
     last = 1  # repeats of the part before a quantifier; 0 after a quantifier
     for token in tokens(pattern):
+        texts.append(_token(token))
         if token["repeat"]:
-            last = _repeated(token, last, weights)
-            texts.append(token[0])
-            continue
-        if token["open"]:
-            weights.append(1)
-            if len(weights) > MAX_NESTING:
-                raise ValueError(f"its groups are nested too deep, more than {MAX_NESTING}")
+            if not last:
+                raise ValueError(f"there is nothing to repeat at character {token.start() + 1}")
+            counts = [int(token[name]) for name in ("least", "most") if token[name]]
+            weights[-1] = max(weights[-1], last * max([1, *counts]))
+            if weights[-1] > MAX_REPEATS:
+                raise ValueError(f"its counts make more than {MAX_REPEATS} repeats")
+            last = 0
         elif token["close"] and len(weights) > 1:
             last = weights.pop()
             weights[-1] = max(weights[-1], last)
-        if not token["close"]:
+        elif not token["close"]:
             last = 1
-        texts.append(_token(token))
+            weights += [1] * bool(token["open"])
+            if len(weights) > MAX_NESTING:
+                raise ValueError(f"its groups are nested too deep, more than {MAX_NESTING}")
     return "".join(texts)
-
-
-def _repeated(token: re.Match[str], last: int, weights: list[int]) -> int:
-    """Return the repeats of a part that repeats `last` times itself; ValueError if there are too many."""
-    if not last:
-        raise ValueError(f"there is nothing to repeat at character {token.start() + 1}")
-    counts = [int(token[name]) for name in ("least", "most") if token[name]]
-    weights[-1] = max(weights[-1], last * max([1, *counts]))
-    if weights[-1] > MAX_REPEATS:
-        raise ValueError(f"its counts make more than {MAX_REPEATS} repeats")
-    return 0
 
 
 def _token(token: re.Match[str]) -> str:
@@ -224,16 +212,9 @@ def _token(token: re.Match[str]) -> str:
         return _class(token["class"])
     if token["escape"]:
         return _escape(token["escape"])
-    match token[0]:
-        case "^":
-            return r"\A"
-        case "$":
-            return r"\Z"
-        case ".":
-            return f"[{range_text(invert_ranges(_LINE_TERMINATORS), _char)}]"
-        case "{" | "}" | "]":
-            return "\\" + token[0]
-    return token[0]
+    if token[0] == ".":
+        return f"[{range_text(invert_ranges(_LINE_TERMINATORS), _char)}]"
+    return {"^": r"\A", "$": r"\Z", "{": r"\{", "}": r"\}", "]": r"\]"}.get(token[0], token[0])
 
 
 def _escape(escape: str) -> str:
@@ -241,11 +222,11 @@ def _escape(escape: str) -> str:
         return f"(?({escape})\\{escape}|)"  # a group without a match is empty
     if escape.startswith("k<"):
         return f"(?({escape[2:-1]})(?P={escape[2:-1]})|)"
-    word = f"[{_set('w')}]"
-    if escape == "b":
-        return f"(?:(?<={word})(?!{word})|(?<!{word})(?={word}))"
-    if escape == "B":
-        return f"(?:(?<={word})(?={word})|(?<!{word})(?!{word}))"
+    if escape in ("b", "B"):
+        word = f"[{_set('w')}]"
+        letter, other = f"(?={word})", f"(?!{word})"
+        after, before = (other, letter) if escape == "b" else (letter, other)
+        return f"(?:(?<={word}){after}|(?<!{word}){before})"
     if escape.lower() in _SETS:
         return f"[{_set(escape)}]"
     return f"\\{escape}" if escape[0] in "pP" and len(escape) > 1 else _char(code_of(escape))
@@ -256,13 +237,12 @@ def _class(text: str) -> str:
     inside = text[2 if is_negated else 1 : -1]
     if not inside:
         return "(?s:.)" if is_negated else "(?!)"
-    members = class_members(inside, 0)
+    members = class_members(inside)
     texts = (range_text((member.span,), _char) if member.span else _set(member.name) for member in members)
     return f"[{'^' if is_negated else ''}{''.join(texts)}]"
 
 
 def _set(name: str) -> str:
-    """Return the inside of a class for a shorthand or a property."""
     if name.lower() not in _SETS:
         return f"\\{name}"
     ranges = _SETS[name.lower()]
@@ -306,10 +286,8 @@ def approximate(text: str) -> tuple[Node, list[str]]:
 
 class _EcmaReader:
     def __init__(self, text: str, is_refused: bool = False) -> None:
-        self._text = text
-        self._is_refused = is_refused
-        self._tokens = list(tokens(text))
-        self._at = 0  # index of the next token
+        self._text, self._is_refused = text, is_refused
+        self._tokens, self._at = list(tokens(text)), 0  # index of the next token
         self._ignores_case = any(token.lastgroup == "flags" for token in self._tokens)
         self._groups: list[Node | None] = []  # by number; None: not closed yet
         self._names: dict[str, int] = {}
@@ -339,19 +317,16 @@ class _EcmaReader:
 
     def _sequence(self, depth: int) -> Node:
         items: list[Node] = []
-        while self._at < len(self._tokens) and self._tokens[self._at][0] not in ("|", ")"):
-            items.append(self._repeated(self._atom(depth)))
+        while self._at < len(self._tokens) and (token := self._tokens[self._at])[0] not in ("|", ")"):
+            if token.lastgroup != "repeat":
+                items.append(self._atom(depth))
+                continue
+            if not items or self._tokens[self._at - 1].lastgroup == "repeat":
+                offset = token.end() if items else token.start() + 1
+                self._fail("a quantifier that quantifies nothing", offset)
+            self._at += 1
+            items.append(Repeat(items.pop(), *_bounds(token)))
         return seq(items)
-
-    def _repeated(self, node: Node) -> Node:
-        token = self._tokens[self._at] if self._at < len(self._tokens) else None
-        if token is None or token.lastgroup != "repeat":
-            return node
-        self._at += 1
-        if self._at < len(self._tokens) and self._tokens[self._at].lastgroup == "repeat":
-            self._fail("a quantifier that quantifies nothing", self._tokens[self._at].end())
-        least, most = _bounds(token)
-        return Repeat(node, least, most)
 
     def _atom(self, depth: int) -> Node:
         token = self._tokens[self._at]
@@ -365,8 +340,6 @@ class _EcmaReader:
                 return self._escape(token)
             case "flags":
                 return EMPTY
-            case "repeat":
-                self._fail("a quantifier that quantifies nothing", token.start() + 1)
         if token[0] == ".":
             return Chars(_LINE_TERMINATORS, True)
         return Anchor(token[0]) if token[0] in "^$" else self._letter(ord(token[0]))
@@ -413,7 +386,6 @@ class _EcmaReader:
         return self._letter(code_of(escape))
 
     def _reference(self, text: str, number: int) -> Node:
-        """Return a tree of all texts that a back reference may stand for."""
         group = self._groups[number] if 0 <= number < len(self._groups) else None
         if group is None:  # the group has not ended, so it has no text
             return EMPTY
@@ -422,8 +394,7 @@ class _EcmaReader:
 
     def _class(self, token: re.Match[str]) -> Chars:
         is_negated = token[0].startswith("[^")
-        head = 2 if is_negated else 1
-        members = list(class_members(token[0][head:-1], token.start() + head))
+        members = list(class_members(token[0][1 + is_negated : -1]))
         spans = [member.span for member in members if member.span]
         return self._set([member.name for member in members if not member.span], spans, is_negated)
 
@@ -457,11 +428,7 @@ def _named_ranges(name: str, flags: str, *, is_wide: bool) -> Ranges:
 
 def bare(node: Node) -> Node:
     """Return the tree without anchors, word boundaries and lookarounds; it matches all that the tree does."""
-    if isinstance(node, Anchor | Lookaround):
-        return EMPTY
-    if isinstance(node, Seq | Alt):
-        return type(node)(tuple(map(bare, node.items)))
-    return Repeat(bare(node.body), node.least, node.most) if isinstance(node, Repeat) else node
+    return EMPTY if isinstance(node, Anchor | Lookaround) else mapped(node, bare)
 
 
 def without_assertion(node: Node) -> tuple[Node, str]:
@@ -469,32 +436,26 @@ def without_assertion(node: Node) -> tuple[Node, str]:
 
     Lookarounds go first, the longest of them before others; then word boundaries; then all anchors.
     """
-    outer = list(_outer(node))
-    if looks := [each for each in outer if isinstance(each, Lookaround)]:
+
+    def outer(part: Node) -> Iterator[Node]:  # the nodes that are in no lookaround
+        yield part
+        for below in parts(part) if not isinstance(part, Lookaround) else ():
+            yield from outer(below)
+
+    def dropped(part: Node, gone: Node) -> Node:
+        if part == gone:
+            return EMPTY
+        return part if isinstance(part, Lookaround) else mapped(part, lambda below: dropped(below, gone))
+
+    asserts = list(outer(node))
+    if looks := [each for each in asserts if isinstance(each, Lookaround)]:
         look = max(looks, key=lambda each: len(each.text))
-        return _replaced(node, look), look.text
-    anchors = [each for each in outer if isinstance(each, Anchor)]
+        return dropped(node, look), look.text
+    anchors = [each for each in asserts if isinstance(each, Anchor)]
     for kind in (r"\b", r"\B"):
         if Anchor(kind) in anchors:
-            return _replaced(node, Anchor(kind)), kind
+            return dropped(node, Anchor(kind)), kind
     return bare(node), " and ".join(dict.fromkeys(each.kind for each in anchors))
-
-
-def _outer(node: Node) -> Iterator[Node]:
-    """Yield the nodes that are in no lookaround."""
-    yield node
-    if not isinstance(node, Lookaround):
-        for part in parts(node):
-            yield from _outer(part)
-
-
-def _replaced(node: Node, gone: Node) -> Node:
-    """Return the tree with the empty text for a node, but not inside lookarounds."""
-    if node == gone:
-        return EMPTY
-    if isinstance(node, Seq | Alt):
-        return type(node)(tuple(_replaced(item, gone) for item in node.items))
-    return Repeat(_replaced(node.body, gone), node.least, node.most) if isinstance(node, Repeat) else node
 
 
 def _bounds(token: re.Match[str]) -> tuple[int, int | None]:
@@ -546,15 +507,15 @@ def _has_asserts(node: Node) -> bool:
 def _ends(branch: tuple[Node, ...]) -> list[Node]:
     """Return the trees of one branch without anchors; REST is added at an end without an anchor."""
     items = list(branch)
-    is_start = bool(items) and items[0] == Anchor("^")
-    while items and items[0] == Anchor("^"):
+    is_start = items[:1] == [Anchor("^")]
+    while items[:1] == [Anchor("^")]:
         del items[0]
     conditions = []
     while items and isinstance(look := items[0], Lookaround) and look.kind == "?=" and is_start:
         conditions.append(Seq((Anchor("^"), look.body)))
         del items[0]
-    is_end = bool(items) and items[-1] == Anchor("$")
-    while items and items[-1] == Anchor("$"):
+    is_end = items[-1:] == [Anchor("$")]
+    while items[-1:] == [Anchor("$")]:
         del items[-1]
     if any(_has_asserts(item) for item in items):
         raise RegexError("an anchor or a lookaround in the middle")
@@ -594,7 +555,7 @@ def without_case(ranges: Ranges) -> Ranges:
 
 
 def _shorthand(letter: str) -> str:
-    """Return the inside of a shorthand's class, in ASCII as in JSON Schema; "" for other letters."""
+    # The inside of its class, in ASCII as in JSON Schema; "" for other letters.
     ranges = SHORTHANDS.get(letter.lower(), ())
     return range_text(invert_ranges(ranges) if letter.isupper() else ranges, code_point) if ranges else ""
 
@@ -606,5 +567,4 @@ def _all() -> str:
 
 @lru_cache(maxsize=1)
 def _cased() -> str:
-    """Return all characters that also match others if case is ignored."""
     return "".join(filter(has_case, _all()))

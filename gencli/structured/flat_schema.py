@@ -9,8 +9,8 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sized
 from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import cached_property
-from math import lcm
+from functools import cached_property, reduce
+from math import inf, lcm
 from pathlib import Path
 from typing import Any, Literal
 
@@ -96,9 +96,8 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
     if "format" in kept and schema["format"] not in FORMATS:
         kept.remove("format")
     if "$ref" in kept and scope.is_old:
-        scope.note(
-            (child(pointer, key) for key in kept if key != "$ref"), "ignored beside $ref in this draft"
-        )
+        others = (child(pointer, key) for key in kept if key != "$ref")
+        scope.note(others, "ignored beside $ref in this draft")
         kept = ["$ref"]
     if "contains" in kept and "contains" not in draft_of(scope.root).judged():
         kept.remove("contains")
@@ -115,12 +114,9 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
         elif keyword in LISTED and isinstance(value, list):
             value = [mark(item, child(below_it, index), scope, depth + 1) for index, item in enumerate(value)]
         elif keyword in MAPPED:
-            value = {
-                name: below
-                if isinstance(below, list)
-                else mark(below, child(below_it, name), scope, depth + 1)
-                for name, below in value.items()
-            }
+            schemas = {name: below for name, below in value.items() if not isinstance(below, list)}
+            marked = {name: mark(schemas[name], child(below_it, name), scope, depth + 1) for name in schemas}
+            value = {**value, **marked}
         node[keyword] = value
     return node
 
@@ -166,20 +162,16 @@ def origins_of(flat: Flat, *keywords: str) -> frozenset[str]:
 
 def origins(value: Any) -> frozenset[str]:
     """Return the origins of a schema and of all schemas below it."""
-    return frozenset(_origins(value))
-
-
-def _origins(value: Any) -> Iterator[str]:
-    if isinstance(value, dict):
-        for key, below in value.items():
-            if key == AT:
-                for pointers in below.values():
-                    yield from pointers
-            else:
-                yield from _origins(below)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _origins(item)
+    pointers: set[str] = set()
+    stack = [value]
+    while stack:
+        here = stack.pop()
+        if isinstance(here, dict):
+            pointers.update(*here.get(AT, {}).values())
+            stack += [below for key, below in here.items() if key != AT]
+        elif isinstance(here, list):
+            stack += here
+    return frozenset(pointers)
 
 
 def plain(value: Any) -> Any:
@@ -259,15 +251,10 @@ def intersect(a: Schema, b: Schema) -> Schema:
         return b
     if b is True or b == {} or b == {AT: {}}:
         return a
-    if a is False or b is False or _are_apart(a, b):
+    if isinstance(a, bool) or isinstance(b, bool):
         return False
-    return {"allOf": [a, b], AT: {}}
-
-
-def _are_apart(a: Flat | bool, b: Flat | bool) -> bool:
-    """Whether no value satisfies both, judged by listed values."""
-    lists = [_values(schema) for schema in (a, b) if isinstance(schema, dict)]
-    return len(lists) == 2 and all(lists) and not (lists[0] & lists[1])
+    listed, others = _values(a), _values(b)
+    return False if listed and others and not listed & others else {"allOf": [a, b], AT: {}}
 
 
 def _values(schema: Flat) -> frozenset[str]:
@@ -292,41 +279,29 @@ def is_empty(flat: Flat) -> bool:
     """Whether a flat schema obviously rejects every value."""
     if flat.get("type") == [] or flat.get("enum") == []:
         return True
-    types = set(flat.get("type", ())) or None
-    if types and types <= {"integer", "number"} and _no_number(flat):
-        return True
-    if types == {"string"} and flat.get("minLength", 0) > flat.get("maxLength", float("inf")):
-        return True
-    if types == {"array"} and flat.get("minItems", 0) > flat.get("maxItems", float("inf")):
-        return True
-    return types == {"object"} and _no_object(flat)
-
-
-def _no_number(flat: Flat) -> bool:
-    infinity = float("inf")
-    low = max(flat.get("minimum", -infinity), flat.get("exclusiveMinimum", -infinity))
-    high = min(flat.get("maximum", infinity), flat.get("exclusiveMaximum", infinity))
-    return low > high or (low == high and low in (flat.get("exclusiveMinimum"), flat.get("exclusiveMaximum")))
-
-
-def _no_object(flat: Flat) -> bool:
+    types = set(flat.get("type", ()))
+    if types and types <= {"integer", "number"}:
+        bounds = flat.get("exclusiveMinimum"), flat.get("exclusiveMaximum")
+        low = max(flat.get("minimum", -inf), flat.get("exclusiveMinimum", -inf))
+        high = min(flat.get("maximum", inf), flat.get("exclusiveMaximum", inf))
+        return low > high or (low == high and low in bounds)
+    if types == {"string"}:
+        return bool(flat.get("minLength", 0) > flat.get("maxLength", inf))
+    if types == {"array"}:
+        return bool(flat.get("minItems", 0) > flat.get("maxItems", inf))
     required = flat.get("required", ())
-    if len(required) > flat.get("maxProperties", float("inf")):
-        return True
+    if types != {"object"} or len(required) > flat.get("maxProperties", inf):
+        return types == {"object"}
     check_names(flat, required)
-    return any(_property(flat, name) is False for name in required)
+    return any(property_schema(flat, name) is False for name in required)
 
 
-def _property(flat: Flat, name: str) -> Schema:
+def property_schema(flat: Flat, name: str) -> Schema:
     """Return a flat schema's schema for the property with a name."""
-    schema: Schema = True
-    is_named = name in flat.get("properties", {})
-    if is_named:
-        schema = flat["properties"][name]
-    for pattern, below in flat.get("patternProperties", {}).items():
-        if matches(pattern, name):
-            is_named, schema = True, intersect(schema, below)
-    return schema if is_named else flat.get("additionalProperties", True)
+    declared = flat.get("properties", {})
+    parts: list[Schema] = [declared[name]] if name in declared else []
+    parts += [below for pattern, below in flat.get("patternProperties", {}).items() if matches(pattern, name)]
+    return reduce(intersect, parts) if parts else flat.get("additionalProperties", True)
 
 
 def matches(pattern: str, name: str) -> bool:
@@ -349,14 +324,15 @@ def _objects(a: Flat, b: Flat) -> Flat:
     for flat in (a, b):
         check_names(flat, names)
     if names:
-        merged["properties"] = {name: intersect(_property(a, name), _property(b, name)) for name in names}
+        merged["properties"] = {
+            name: intersect(property_schema(a, name), property_schema(b, name)) for name in names
+        }
     patterns = _patterns(a, b)
     if patterns:
         merged["patternProperties"] = patterns
     if "additionalProperties" in a or "additionalProperties" in b:
-        merged["additionalProperties"] = intersect(
-            a.get("additionalProperties", True), b.get("additionalProperties", True)
-        )
+        others = [flat.get("additionalProperties", True) for flat in (a, b)]
+        merged["additionalProperties"] = intersect(*others)
     return merged
 
 

@@ -71,8 +71,7 @@ def looks_like_lark(text: str) -> bool:
 
 def read_grammar(text: str) -> Grammar:
     """Read the rules of a text. Raises ConfigError with line and column."""
-    if len(text) > MOST_LETTERS:
-        raise ConfigError(f"The grammar has {len(text)} characters; at most {MOST_LETTERS} are read.")
+    _check_length(text)
     start = _SPACE.match(text)
     if start and start.end() == len(text):
         raise ConfigError("The grammar is empty.", hint='Write at least: root ::= "text"')
@@ -86,6 +85,11 @@ def read_grammar(text: str) -> Grammar:
         # Read again, because xgrammar takes all hexadecimal digits after \x.
         rules = _EbnfReader(text, hex_digits=8).rules()
     return Grammar(rules, dialect)
+
+
+def _check_length(text: str) -> None:
+    if len(text) > MOST_LETTERS:
+        raise ConfigError(f"The grammar has {len(text)} characters; at most {MOST_LETTERS} are read.")
 
 
 @dataclass
@@ -220,24 +224,20 @@ class _EbnfReader:
             names = ", ".join(_MACROS)
             raise self.fail(f"There is no macro {name!r}", start, f"xgrammar has {names}; or leave a space.")
         self.note("xgrammar", f"the macro {name}", start)
-        depth = 0
-        for mark in re.compile(r'"(?:[^"\\]|\\.)*"|[()]').finditer(self.text, self.at):
-            depth += {"(": 1, ")": -1}.get(mark[0], 0)
-            if depth == 0:
-                self.at = mark.end()
-                return Verbatim(self.text[start : self.at])
-        raise self.fail(f"The macro {name} is not closed", start)
+        if not (end := _closing(self.text, self.at, "()")):
+            raise self.fail(f"The macro {name} is not closed", start)
+        self.at = end
+        return Verbatim(self.text[start:end])
 
     def _repeated(self, item: Node) -> Node:
         stacked = 0
         while (bounds := self._bounds()) is not None:
-            start, (least, most) = self.at, bounds
             stacked += 1
             if stacked == 2:
-                self.note("gbnf", "a quantifier after a quantifier", start)
+                self.note("gbnf", "a quantifier after a quantifier", self.at)
             if stacked > _MOST_STACKED:
                 raise self.fail(f"More than {_MOST_STACKED} quantifiers follow one another")
-            item = Repeat(item, least, most)
+            item = Repeat(item, *bounds)
         return item if not isinstance(item, Repeat) or item.most != 0 else EMPTY
 
     def _bounds(self) -> tuple[int, int | None] | None:
@@ -252,18 +252,28 @@ class _EbnfReader:
         if not count:
             raise self.fail("A count is expected: {2}, {2,} or {2,4}")
         least = int(count[1])
-        most = int(count[3]) if count[3] else None if count[2] else least
-        if fault := bounds_fault(count[0], least, most):
+        limit = int(count[3]) if count[3] else None if count[2] else least
+        if fault := bounds_fault(count[0], least, limit):
             raise self.fail(fault)
         self.at = count.end()
-        return least, most
+        return least, limit
+
+
+def _closing(text: str, start: int, brackets: str) -> int:
+    """Return the offset behind the bracket that closes the first one; 0 if it is not closed."""
+    depth = 0
+    for mark in re.compile(rf'"(?:[^"\\]|\\.)*"|[{brackets}]').finditer(text, start):
+        depth += (mark[0] == brackets[0]) - (mark[0] == brackets[1])
+        if depth == 0:
+            return mark.end()
+    return 0
 
 
 _SHARED = {"n": "\n", "r": "\r", "t": "\t", "\\": "\\", '"': '"', "[": "[", "]": "]"}
 _XGRAMMAR = {"b": "\b", "f": "\f", "a": "\a", "v": "\v", "0": "\0", "e": "\x1b", "/": "/", "'": "'", "?": "?"}
-_IN_CLASS = "^$.*+(){}|"
+_IN_CLASS, _SHORTHANDS = tuple("^$.*+(){}|"), tuple("dDwWsS")
 _DIGITS = {"u": 4, "U": 8}
-_HEX = "0123456789abcdefABCDEF"
+_HEX = tuple("0123456789abcdefABCDEF")
 
 
 def read_string(reader: _EbnfReader) -> Node:
@@ -301,8 +311,7 @@ def read_class(reader: _EbnfReader) -> Node:
 def _range(reader: _EbnfReader) -> tuple[int, int]:
     start = reader.at
     low = _letter(reader, in_class=True)
-    is_range = reader.text.startswith("-", reader.at) and not reader.text.startswith("-]", reader.at)
-    if not is_range:
+    if reader.text[reader.at : reader.at + 1] != "-" or reader.text.startswith("-]", reader.at):
         return low, low
     reader.at += 1
     high = _letter(reader, in_class=True)
@@ -324,30 +333,25 @@ def _letter(reader: _EbnfReader, *, in_class: bool) -> int:
     reader.at += 1
     if name in _DIGITS or name == "x":
         return _hex(reader, name, start)
-    if name and name in _SHARED:
-        return ord(_SHARED[name])
-    if in_class and name and name in "dDwWsS":
+    if name in _SHARED or (in_class and name == "-"):
+        return ord(_SHARED.get(name, name))
+    if in_class and name in _SHORTHANDS:
         raise reader.fail(f"The shorthand \\{name} is not known in grammars", start, "Write out its range.")
-    if name and name in _XGRAMMAR:
+    if name in _XGRAMMAR or (in_class and name in _IN_CLASS):
         reader.note("xgrammar", f"the escape \\{name}", start)
-        return ord(_XGRAMMAR[name])
-    if in_class and name == "-":
-        return ord(name)
-    if in_class and name and name in _IN_CLASS:
-        reader.note("xgrammar", f"the escape \\{name}", start)
-        return ord(name)
+        return ord(_XGRAMMAR.get(name, name))
     raise reader.fail(f"The escape \\{name} is not known", start)
 
 
 def _hex(reader: _EbnfReader, name: str, start: int) -> int:
     limit = _DIGITS.get(name, reader.hex_digits)
     end = reader.at
-    while end < reader.at + limit and reader.text[end : end + 1] and reader.text[end] in _HEX:
+    while end < reader.at + limit and reader.text[end : end + 1] in _HEX:
         end += 1
     digits = reader.text[reader.at : end]
     if len(digits) < _DIGITS.get(name, 2):
         raise reader.fail(f"The escape \\{name}{digits} has too few hexadecimal digits", start)
-    if name == "x" and reader.text[end : end + 1] and reader.text[end] in _HEX:
+    if name == "x" and reader.text[end : end + 1] in _HEX:
         reader.ambiguous_hex = True
     point = int(digits, 16)
     if point > 0x10FFFF or 0xD800 <= point <= 0xDFFF:
@@ -402,8 +406,7 @@ class _LarkToken:
 
 def read_lark(text: str) -> dict[str, Rule]:
     """Read the rules and terminals. Raises ConfigError with line and column for features llguidance lacks."""
-    if len(text) > MOST_LETTERS:
-        raise ConfigError(f"The grammar has {len(text)} characters; at most {MOST_LETTERS} are read.")
+    _check_length(text)
     return _LarkReader(text, _tokens(text)).rules()
 
 
@@ -423,19 +426,11 @@ def _tokens(text: str) -> list[_LarkToken]:
             tokens.append(_LarkToken(kind, match[0], at))
         at = match.end()
         if match[0] in _WITH_JSON:
-            end = _json_end(text, at)
+            if not (end := _closing(text, at, "{}")):
+                raise _fail(text, "The JSON object is not closed", at)
             tokens.append(_LarkToken("json", text[at:end], at))
             at = end
     return [*tokens, _LarkToken("end", "", len(text))]
-
-
-def _json_end(text: str, start: int) -> int:
-    depth = 0
-    for mark in re.compile(r'"(?:[^"\\]|\\.)*"|[{}]').finditer(text, start):
-        depth += {"{": 1, "}": -1}.get(mark[0], 0)
-        if depth == 0:
-            return mark.end()
-    raise _fail(text, "The JSON object is not closed", start)
 
 
 class _LarkReader:
@@ -474,10 +469,9 @@ class _LarkReader:
         return self.tokens[self.at - 1]
 
     def _accept(self, *texts: str) -> bool:
-        if self.next.text in texts and self.next.kind != "string":
-            self.at += 1
-            return True
-        return False
+        is_next = self.next.text in texts and self.next.kind != "string"
+        self.at += is_next
+        return is_next
 
     def _expect(self, text: str) -> None:
         if not self._accept(text):
@@ -504,10 +498,9 @@ class _LarkReader:
             self._define(rules, name, Verbatim(name.text))
 
     def _rule(self) -> Node:
-        if self._accept("."):
-            raise self._fail("llguidance does not have priorities")
-        if self._accept("{"):
-            raise self._fail("llguidance does not have templates")
+        for mark, what in ((".", "priorities"), ("{", "templates")):
+            if self._accept(mark):
+                raise self._fail(f"llguidance does not have {what}")
         if self._accept("["):
             self._options()
         if self._accept("::"):
@@ -540,11 +533,9 @@ class _LarkReader:
         return Alt(tuple(items))
 
     def _continues(self) -> bool:
-        """Whether the next line has another alternative; advances to it."""
-        if self.next.kind == "newline" and self.tokens[self.at + 1].text == "|":
-            self.at += 2
-            return True
-        return False
+        is_more = self.next.kind == "newline" and self.tokens[self.at + 1].text == "|"
+        self.at += 2 * is_more
+        return is_more
 
     def _sequence(self) -> Node:
         items: list[Node] = []
@@ -562,7 +553,10 @@ class _LarkReader:
         if token.kind == "name":
             return Ref(token.text, token.offset)
         if token.kind == "regex":
-            self._check_regex(token)
+            inner = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "..", token.text)
+            for pattern, what in _REGEX:
+                if match := pattern.search(inner):
+                    raise self._fail(f"llguidance does not have {what} ({match[0]}) in {token.text}", token)
         elif token.kind == "string" and self._accept(".."):
             self._take()
         elif token.kind == "token":
@@ -585,10 +579,9 @@ class _LarkReader:
         return inner if opening.text == "(" else Repeat(inner, 0, 1)
 
     def _repeated(self, item: Node) -> Node:
-        if self._accept("*", "?"):
-            return Repeat(item, 0, None)
-        if self._accept("+"):
-            return Repeat(item, 1, None)
+        for mark in ("*", "?", "+"):
+            if self._accept(mark):
+                return Repeat(item, int(mark == "+"), None)
         if self.next.text == "~" and self.tokens[self.at + 1].kind == "number":
             self._take()
             least = int(self._take().text)
@@ -607,9 +600,3 @@ class _LarkReader:
             self._take()
         self._expect("}")
         return Repeat(item, least, None)
-
-    def _check_regex(self, token: _LarkToken) -> None:
-        inner = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "..", token.text)
-        for pattern, what in _REGEX:
-            if match := pattern.search(inner):
-                raise self._fail(f"llguidance does not have {what} ({match[0]}) in {token.text}", token)

@@ -7,8 +7,10 @@ and anchors. Grammars are written as xgrammar's EBNF and as llguidance's Lark.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
+from itertools import groupby
 
 from gencli.errors import ConfigError
 from processors.errors import nearest
@@ -110,18 +112,17 @@ def chars(ranges: Iterable[tuple[int, int]]) -> Chars:
 
 def within(node: Node, ranges: Ranges) -> Node:
     """Return the tree for texts that have only characters of `ranges`."""
-    if isinstance(node, Chars):
-        allowed, excluded = node.ranges, invert_ranges(ranges)
-        return chars(
-            invert_ranges(join_ranges([*(allowed if node.negated else invert_ranges(allowed)), *excluded]))
-        )
+    if not isinstance(node, Chars):
+        return mapped(node, lambda part: within(part, ranges))
+    outside = node.ranges if node.negated else invert_ranges(node.ranges)
+    return chars(invert_ranges(join_ranges([*outside, *invert_ranges(ranges)])))
+
+
+def mapped(node: Node, change: Callable[[Node], Node]) -> Node:
+    """Return the node with `change` applied to each of its parts."""
     if isinstance(node, Seq | Alt):
-        return type(node)(tuple(within(item, ranges) for item in node.items))
-    if isinstance(node, Repeat):
-        return Repeat(within(node.body, ranges), node.least, node.most)
-    return (
-        Lookaround(node.kind, within(node.body, ranges), node.text) if isinstance(node, Lookaround) else node
-    )
+        return type(node)(tuple(map(change, node.items)))
+    return replace(node, body=change(node.body)) if isinstance(node, Repeat | Lookaround) else node
 
 
 def literal(text: str) -> Seq:
@@ -290,24 +291,27 @@ def line_and_column(text: str, offset: int) -> str:
 def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
     """Raise ConfigError for a missing or empty root, an undefined rule, or one that matches no text."""
     if root not in rules:
-        raise ConfigError(
-            f"The grammar has no rule {root!r}, where it would begin.", hint=nearest(root, rules)
-        )
-    for rule in rules.values():
-        for ref in _refs(rule.node):
-            if ref.name not in rules:
-                where = line_and_column(text, ref.offset)
-                hint = nearest(ref.name, rules)
-                raise ConfigError(
-                    f"There is no rule {ref.name!r}, named at {where} of the grammar.", hint=hint
-                )
-    ending = _closure(rules, _ends)
-    for name in _reachable(rules, root):
+        what = f"The grammar has no rule {root!r}, where it would begin."
+        raise ConfigError(what, hint=nearest(root, rules))
+    for ref in (ref for rule in rules.values() for ref in _refs(rule.node)):
+        if ref.name not in rules:
+            what = (
+                f"There is no rule {ref.name!r}, named at {line_and_column(text, ref.offset)} of the grammar."
+            )
+            raise ConfigError(what, hint=nearest(ref.name, rules))
+    reachable, waiting = {root: None}, [root]
+    while waiting:
+        refs = _refs(rules[waiting.pop()].node)
+        names = dict.fromkeys(ref.name for ref in refs if ref.name not in reachable)
+        reachable |= names
+        waiting += names
+    ending = _closure(rules, partial(_can_match, with_letters=True))
+    for name in reachable:
         if name not in ending:
             where = line_and_column(text, rules[name].offset)
+            hint = "Give it an alternative that does not need the rule itself."
             raise ConfigError(
-                f"Rule {name!r}, at {where} of the grammar, can never come to an end.",
-                hint="Give it an alternative that does not need the rule itself.",
+                f"Rule {name!r}, at {where} of the grammar, can never come to an end.", hint=hint
             )
     if root not in _closure(rules, has_letters):
         raise ConfigError(f"Rule {root!r} of the grammar allows nothing but the empty text.")
@@ -315,27 +319,26 @@ def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
 
 def refuse_left_recursion(text: str, rules: dict[str, Rule]) -> None:
     """Raise ConfigError for left recursion, direct or through other rules."""
-    empty = _closure(rules, _can_be_empty)
+    empty = _closure(rules, _can_match)
     graph = {name: set(_first_refs(rule.node, empty.__contains__)) for name, rule in rules.items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
         names = list(reversed(error.args[1]))
         path = " -> ".join(names if len(names) <= 8 else [*names[:4], "...", *names[-3:]])
-        raise ConfigError(
-            f"Rule {names[0]!r}, at {line_and_column(text, rules[names[0]].offset)} of the grammar, is "
-            f"left-recursive ({path}).",
-            hint='Write a repetition: instead of  a ::= a "x" | "y"  write  a ::= "y" "x"*',
-        ) from None
+        where = line_and_column(text, rules[names[0]].offset)
+        what = f"Rule {names[0]!r}, at {where} of the grammar, is left-recursive ({path})."
+        hint = 'Write a repetition: instead of  a ::= a "x" | "y"  write  a ::= "y" "x"*'
+        raise ConfigError(what, hint=hint) from None
 
 
 def find_recursion(rules: dict[str, Rule]) -> bool:
     """Whether any rule refers to itself, directly or through other rules."""
     try:
         TopologicalSorter({n: {ref.name for ref in _refs(rule.node)} for n, rule in rules.items()}).prepare()
+        return False
     except CycleError:
         return True
-    return False
 
 
 def _refs(node: Node) -> Iterator[Ref]:
@@ -358,22 +361,13 @@ def _closure(rules: dict[str, Rule], holds: Callable[[Node, _RuleTest], bool]) -
     return names
 
 
-def _ends(node: Node, rule_test: _RuleTest) -> bool:
-    """Whether some finite text matches."""
-    return _matches(node, rule_test, with_letters=True)
-
-
-def _can_be_empty(node: Node, rule_test: _RuleTest) -> bool:
-    return _matches(node, rule_test, with_letters=False)
-
-
-def _matches(node: Node, rule_test: _RuleTest, *, with_letters: bool) -> bool:
-    """Whether some finite text matches; without `with_letters` whether the empty text matches."""
+def _can_match(node: Node, rule_test: _RuleTest, *, with_letters: bool = False) -> bool:
+    """Whether the empty text matches; with `with_letters` whether some finite text does."""
     if isinstance(node, Ref):
         return rule_test(node.name)
     if isinstance(node, Chars | Verbatim):
         return with_letters
-    below_it = (_matches(item, rule_test, with_letters=with_letters) for item in parts(node))
+    below_it = (_can_match(item, rule_test, with_letters=with_letters) for item in parts(node))
     if isinstance(node, Alt):
         return any(below_it)
     return (isinstance(node, Repeat) and node.least == 0) or all(below_it)
@@ -385,18 +379,8 @@ def _first_refs(node: Node, empty: _RuleTest) -> Iterator[str]:
         yield node.name
     for item in parts(node):
         yield from _first_refs(item, empty)
-        if isinstance(node, Seq) and not _can_be_empty(item, empty):
+        if isinstance(node, Seq) and not _can_match(item, empty):
             return
-
-
-def _reachable(rules: dict[str, Rule], root: str) -> list[str]:
-    names, waiting = {root: None}, [root]
-    while waiting:
-        for ref in _refs(rules[waiting.pop()].node):
-            if ref.name not in names:
-                names[ref.name] = None
-                waiting.append(ref.name)
-    return list(names)
 
 
 def ebnf_text(rules: dict[str, Rule], root: str) -> str:
@@ -405,7 +389,7 @@ def ebnf_text(rules: dict[str, Rule], root: str) -> str:
     All names except the root get the prefix `r-`, because a name may be neither a digit nor `true`.
     """
     names = {name: name if name == root else f"r-{name}" for name in rules}
-    write = _GrammarWriter(names, _ebnf_class, _ebnf_string).write
+    write = _GrammarWriter(names, is_lark=False).write
     return "".join(f"{names[name]} ::= {write(rule.node)}\n" for name, rule in rules.items())
 
 
@@ -417,7 +401,7 @@ def lark_text(rules: dict[str, Rule], root: str) -> str:
     """
     prefix = "rule_" if find_recursion(rules) else "RULE_"
     names = {name: f"{prefix}{number}" for number, name in enumerate(rules)}
-    write = _GrammarWriter(names, _lark_class, _lark_string).write
+    write = _GrammarWriter(names, is_lark=True).write
     lines = (f"{names[name]}: {write(rule.node)}\n" for name, rule in rules.items())
     return f"start: {names[root]}\n" + "".join(lines)
 
@@ -425,13 +409,13 @@ def lark_text(rules: dict[str, Rule], root: str) -> str:
 @dataclass(frozen=True, slots=True)
 class _GrammarWriter:
     names: dict[str, str]
-    chars: Callable[[Chars], str]
-    string: Callable[[str], str]
+    is_lark: bool
 
     def write(self, node: Node) -> str:
         """Return a node as text; the caller adds brackets if needed."""
         if isinstance(node, Chars):
-            return self.chars(node)
+            text = class_text(node, code_point)
+            return f"/{text}/" if self.is_lark else text if text.startswith("[") else f"[{text}]"
         if isinstance(node, Ref):
             return self.names[node.name]
         if isinstance(node, Alt):
@@ -442,31 +426,17 @@ class _GrammarWriter:
         return f"({self.write(node.body)}){count_text(node, ESCAPED)}"
 
     def _items(self, node: Seq) -> Iterator[str]:
-        run = ""
-        for item in node.items:
-            if isinstance(item, Chars) and item.ranges[0][0] == item.ranges[-1][1]:
-                run += chr(item.ranges[0][0])
-                continue
-            if run:
-                yield self.string(run)
-            run = ""
-            yield f"({self.write(item)})" if isinstance(item, Alt) else self.write(item)
-        if run:
-            yield self.string(run)
+        for is_letter, run in groupby(node.items, key=_is_letter):
+            if is_letter:
+                letters = [code_point(item.ranges[0][0]) for item in run if isinstance(item, Chars)]
+                yield (
+                    " ".join(f"/{letter}/" for letter in letters) if self.is_lark else f'"{"".join(letters)}"'
+                )
+            else:
+                yield from (
+                    f"({self.write(item)})" if isinstance(item, Alt) else self.write(item) for item in run
+                )
 
 
-def _ebnf_class(chars: Chars) -> str:
-    text = class_text(chars, code_point)
-    return text if text.startswith("[") else f"[{text}]"
-
-
-def _ebnf_string(text: str) -> str:
-    return '"' + "".join(code_point(ord(letter)) for letter in text) + '"'
-
-
-def _lark_class(chars: Chars) -> str:
-    return f"/{class_text(chars, code_point)}/"
-
-
-def _lark_string(text: str) -> str:
-    return " ".join(f"/{code_point(ord(letter))}/" for letter in text)
+def _is_letter(node: Node) -> bool:
+    return isinstance(node, Chars) and node.ranges[0][0] == node.ranges[-1][1]

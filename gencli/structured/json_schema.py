@@ -31,13 +31,28 @@ class Draft:
 
         return getattr(jsonschema, self.class_name)
 
+    @cache  # noqa: B019 - there are five drafts
     def described(self) -> dict[str, str]:
         """Return the keywords of the meta-schema, each with the URI of the schema of its value."""
-        return _described(self)
+        from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
 
+        root = self.uri.removesuffix("#")
+        parts = [part["$ref"] for part in self.validator().META_SCHEMA.get("allOf", ())]
+        uris = (root, *(urljoin(root, part) for part in parts))
+        keywords = (
+            (uri, keyword) for uri in uris for keyword in REGISTRY.contents(uri).get("properties", {})
+        )
+        return {keyword: f"{uri}#/properties/{keyword}" for uri, keyword in keywords}
+
+    @cache  # noqa: B019 - there are five drafts
     def judged(self) -> frozenset[str]:
         """Return the keywords that the final check enforces; all others are annotations in this draft."""
-        return _judged(self)
+        keywords = frozenset(self.validator().VALIDATORS)
+        if self.name == "4":
+            keywords |= {"exclusiveMinimum", "exclusiveMaximum"}
+        if "if" in keywords:
+            keywords |= {"then", "else"}
+        return keywords | ({"minContains", "maxContains"} if "dependentRequired" in keywords else set())
 
 
 DRAFTS = (
@@ -55,11 +70,8 @@ def draft_of(schema: Any) -> Draft:
     for draft in DRAFTS:
         if isinstance(uri, str) and _plain(uri) == _plain(draft.uri):
             return draft
-    raise SchemaError(
-        f"/$schema: {uri!r} is not a known draft.",
-        pointer="/$schema",
-        hint="Known are " + ", ".join(draft.uri for draft in DRAFTS) + ".",
-    )
+    hint = "Known are " + ", ".join(draft.uri for draft in DRAFTS) + "."
+    raise SchemaError(f"/$schema: {uri!r} is not a known draft.", pointer="/$schema", hint=hint)
 
 
 def with_draft(schema: Any) -> Any:
@@ -79,31 +91,6 @@ def with_draft(schema: Any) -> Any:
 
 def _plain(uri: str) -> str:
     return uri.removesuffix("#").removeprefix("https:").removeprefix("http:")
-
-
-@cache
-def _described(draft: Draft) -> dict[str, str]:
-    from jsonschema_specifications import REGISTRY  # type: ignore[import-untyped]
-
-    root = draft.uri.removesuffix("#")
-    parts = [part["$ref"] for part in draft.validator().META_SCHEMA.get("allOf", ())]
-    uris = {}
-    for uri in (root, *(urljoin(root, part) for part in parts)):
-        for keyword in REGISTRY.contents(uri).get("properties", {}):
-            uris[keyword] = f"{uri}#/properties/{keyword}"
-    return uris
-
-
-@cache
-def _judged(draft: Draft) -> frozenset[str]:
-    keywords = set(draft.validator().VALIDATORS)
-    if draft.name == "4":
-        keywords |= {"exclusiveMinimum", "exclusiveMaximum"}
-    if "if" in keywords:
-        keywords |= {"then", "else"}
-    if "dependentRequired" in keywords:
-        keywords |= {"minContains", "maxContains"}
-    return frozenset(keywords)
 
 
 GROUPS: dict[str, tuple[str, ...]] = {
@@ -322,12 +309,10 @@ def longest_chain(root: Any, deadline: Deadline = NEVER) -> tuple[int, str]:
                 continue
             stack.pop()
             if pointer not in depths:
-                depths[pointer] = 1 + max(
-                    map(depths.__getitem__, _same_value(references, pointer)), default=0
-                )
-    return max(
-        ((depth, pointer) for pointer, depth in depths.items()), default=(0, ""), key=lambda chain: chain[0]
-    )
+                below = (depths[target] for target in _same_value(references, pointer))
+                depths[pointer] = 1 + max(below, default=0)
+    chains = ((depth, pointer) for pointer, depth in depths.items())
+    return max(chains, default=(0, ""), key=lambda chain: chain[0])
 
 
 def find_loop(starts: Iterable[str], next_of: Callable[[str], Iterable[str]]) -> str | None:
@@ -351,7 +336,6 @@ def find_loop(starts: Iterable[str], next_of: Callable[[str], Iterable[str]]) ->
 
 
 def _same_value(references: References, pointer: str) -> list[str]:
-    """Return the pointers of the schemas that apply to the same value as this one."""
     schema = references.at(pointer)
     if not isinstance(schema, dict):
         return []
@@ -412,16 +396,12 @@ def _entries(schema: dict[str, Any]) -> Iterator[tuple[str, SchemaError]]:
 
 @cache
 def _draft_at(uri: str) -> Draft | None:
-    """Return the draft of the published meta-schema at a URI; None if there is none."""
-    published = _published(uri)
-    if published is None:
-        return None
-    return next((draft for draft in DRAFTS if draft.uri.strip("#") == published["$schema"].strip("#")), None)
+    written = (_published(uri) or {}).get("$schema", "").strip("#")
+    return next((draft for draft in DRAFTS if draft.uri.strip("#") == written), None)
 
 
 @cache
-def _published(uri: str) -> dict[str, Any] | None:
-    """Return the published meta-schema at a URI, with http or https; None if there is none."""
+def _published(uri: str) -> dict[str, Any] | None:  # the meta-schema at a URI, with http or https
     from jsonschema_specifications import REGISTRY
 
     scheme, _, path = uri.partition("://")
@@ -441,7 +421,7 @@ def _extended(schema: dict[str, Any]) -> str | None:
 
 
 def _name(uri: str, entry: str, top: str | None) -> str:
-    """Return the URI of a copy, which is another one for each meta-schema that is entered, or the same."""
+    # A copy has a URI for each meta-schema that is entered, or the same URI.
     return uri if uri == entry or top != "" else f"{uri}?from={entry.rpartition('/')[2]}"
 
 
@@ -483,8 +463,7 @@ class _MetaSchemaCopy:
     def _renewed(self, here: dict[str, Any]) -> dict[str, Any]:
         """Return the schema without the keywords of draft 4 that the newer draft lacks."""
         if self._draft.name != "4" and here.get("exclusiveMinimum") is True:
-            here = {key: below for key, below in here.items() if key != "minimum"}
-            here["exclusiveMinimum"] = 0
+            here = {**{key: below for key, below in here.items() if key != "minimum"}, "exclusiveMinimum": 0}
         names = here.get("dependencies", {}).values() if self._draft.name.startswith("20") else ()
         if names and all(isinstance(value, list) for value in names):
             here = {("dependentRequired" if key == "dependencies" else key): here[key] for key in here}

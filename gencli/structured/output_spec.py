@@ -104,6 +104,10 @@ class Variant:
     constraint: Constraint
     audit: Audit
 
+    def changed(self, change: Callable[[Finding], Finding]) -> Variant:
+        """Return the variant with each finding as `change` returns it."""
+        return replace(self, audit=replace(self.audit, findings=tuple(map(change, self.audit.findings))))
+
 
 class TextCheck(Protocol):
     """Interface of a check whether a finished text has the requested structure."""
@@ -200,7 +204,11 @@ class OutputValidator:
 
     def __init__(self, spec: OutputSpec | None) -> None:
         self._spec = spec
-        self._faults = _value_check(spec)
+        self._faults: Callable[[Any], tuple[str, ...]] = lambda value: ()
+        if spec is not None and spec.kind in DOCUMENTS:
+            from gencli.structured.schema_validator import Validator
+
+            self._faults = Validator(spec.plan.schema, spec.has_formats).faults
 
     def __call__(self, finish: Finish, marker: str = "") -> Finish:
         """Return the event with its verdict; unchanged if there is nothing to validate.
@@ -233,14 +241,6 @@ class OutputValidator:
             return ValidationResult(faults, value, text)
         except GencliError as error:
             return ValidationResult((error.message,), written=text)
-
-
-def _value_check(spec: OutputSpec | None) -> Callable[[Any], tuple[str, ...]]:
-    if spec is None or spec.kind not in DOCUMENTS:
-        return lambda value: ()
-    from gencli.structured.schema_validator import Validator
-
-    return Validator(spec.plan.schema, spec.has_formats).faults
 
 
 def _cut(finish: Finish, spec: OutputSpec | None) -> str:

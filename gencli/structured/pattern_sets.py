@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -29,6 +30,7 @@ from gencli.structured.grammar_tree import (
     chars,
     invert_ranges,
     join_ranges,
+    mapped,
     parts,
     seq,
     show,
@@ -118,11 +120,7 @@ def _words(node: Node, limit: int = 200) -> list[str]:
         for count in range(min(node.most, limit) + 1):
             words += times if count >= node.least else []
             times = [before + after for before in times for after in _words(node.body, limit)][: limit + 1]
-    elif (
-        isinstance(node, Chars)
-        and not node.negated
-        and sum(high - low + 1 for low, high in node.ranges) <= 64
-    ):
+    elif isinstance(node, Chars) and not node.negated and sum(b - a + 1 for a, b in node.ranges) <= 64:
         words = [chr(code) for low, high in node.ranges for code in range(low, high + 1)]
     else:
         raise GiveUp("a pattern that is not a list of words")
@@ -247,9 +245,8 @@ def _lookbehinds(trees: Iterable[Node]) -> list[Node]:
     for tree in trees:
         for look in walk(tree):
             if isinstance(look, Lookaround) and look.kind.startswith("?<"):
-                if any(
-                    isinstance(each, Lookaround) and each.kind in ("?=", "?!") for each in walk(look.body)
-                ):
+                inner = (each.kind for each in walk(look.body) if isinstance(each, Lookaround))
+                if not {"?=", "?!"}.isdisjoint(inner):
                     raise GiveUp("a lookahead in a lookbehind")
                 bodies.setdefault(look.body)
     return list(reversed(bodies))
@@ -282,11 +279,7 @@ def _spelled(node: Node, firsts: Sequence[int]) -> Node:
         ranges = _ranges(node)
         held = [(letter, letter) for letter, first in enumerate(firsts) if _has(ranges, first)]
         return ANY if len(held) == len(firsts) else Chars(join_ranges(held))
-    if isinstance(node, Seq | Alt):
-        return type(node)(tuple(_spelled(item, firsts) for item in node.items))
-    if isinstance(node, Repeat):
-        return Repeat(_spelled(node.body, firsts), node.least, node.most)
-    return Lookaround(node.kind, _spelled(node.body, firsts)) if isinstance(node, Lookaround) else node
+    return mapped(node, lambda part: _spelled(part, firsts))
 
 
 def _ranges(node: Chars) -> Ranges:
@@ -307,7 +300,6 @@ def _position(state: _AutomatonState, looks: Sequence[Node], after: str) -> _Pos
 
 
 def _after(state: _AutomatonState, looks: Sequence[Node], letter: int, kind: str) -> _AutomatonState:
-    """Return the state behind one more letter, of a kind."""
     position = _position(state, looks, kind)
     trees = tuple(_derived(each, position, letter) for each in state.trees)
     behind = tuple(_derived(each, position, letter) for each in state.behind)
@@ -427,7 +419,7 @@ def _holds(kind: str, position: _Position) -> bool:
 
 
 def _accepts(state: _State, position: _Position) -> bool:
-    """Whether the text may end here: at its end, or for a lookbehind anywhere."""
+    # The text may end here: at its end, or for a lookbehind anywhere.
     return any(all(_meets(condition, position) for condition in item) for item in state)
 
 
@@ -454,12 +446,11 @@ def _pattern(edges: dict[tuple[int, int], Ranges], first: int, ends: Iterable[in
     left = _ending(nodes, end) - {start, end}
     nodes = {pair: node for pair, node in nodes.items() if set(pair) <= left | {start, end}}
     while left:
-        into: dict[int, list[int]] = {state: [] for state in left}
-        out: dict[int, list[int]] = {state: [] for state in left}
+        into: dict[int, list[int]] = defaultdict(list)
+        out: dict[int, list[int]] = defaultdict(list)
         for a, b in nodes:
-            if a != b and b in into:
+            if a != b:
                 into[b].append(a)
-            if a != b and a in out:
                 out[a].append(b)
         gone = min(left, key=lambda state: (len(into[state]) * len(out[state]), state))
         left.remove(gone)
@@ -496,9 +487,7 @@ def _either(a: Node, b: Node) -> Node:
 
 @lru_cache(maxsize=65_536)
 def _size(node: Node) -> int:
-    if isinstance(node, Chars):
-        return 1 + len(node.ranges) // _BIG
-    return 1 + sum(map(_size, parts(node)))
+    return 1 + (len(node.ranges) // _BIG if isinstance(node, Chars) else sum(map(_size, parts(node))))
 
 
 def pattern_forms(text: str) -> list[str]:
@@ -518,20 +507,17 @@ def pattern_forms(text: str) -> list[str]:
         trees = whole(node)
     except RegexError:
         return [":anchors"]
-    forms = [] if _is_anchored(node) else [":search"]
-    if any(map(_is_nested, trees)):
-        forms.append(":nested")
-    if any(map(_needs_escapes, trees)):
-        forms.append(":escapes")
-    if re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]", text):
-        forms.append(":unicode")
-    if re.search(r"\\[pP]\{", text):
-        forms.append(":property")
-    if not text.isascii():
-        forms.append(":wide")
-    if re.search(r"[\x00-\x1f\x7f]", text):
-        forms.append(":control")
-    return forms or [""]
+    repeats = (each for tree in trees for each in walk(tree) if isinstance(each, Repeat))
+    forms = {
+        ":search": not _is_anchored(node),
+        ":nested": any(_has_node(each.body, Repeat) for each in repeats),
+        ":escapes": any(map(_needs_escapes, trees)),
+        ":unicode": re.search(r"\\[WDS]|\[\^[^\]]*\\[wds]", text),
+        ":property": re.search(r"\\[pP]\{", text),
+        ":wide": not text.isascii(),
+        ":control": re.search(r"[\x00-\x1f\x7f]", text),
+    }
+    return [form for form, has_form in forms.items() if has_form] or [""]
 
 
 def needs_escapes(text: str) -> bool:
@@ -540,22 +526,13 @@ def needs_escapes(text: str) -> bool:
     return not _is_anchored(node) or _needs_escapes(node)
 
 
-def _is_nested(node: Node) -> bool:
-    return any(isinstance(each, Repeat) and _has_node(each.body, Repeat) for each in walk(node))
-
-
 def _has_node(node: Node, kind: type) -> bool:
     return any(isinstance(each, kind) for each in walk(node))
 
 
 def _needs_escapes(node: Node) -> bool:
-    """Whether a matching text may have characters that JSON writes with a backslash."""
-    return any(isinstance(each, Chars) and _has_escaped(each) for each in walk(node))
-
-
-def _has_escaped(chars: Chars) -> bool:
-    ranges = invert_ranges(chars.ranges) if chars.negated else chars.ranges
-    return any(low < 0x20 or low <= 0x22 <= high or low <= 0x5C <= high for low, high in ranges)
+    spans = (span for each in walk(node) if isinstance(each, Chars) for span in _ranges(each))
+    return any(low < 0x20 or low <= 0x22 <= high or low <= 0x5C <= high for low, high in spans)
 
 
 def _is_anchored(node: Node) -> bool:

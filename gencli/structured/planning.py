@@ -87,10 +87,8 @@ def _document(kind: str, value: Any, request: PlanRequest) -> OutputSpec:
 def _checked(kind: str, schema: Any, request: PlanRequest) -> OutputSpec:
     from gencli.structured.schema_check import check_schema
 
-    notices = check_schema(schema, request.deadline)
-    return OutputSpec(
-        kind, _choose(schema, request), read=parse_json, notice="\n".join(notices), schema=schema
-    )
+    notice = "\n".join(check_schema(schema, request.deadline))
+    return OutputSpec(kind, _choose(schema, request), read=parse_json, notice=notice, schema=schema)
 
 
 def _choose(schema: Any, request: PlanRequest) -> Plan:
@@ -136,7 +134,13 @@ def _tools(value: str, request: PlanRequest) -> OutputSpec:
 
     text = _text("tools", value, request)
     template, special = declared_template(request.model)
-    answer = _answer(request) if request.answer is not None and request.tool_choice == "auto" else None
+    answer = None
+    if request.answer is not None and request.tool_choice == "auto":
+        from gencli.structured.schema_check import check_schema
+        from gencli.structured.schema_source import read_schema
+
+        answer = read_schema(request.answer)
+        check_schema(answer, request.deadline)
     tools = plan_tools(
         text, _schemas(request), template=template, choice=request.tool_choice, special=special, answer=answer
     )
@@ -150,15 +154,6 @@ def _tools(value: str, request: PlanRequest) -> OutputSpec:
         schema=answer,
         call_form=tools.form.shape,
     )
-
-
-def _answer(request: PlanRequest) -> Any:
-    from gencli.structured.schema_check import check_schema
-    from gencli.structured.schema_source import read_schema
-
-    schema = read_schema(request.answer or "")
-    check_schema(schema, request.deadline)
-    return schema
 
 
 def _on_backend(plan: Plan, backend: str, name: str) -> Plan:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import reduce
 from itertools import combinations, permutations
 from math import factorial, inf, perm
@@ -18,7 +19,6 @@ from gencli.structured.flat_schema import (
     AT,
     SUPPORT,
     Flat,
-    Grade,
     Schema,
     Scope,
     check_names,
@@ -27,6 +27,7 @@ from gencli.structured.flat_schema import (
     matches,
     origins,
     origins_of,
+    property_schema,
     put,
     without,
 )
@@ -71,13 +72,7 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
     properties = dict(flat.get("properties", {}))
     for name in flat.get("required", ()):
         if name not in properties:
-            matching = [
-                below for key, below in flat.get("patternProperties", {}).items() if matches(key, name)
-            ]
-            below: Schema = True if matching else flat.get("additionalProperties", True)
-            for pattern_schema in matching:
-                below = intersect(below, pattern_schema)
-            properties[name] = below
+            properties[name] = property_schema(flat, name)
         if properties[name] is False:
             return None
     if len(properties) == len(flat.get("properties", {})):
@@ -87,10 +82,9 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
 
 def _closed(flat: Flat, scope: Scope) -> Flat:
     """Forbid additional properties if the schema does not mention them."""
-    properties = flat.get("properties", {})
-    declared = [name for name, below in properties.items() if below is not False]
-    is_silent = "additionalProperties" not in flat
-    if is_silent and not scope.extra and declared and len(declared) >= flat.get("minProperties", 0):
+    num_declared = sum(below is not False for below in flat.get("properties", {}).values())
+    is_silent = "additionalProperties" not in flat and not scope.extra
+    if is_silent and num_declared >= max(1, flat.get("minProperties", 0)):
         flat = {**flat, "additionalProperties": False}
         scope.note(origins_of(flat, "properties"), "rewritten: additional properties are not generated")
     return drop_dead_properties(flat) or flat
@@ -105,18 +99,21 @@ def drop_dead_properties(flat: Flat) -> Flat | None:
     dead = [name for name, below in properties.items() if below is False]
     if any(name in dead for name in flat.get("required", ())):
         return None
-    patterns = {
-        text: below for text, below in flat.get("patternProperties", {}).items() if below is not False
-    }
     if flat.get("additionalProperties") is not False:
         return flat
-    if len(patterns) < len(flat.get("patternProperties", {})):
+    written: dict[str, Schema] = flat.get("patternProperties", {})
+    patterns: dict[str, Schema] = {text: below for text, below in written.items() if below is not False}
+    if len(patterns) < len(written):
         flat = put(flat, "additionalProperties", False, origins_of(flat, "patternProperties"))
-        flat = put(flat, "patternProperties", patterns) if patterns else without(flat, "patternProperties")
+        flat = _with_patterns(flat, patterns)
     free = {name for name in dead if not any(matches(pattern, name) for pattern in patterns)}
     if not free:
         return flat
     return put(flat, "properties", {name: properties[name] for name in properties if name not in free})
+
+
+def _with_patterns(flat: Flat, patterns: dict[str, Schema]) -> Flat:
+    return put(flat, "patternProperties", patterns) if patterns else without(flat, "patternProperties")
 
 
 def _counted(flat: Flat, scope: Scope) -> list[Flat]:
@@ -128,41 +125,36 @@ def _counted(flat: Flat, scope: Scope) -> list[Flat]:
     if not keys or not is_closed:
         return [flat]
     pointers = origins_of(flat, *keys)
-    least, most = flat.get("minProperties", 0), flat.get("maxProperties", len(required) + len(optional))
+    least, limit = flat.get("minProperties", 0), flat.get("maxProperties", len(required) + len(optional))
     bare = without(flat, *keys)
-    if least <= len(required) and most >= len(required) + len(optional):
+    if least <= len(required) and limit >= len(required) + len(optional):
         scope.note(pointers, "has no effect here")
         return [bare]
-    branches = _sets(optional, least - len(required), most - len(required))
+    branches = _sets(optional, least - len(required), limit - len(required))
     if branches is None:
         return [flat]
     scope.note(pointers, "rewritten: one branch for each set of properties")
-    return [_only(bare, must, never, pointers) for must, never in branches]
+    flats = []
+    for must, never in branches:
+        properties = {name: below for name, below in bare.get("properties", {}).items() if name not in never}
+        branch, needed = put(bare, "properties", properties, pointers), [*bare.get("required", []), *must]
+        flats.append(put(branch, "required", needed, pointers) if needed else branch)
+    return flats
 
 
-def _sets(optional: list[str], least: int, most: int) -> list[tuple[list[str], list[str]]] | None:
+def _sets(optional: list[str], least: int, limit: int) -> list[tuple[list[str], list[str]]] | None:
     """Return (required, forbidden) names of each branch; None if there are too many branches."""
-    if least == 1 and most >= len(optional):  # the first present property distinguishes the branches
+    if least <= 0 and limit == 1:
+        return [([], optional), *(([name], [each for each in optional if each != name]) for name in optional)]
+    if least == 1 and limit >= len(optional):  # the first present property distinguishes the branches
         branches = [([name], optional[:index]) for index, name in enumerate(optional)]
-        return branches if len(branches) <= _BRANCHES else None
-    if least <= 0 and most == 1:
-        others = [([name], [other for other in optional if other != name]) for name in optional]
-        return [([], optional), *others]
-    if len(optional) > 12:
+    elif len(optional) > 12:
         return None
-    branches = [
-        (list(chosen), [name for name in optional if name not in chosen])
-        for count in range(max(least, 0), min(most, len(optional)) + 1)
-        for chosen in combinations(optional, count)
-    ]
+    else:
+        counts = range(max(least, 0), min(limit, len(optional)) + 1)
+        sets = (chosen for count in counts for chosen in combinations(optional, count))
+        branches = [(list(chosen), [name for name in optional if name not in chosen]) for chosen in sets]
     return branches if len(branches) <= _BRANCHES else None
-
-
-def _only(flat: Flat, must: list[str], never: list[str], pointers: Any) -> Flat:
-    properties = {name: below for name, below in flat["properties"].items() if name not in never}
-    flat = put(flat, "properties", properties, pointers)
-    required = [*flat.get("required", []), *must]
-    return put(flat, "required", required, pointers) if required else flat
 
 
 def _listed(flat: Flat, scope: Scope) -> Flat:
@@ -178,25 +170,22 @@ def _listed(flat: Flat, scope: Scope) -> Flat:
     if not listed:
         return flat
     pointers = origins_of(flat, "propertyNames") | origins(names)
-    declared, patterns = flat.get("properties", {}), flat.get("patternProperties", {})
-    properties: dict[str, Schema] = {name: below for name, below in declared.items() if name in listed}
-    for name in listed:
-        matching = [below for key, below in patterns.items() if matches(key, name)]
-        if name not in declared and not matching:
-            properties[name] = flat.get("additionalProperties", True)
-        for below in matching:
-            properties[name] = intersect(properties.get(name, True), below)
+    declared = [name for name in flat.get("properties", {}) if name in listed]
+    properties = {name: property_schema(flat, name) for name in (*declared, *listed)}
     scope.note(pointers, "rewritten: optional properties with these names")
-    more = origins_of(flat, "additionalProperties")
-    flat = without(flat, "propertyNames", "patternProperties")
-    flat = put(flat, "properties", properties, (*pointers, *origins_of(flat, "properties"), *more))
-    return put(flat, "additionalProperties", False, pointers)
+    more = origins_of(flat, "patternProperties", "additionalProperties")
+    bare = without(flat, "propertyNames", "patternProperties")
+    closed = put(
+        put(bare, "properties", properties, pointers | more), "additionalProperties", False, pointers
+    )
+    scope.unsatisfiable.update(origins(flat) - origins(closed))  # of properties with other names
+    return closed
 
 
-def _finite(flat: Flat, scope: Scope) -> Flat:
+def _finite(flat: Flat, scope: Scope, limit: int = _LISTED) -> Flat:
     """Rewrite patternProperties that match few names as optional properties with these names."""
     patterns: dict[str, Schema] = flat.get("patternProperties", {})
-    listed = {key: names for key in patterns if (names := finite_texts(key, _LISTED)) is not None}
+    listed = {key: names for key in patterns if (names := finite_texts(key, limit)) is not None}
     if not listed:
         return flat
     pointers = origins_of(flat, "patternProperties")
@@ -206,8 +195,7 @@ def _finite(flat: Flat, scope: Scope) -> Flat:
             properties[name] = intersect(properties.get(name, True), patterns[key])
     scope.note(pointers, "rewritten: optional properties with the names that a pattern matches")
     flat = put(flat, "properties", properties, pointers)
-    kept = {key: below for key, below in patterns.items() if key not in listed}
-    return put(flat, "patternProperties", kept) if kept else without(flat, "patternProperties")
+    return _with_patterns(flat, {key: below for key, below in patterns.items() if key not in listed})
 
 
 def _named(flat: Flat, scope: Scope) -> Flat:
@@ -228,13 +216,11 @@ def _named(flat: Flat, scope: Scope) -> Flat:
     flat = without(flat, "propertyNames")
     if pattern is None:
         return flat
-    inner = pointers | origins(names)
     others = flat.get("additionalProperties", True)
-    properties = {
-        name: below if matches(pattern, name) else False for name, below in flat.get("properties", {}).items()
-    }
+    declared = flat.get("properties", {}).items()
+    properties = {name: below if matches(pattern, name) else False for name, below in declared}
     flat = put(flat, "properties", properties, pointers) if properties else flat
-    more = (*inner, *origins_of(flat, "additionalProperties"))
+    more = pointers | origins(names) | origins_of(flat, "additionalProperties")
     if others is not False:
         flat = put(flat, "patternProperties", {pattern: others}, more)
     return put(flat, "additionalProperties", False, more)
@@ -266,7 +252,13 @@ def _patterned(flat: Flat, scope: Scope) -> Flat:
     If that is impossible, the patterns stay and are left to the final check.
     """
     patterns: dict[str, Schema] = flat.get("patternProperties", {})
-    if not patterns or set(grades := _grades(flat, scope)) <= {"exact"}:
+    # The back end's grades of the patterns, and of names that several patterns match.
+    grades = {
+        SUPPORT[scope.backend].grade(shape)
+        for keyword, shape in (shapes_of(flat) if patterns else ())
+        if keyword == "patternProperties" and "+" not in shape and not shape.endswith((":open", ":false"))
+    }
+    if grades <= {"exact"}:
         return flat
     pointers = origins_of(flat, "patternProperties")
     properties = dict(flat.get("properties", {}))
@@ -285,23 +277,12 @@ def _patterned(flat: Flat, scope: Scope) -> Flat:
                 if text is not None:
                     rewritten[text] = reduce(intersect, (patterns[key] for key in chosen))
     except (GiveUp, RegexError) as error:
-        if not set(grades) <= {"exact", "tight"}:
+        if not grades <= {"exact", "tight"}:
             scope.leave(pointers, f"a mask cannot express the names: {error}")
         return flat
-    scope.note(
-        pointers, "rewritten: patterns that exclude each other, in a form that the back end reads correctly"
-    )
-    flat = put(flat, "properties", properties, pointers) if properties else flat
-    return put(flat, "patternProperties", rewritten) if rewritten else without(flat, "patternProperties")
-
-
-def _grades(flat: Flat, scope: Scope) -> list[Grade]:
-    """Return the back end's grades of the patterns, and of names that several patterns match."""
-    return [
-        SUPPORT[scope.backend].grade(shape)
-        for keyword, shape in shapes_of(flat)
-        if keyword == "patternProperties" and "+" not in shape and not shape.endswith((":open", ":false"))
-    ]
+    note = "rewritten: patterns that exclude each other, in a form that the back end reads correctly"
+    scope.note(pointers, note)
+    return _with_patterns(put(flat, "properties", properties, pointers) if properties else flat, rewritten)
 
 
 _PLACES = 8  # limit of positions of the item of `contains`
@@ -310,22 +291,14 @@ _LISTED_ARRAYS = 500  # limit of arrays of distinct values, in all orders
 
 def rewrite_array(flat: Flat, scope: Scope) -> list[Flat]:
     """Return flat schemas, one of which has to hold."""
-    bounded = _bounded(flat)
-    if bounded.get("minItems", 0) > bounded.get("maxItems", inf):
-        return []
-    return _contains(bounded, scope)
-
-
-def _bounded(flat: Flat) -> Flat:
-    """Bound the number of items by an item that allows no value."""
     heads = flat.get("prefixItems", [])
     kept = heads.index(False) if False in heads else len(heads)
-    is_end = kept < len(heads) or flat.get("items") is False
-    if not is_end or flat.get("maxItems", inf) <= kept:
-        return flat
-    keyword = "prefixItems" if kept < len(heads) else "items"
-    flat = put(flat, "maxItems", kept, origins_of(flat, keyword))
-    return put(flat, "prefixItems", heads[:kept]) if kept < len(heads) else flat
+    is_cut = kept < len(heads)
+    if (is_cut or flat.get("items") is False) and flat.get("maxItems", inf) > kept:
+        # An item that allows no value bounds the number of items.
+        flat = put(flat, "maxItems", kept, origins_of(flat, "prefixItems" if is_cut else "items"))
+        flat = put(flat, "prefixItems", heads[:kept]) if is_cut else flat
+    return _contains(flat, scope) if flat.get("minItems", 0) <= flat.get("maxItems", inf) else []
 
 
 def rewrite_unique(flat: Flat, scope: Scope) -> Flat:
@@ -341,22 +314,20 @@ def rewrite_unique(flat: Flat, scope: Scope) -> Flat:
     if not isinstance(items, dict) or not is_plain:
         return flat
     values = list({json_key(value): value for value in reversed(_values(items))}.values())[::-1]
-    least, most = flat.get("minItems", 0), min(len(values), flat.get("maxItems", len(values)))
-    if not values or least > most:
+    counts = range(flat.get("minItems", 0), min(len(values), flat.get("maxItems", len(values))) + 1)
+    if not values or not counts:
         return flat
     if scope.backend == "llguidance" and len(values) <= MAX_ONCE:
         scope.note(pointers, "rewritten: a rule that keeps track of the items")
         return {**put(flat, "items", {"enum": values, AT: {"enum": origins(items)}}), MARK: "counted"}
-    if sum(perm(len(values), count) for count in range(least, most + 1)) > _LISTED_ARRAYS:
+    if sum(perm(len(values), count) for count in counts) > _LISTED_ARRAYS:
         return flat
-    listed = [list(order) for count in range(least, most + 1) for order in permutations(values, count)]
+    listed = [list(order) for count in counts for order in permutations(values, count)]
     scope.note(pointers, "rewritten: all arrays that it allows, listed")
-    pointers |= origins(flat)
-    return put({AT: {}}, "enum", listed, pointers)
+    return put({AT: {}}, "enum", listed, pointers | origins(flat))
 
 
-def _values(items: Flat) -> list[Any]:
-    """Return the values that items may have; [] if they are not listed."""
+def _values(items: Flat) -> list[Any]:  # [] if they are not listed
     if items.keys() == {"type", AT} and items["type"] in ("boolean", "null"):
         return [True, False] if items["type"] == "boolean" else [None]
     return list(items["enum"]) if items.keys() == {"enum", AT} else []
@@ -366,46 +337,45 @@ def _contains(flat: Flat, scope: Scope) -> list[Flat]:
     """Return one flat schema for each possible position of the item of `contains`."""
     if "contains" not in flat or "maxContains" in flat:
         return [flat]
-    if (counted := _wanted(flat, scope)) is not None:
-        return [counted]
-    if flat.get("minContains", 1) > 1:
-        return [flat]
-    pointers = origins_of(flat, "contains")
-    if flat.get("minContains") == 0:
-        scope.note((*pointers, *origins_of(flat, "minContains")), "has no effect here")
-        return [without(flat, "contains", "minContains")]
     heads, tail, wanted = flat.get("prefixItems", []), flat.get("items", True), flat["contains"]
-    limit = flat.get("maxItems")
-    if limit is None or limit > _PLACES or flat.get("type") != ["array"]:
+    limit, count, is_array = (
+        flat.get("maxItems", inf),
+        flat.get("minContains", 1),
+        flat.get("type") == ["array"],
+    )
+    pointers, both = origins_of(flat, "contains"), origins_of(flat, "contains", "minContains")
+    is_small = max(flat.get("minItems", 0), flat.get("maxItems", 0)) <= MAX_COUNT
+    has_rule = flat.keys() <= {"type", "items", "contains", "minContains", "minItems", "maxItems", AT}
+    if (
+        scope.backend == "llguidance"
+        and is_array
+        and has_rule
+        and 1 <= count <= min(MAX_ONCE, limit)
+        and is_small
+    ):
+        scope.note(both, "rewritten: a rule that keeps track of the items")
+        counted = put(flat, "contains", intersect(tail, wanted), origins_of(flat, "items"))
+        return [{**counted, MARK: "counted"}]
+    if count == 0:
+        scope.note(both, "has no effect here")
+        return [without(flat, "contains", "minContains")]
+    if count > 1 or limit > _PLACES or not is_array:
         return [flat]
-    scope.note((*pointers, *origins_of(flat, "minContains")), "rewritten: one branch for each place")
+    scope.note(both, "rewritten: one branch for each place")
     bare = without(flat, "contains", "minContains", "prefixItems")
     branches = []
     for index in range(limit):
         here = [*heads[: index + 1], *[tail] * (index + 1 - len(heads))]
         here[index] = intersect(here[index], wanted)
-        branch = put(
-            bare, "prefixItems", [*here, *heads[index + 1 :]], (*pointers, *origins_of(flat, "prefixItems"))
-        )
+        items = [*here, *heads[index + 1 :]]
+        branch = put(bare, "prefixItems", items, pointers | origins_of(flat, "prefixItems"))
         branches.append(put(branch, "minItems", max(index + 1, flat.get("minItems", 0)), pointers))
     return branches
 
 
-def _wanted(flat: Flat, scope: Scope) -> Flat | None:
-    """Return the array with a counting rule for llguidance; None if impossible."""
-    count, bound = flat.get("minContains", 1), max(flat.get("minItems", 0), flat.get("maxItems", 0))
-    is_known = flat.keys() <= {"type", "items", "contains", "minContains", "minItems", "maxItems", AT}
-    if scope.backend != "llguidance" or flat.get("type") != ["array"] or not is_known:
-        return None
-    if not 1 <= count <= min(MAX_ONCE, flat.get("maxItems", inf)) or bound > MAX_COUNT:
-        return None
-    scope.note(origins_of(flat, "contains", "minContains"), "rewritten: a rule that keeps track of the items")
-    wanted = intersect(flat.get("items", True), flat["contains"])
-    return {**put(flat, "contains", wanted, origins_of(flat, "items")), MARK: "counted"}
-
-
 MAX_BRANCHED = 4  # properties, 24 branches; with 5, compiling takes 30 times as long as for one order
 _MAX_PATTERNS = 8  # patterns of names
+_FEW = 16  # limit of the names of a pattern that may come in any order
 _BELOW = ("properties", "patternProperties", "additionalProperties")
 _BOUNDS = ("minProperties", "maxProperties")
 _KEYWORDS = frozenset(("type", "required", *_BELOW, *_BOUNDS, AT))
@@ -420,8 +390,16 @@ def mark_any_order(flat: Flat, scope: Scope) -> Flat:
     if not any(isinstance(flat.get(key), dict) for key in _BELOW):
         return flat
     try:
-        named = _declared_names(flat)
-        _check_any_order(named)
+        # Declared properties would forbid additional ones if the schema does not mention these.
+        named = _finite(flat, scope, _FEW) if "additionalProperties" in flat else flat
+        names, bounds = named.get("properties", ()), [named[key] for key in _BOUNDS if key in named]
+        is_open = bool(named.get("patternProperties")) or named.get("additionalProperties") is not False
+        if more := named.keys() - _KEYWORDS:
+            raise GiveUp(f"{min(more)} is not known in any other")
+        if len(names) > (limit := MAX_ONCE if bounds else MAX_UNCOUNTED):
+            raise GiveUp(f"there are more than {limit} properties")
+        if max(bounds, default=0) > (MAX_BOUND if is_open else MAX_COUNT):
+            raise GiveUp("it has a large number of properties")
         return {**_names_apart(named, scope), MARK: "any-order"}
     except (GiveUp, RegexError) as error:
         _tell(flat, scope, f"in the schema's order: {error}")
@@ -434,66 +412,31 @@ def branch_orders(flat: Flat, scope: Scope, shared: Callable[[Schema], Schema]) 
     `shared` returns a named reference to a schema that several branches use. Additional properties stay last.
     """
     properties = flat.get("properties", {})
-    if not scope.any_order or scope.backend != "xgrammar" or _has_one_order(flat):
+    is_open = flat.get("additionalProperties") is not False or bool(flat.get("patternProperties"))
+    num_named = sum(below is not False for below in properties.values())
+    is_object = flat.get("type") in ("object", ["object"])
+    has_orders = is_object and num_named > 0 and num_named + is_open > 1
+    if not scope.any_order or scope.backend != "xgrammar" or not has_orders:
         return [flat]
     count = factorial(min(len(properties), MAX_BRANCHED + 1))
     if len(properties) > MAX_BRANCHED or count > scope.orders:
         many = f"there are more than {MAX_BRANCHED} properties, or too many such objects"
         _tell(flat, scope, f"in the schema's order: {many}")
         return [flat]
-    if flat.get("additionalProperties") is not False or flat.get("patternProperties"):
+    if is_open:
         _tell(flat, scope, "properties with free names come after the others")
     note = "rewritten: one branch for each order of the properties"
     scope.notes.update(dict.fromkeys(origins_of(flat, "properties"), note))
     scope.orders -= count
     scope.spend(count)
     below = {name: shared(branch) for name, branch in properties.items()}
-    branches = [
-        put(flat, "properties", {name: below[name] for name in order}) for order in permutations(below)
-    ]
+    orders = [{name: below[name] for name in order} for order in permutations(below)]
     # xgrammar merges branches that differ only in order.
-    return [{**branch, "x-order": index} for index, branch in enumerate(branches)]
-
-
-def _has_one_order(flat: Flat) -> bool:
-    """Whether the properties can have only one order."""
-    if flat.get("type") not in ("object", ["object"]):
-        return True
-    is_open = flat.get("additionalProperties") is not False or flat.get("patternProperties")
-    named = [name for name, below in flat.get("properties", {}).items() if below is not False]
-    return len(named) + bool(is_open) < 2 or not named
+    return [{**put(flat, "properties", order), "x-order": index} for index, order in enumerate(orders)]
 
 
 def _tell(flat: Flat, scope: Scope, text: str) -> None:
     scope.narrow(next(flat[AT][key] for key in _BELOW if key in flat[AT]), text)
-
-
-def _check_any_order(flat: Flat) -> None:
-    """Raise GiveUp unless the object can be written in any order."""
-    names, bounds = flat.get("properties", ()), [flat[key] for key in _BOUNDS if key in flat]
-    is_open = bool(flat.get("patternProperties")) or flat.get("additionalProperties") is not False
-    if more := flat.keys() - _KEYWORDS:
-        raise GiveUp(f"{min(more)} is not known in any other")
-    if len(names) > (most := MAX_ONCE if bounds else MAX_UNCOUNTED):
-        raise GiveUp(f"there are more than {most} properties")
-    if max(bounds, default=0) > (MAX_BOUND if is_open else MAX_COUNT):
-        raise GiveUp("it has a large number of properties")
-
-
-def _declared_names(flat: Flat) -> Flat:
-    """Move names that a pattern lists to `properties`."""
-    if "additionalProperties" not in flat:  # declared properties would forbid additional ones
-        return flat
-    properties, patterns = dict(flat.get("properties", {})), dict(flat.get("patternProperties", {}))
-    for pattern in list(patterns):
-        if (names := finite_texts(pattern)) is not None:
-            below = patterns.pop(pattern)
-            properties |= {name: intersect(properties.get(name, True), below) for name in names}
-    if len(patterns) == len(flat.get("patternProperties", {})):
-        return flat
-    pointers = origins_of(flat, "patternProperties")
-    flat = put(flat, "patternProperties", patterns) if patterns else without(flat, "patternProperties")
-    return put(flat, "properties", properties, pointers)
 
 
 def _names_apart(flat: Flat, scope: Scope) -> Flat:
@@ -526,9 +469,7 @@ def settle_marks(schema: Flat, scope: Scope) -> Flat:
     lost: set[str] = set()  # definitions that llguidance reaches from a part in JSON Schema
     while True:
         walk = _MarkSettler(leading({name: below for name, below in defs.items() if name not in lost}), scope)
-        settled = {
-            name: walk.dropped(below) if name in lost else walk.settle(below) for name, below in defs.items()
-        }
+        settled = {name: (walk.dropped if name in lost else walk.settle)(defs[name]) for name in defs}
         whole = {**walk.settle(root), **({"$defs": settled} if settled else {})}
         if walk.lost <= lost:
             return whole
@@ -549,10 +490,8 @@ class _MarkSettler:
             return self.inside(schema)
         if schema.get("type") == "object" and schema.keys() <= _OBJECT:
             self.scope.spend()
-            try:
+            with suppress(GiveUp, RegexError):
                 return self.inside({**_names_apart(schema, self.scope), MARK: "in-order"})
-            except (GiveUp, RegexError):
-                pass
         return self.dropped(schema)
 
     def inside(self, schema: Flat) -> Flat:

@@ -68,13 +68,9 @@ def _ending(flat: Flat, scope: Scope) -> Flat:
     return put(flat, "maxLength", limit, pointers)
 
 
-def _grade(shape: str, scope: Scope) -> str:
-    return SUPPORT[scope.backend].grade(shape)
-
-
 def _format(flat: Flat, scope: Scope) -> Flat:
     name = flat.get("format")
-    if name is None or _grade(f"format:{name}", scope) == "exact" or name not in FORMATS:
+    if SUPPORT[scope.backend].grade(f"format:{name}") == "exact" or name not in FORMATS:
         return flat
     if name not in PATTERNS or (scope.backend == "xgrammar" and "pattern" in flat):
         return flat
@@ -104,11 +100,8 @@ def _pattern(flat: Flat, scope: Scope) -> Flat:
     if scope.backend == "xgrammar" and needs_escapes(flat["pattern"]):
         scope.narrow(pointers, "rewritten: without valid characters that need a backslash")
     scope.note(pointers, "rewritten: anchored, with the characters that all readings share")
-    flat = put(flat, "pattern", first)
-    if not more:
-        return flat
     also = [{"pattern": text, AT: {"pattern": pointers}} for text in more]
-    return {**flat, ALSO: [*flat.get(ALSO, ()), *also]}
+    return {**put(flat, "pattern", first), **({ALSO: [*flat.get(ALSO, ()), *also]} if also else {})}
 
 
 def _enforced(text: str, scope: Scope) -> tuple[list[str], list[str]]:
@@ -121,7 +114,10 @@ def _enforced(text: str, scope: Scope) -> tuple[list[str], list[str]]:
     while True:
         scope.deadline.check()
         try:
-            return _anchored(node, scope), loose
+            if scope.backend == "llguidance":
+                with suppress(GiveUp):
+                    return anchored_patterns(node), loose
+            return [_single(node, _UNESCAPED)], loose  # xgrammar would write others as they are
         except (RegexError, GiveUp):
             node, part = without_assertion(node)
             if not part:
@@ -129,38 +125,26 @@ def _enforced(text: str, scope: Scope) -> tuple[list[str], list[str]]:
             loose.append(part)
 
 
-def _anchored(node: Node, scope: Scope) -> list[str]:
-    """Return anchored patterns of a tree; only one for xgrammar."""
-    if scope.backend == "llguidance":
-        with suppress(GiveUp):
-            return _several(node)
-    return [_single(node, _UNESCAPED)]  # xgrammar would write the others as they are
-
-
 def is_exact(pattern: str, scope: Scope) -> bool:
     """Whether the back end reads the pattern correctly."""
-    return all(_grade(f"pattern{form}", scope) == "exact" for form in pattern_forms(pattern))
+    grade = SUPPORT[scope.backend].grade
+    return all(grade(f"pattern{form}") == "exact" for form in pattern_forms(pattern))
 
 
-def safe_patterns(text: str) -> list[str]:
-    """Return anchored patterns that all have to match; lookaheads (?!...) at the start become complements."""
-    return _several(parse_regex(text))
+def anchored_patterns(node: Node) -> list[str]:
+    """Return anchored patterns that all have to match: one, and one for each lookaround at the ends of it.
 
-
-def _several(node: Node) -> list[str]:
-    """Return the anchored patterns of a tree: one, and one more for each lookaround at its ends."""
+    Lookaheads (?!...) at the start become complements.
+    """
     items = list(node.items) if isinstance(node, Seq) else [node]
     looks: list[Lookaround] = []
-    while items[:1] == [Anchor("^")] and len(items) > 1 and isinstance(look := items[1], Lookaround):
-        if look.kind.startswith("?<"):
-            break
-        looks.append(look)
-        del items[1]
-    while items[-1:] == [Anchor("$")] and len(items) > 1 and isinstance(look := items[-2], Lookaround):
-        if not look.kind.startswith("?<"):
-            break
-        looks.append(look)
-        del items[-2]
+    for edge, at, is_behind in ((0, 1, False), (-1, -2, True)):
+        while len(items) > 1 and items[edge] == Anchor("$" if is_behind else "^"):
+            look = items[at]
+            if not isinstance(look, Lookaround) or look.kind.startswith("?<") != is_behind:
+                break
+            looks.append(look)
+            del items[at]
     return [_single(seq(items)), *map(_at_end, looks)]
 
 
@@ -207,7 +191,7 @@ def single_pattern(texts: Iterable[str], but: Iterable[str] = (), words: Iterabl
 
 
 def _trees(node: Node) -> list[Node]:
-    """Return trees that all match a whole text if and only if the pattern matches in it."""
+    # They all match a whole text if and only if the pattern matches in it.
     try:
         return whole(node)
     except RegexError:
@@ -234,9 +218,8 @@ def _length(flat: Flat, scope: Scope) -> Flat:
     if not keys or "pattern" in flat or "format" in flat:
         return flat
     pointers = origins_of(flat, *keys)
-    limit = flat.get("maxLength", "")
     scope.narrow(pointers, "rewritten: a pattern, without valid characters that need a backslash")
-    text = f"^{_PLAIN}{{{flat.get('minLength', 0)},{limit}}}$"
+    text = f"^{_PLAIN}{{{flat.get('minLength', 0)},{flat.get('maxLength', '')}}}$"
     return put(without(flat, *keys), "pattern", text, pointers)
 
 
@@ -259,9 +242,11 @@ def rewrite_number(flat: Flat, scope: Scope) -> Flat:
 
 def _readable(flat: Flat, scope: Scope) -> Flat:
     """Replace bounds beyond 64 bits by bounds of 18 digits, or remove them."""
+    margin = 2 if scope.backend == "llguidance" else 0  # which reads bounds as floats
+    readable = range(margin - _HALF_RANGE, _HALF_RANGE - margin // 2)
     for keyword, side in (("minimum", -1), ("maximum", 1)):
         bound = flat.get(keyword)
-        if bound is None or _can_read(bound, scope.backend):
+        if bound is None or bound in readable:
             continue
         pointers = origins_of(flat, keyword)
         if bound * side > 0:
@@ -271,12 +256,6 @@ def _readable(flat: Flat, scope: Scope) -> Flat:
             scope.leave(pointers, f"{scope.backend} reads no bounds beyond 64 bits")
             flat = without(flat, keyword)
     return flat
-
-
-def _can_read(bound: int, backend: str) -> bool:
-    if backend == "llguidance":  # llguidance reads bounds as floats
-        return abs(bound) < _HALF_RANGE - 1
-    return -_HALF_RANGE <= bound < _HALF_RANGE
 
 
 def _whole_bounds(flat: Flat) -> Flat:
@@ -334,10 +313,10 @@ _LAST = f"(?:{_H}:{_H}|{_IPV4})"  # the last 32 bits
 def _ipv6() -> str:
     """Return the nine forms of RFC 3986: eight groups, or fewer around one ::."""
     forms = [f"(?:{_H}:){{6}}{_LAST}", f"::(?:{_H}:){{5}}{_LAST}"]
-    for most in range(7):
-        before = f"(?:{_H}(?::{_H}){{0,{most}}})?" if most else f"(?:{_H})?"
-        after = [f"(?:{_H}:){{{4 - most}}}{_LAST}"] if most < 4 else [_LAST, _H, ""][most - 4 : most - 3]
-        forms.append(f"{before}::{after[0]}")
+    for count in range(7):
+        before = f"(?:{_H}(?::{_H}){{0,{count}}})?" if count else f"(?:{_H})?"
+        after = f"(?:{_H}:){{{4 - count}}}{_LAST}" if count < 4 else (_LAST, _H, "")[count - 4]
+        forms.append(f"{before}::{after}")
     return "|".join(forms)
 
 

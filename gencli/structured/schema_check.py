@@ -49,45 +49,42 @@ def check_schema(schema: Any, deadline: Deadline = NEVER) -> tuple[str, ...]:
     """
     if not isinstance(schema, dict | bool):
         raise SchemaError(f"A schema is an object, true or false, not {json.dumps(schema)[:40]}.")
-    _check_depth(schema)
+    layer, depth = [schema], 0
+    while layer := [below for value in layer if isinstance(value, dict | list) for below in _parts(value)]:
+        depth += 1
+        if depth > DOCUMENT.max_depth:
+            raise SchemaError(f"The schema is nested more than {DOCUMENT.max_depth} deep.")
     schema = with_published(schema)
     check_size(len(json.dumps(schema)))
     if any(True for _ in islice(walk(schema), MAX_SUBSCHEMAS, None)):
         raise SchemaError(f"The schema has more than {MAX_SUBSCHEMAS} schemas in it, which is the limit.")
     draft = draft_of(schema)
-    for faults in (
+    fault_sources = (
         _written(schema, draft, deadline),
         _patterns(schema, deadline),
         _referring(schema, deadline),
-    ):
+    )
+    for faults in fault_sources:
         _refuse(tuple(islice(faults, MAX_FAULTS + 1)))
     contradictions = find_contradictions(schema, MAX_FAULTS + 1, deadline)
     _refuse(contradictions.fatal)
-    drafts = islice(_inner_drafts(schema, draft), MAX_FAULTS + 1)
-    return (
-        *_remarks("Some parts of the schema are left out: nothing satisfies them", contradictions.optional),
-        *_remarks(f"All of the schema is read as draft {draft.name}", tuple(drafts)),
-    )
+    remarks = {
+        "Some parts of the schema are left out: nothing satisfies them.": contradictions.optional,
+        f"All of the schema is read as draft {draft.name}.": tuple(
+            islice(_inner_drafts(schema, draft), MAX_FAULTS + 1)
+        ),
+    }
+    return tuple(_listing(what, faults) for what, faults in remarks.items() if faults)
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def check_size(num_bytes: int) -> None:
     """Raise SchemaError if a schema has more than MAX_BYTES bytes."""
     if num_bytes > MAX_BYTES:
         raise SchemaError(f"The schema has {num_bytes} bytes, but the limit is {MAX_BYTES}.")
-
-
-def _check_depth(schema: Any) -> None:
-    layer, depth = [schema], 0
-    while layer := [below for value in layer for below in _parts(value)]:
-        depth += 1
-        if depth > DOCUMENT.max_depth:
-            raise SchemaError(f"The schema is nested more than {DOCUMENT.max_depth} deep.")
-
-
-def _parts(value: Any) -> Any:
-    if isinstance(value, dict):
-        return value.values()
-    return value if isinstance(value, list) else ()
 
 
 def _written(root: Any, draft: Draft, deadline: Deadline) -> Iterator[_Fault]:
@@ -98,11 +95,8 @@ def _written(root: Any, draft: Draft, deadline: Deadline) -> Iterator[_Fault]:
         yield from ((pointer + below, text) for below, text in meta_faults(schema, draft))
         for keyword, value in deadline.watch(schema.items()):
             if (near := misspelled(keyword, value, draft)) is not None:
-                yield (
-                    child(pointer, keyword),
-                    f"{keyword!r} is no keyword; {near!r} is, and it would change what the schema accepts. "
-                    f"Correct it, or name a remark 'x-{keyword}'",
-                )
+                what = f"{keyword!r} is no keyword; {near!r} is, and it would change what the schema accepts"
+                yield child(pointer, keyword), f"{what}. Correct it, or name a remark 'x-{keyword}'"
         if "$schema" in schema and (fault := _of_other_draft(schema, draft)):
             yield child(pointer, "$schema"), fault
 
@@ -119,7 +113,8 @@ def _of_other_draft(schema: dict[str, Any], draft: Draft) -> str:
 
 def _patterns(root: Any, deadline: Deadline) -> Iterator[_Fault]:
     cost = 0
-    for pointer, pattern in deadline.watch(_patterns_in(root)):
+    schemas = ((pointer, schema) for pointer, schema in walk(root) if isinstance(schema, dict))
+    for pointer, pattern in deadline.watch(pattern for here in schemas for pattern in _patterns_in(*here)):
         cost += len(pattern) + 100
         if cost > MAX_PATTERNS:
             yield pointer, f"the schema has too many patterns: the limit is {MAX_PATTERNS} characters of them"
@@ -130,13 +125,11 @@ def _patterns(root: Any, deadline: Deadline) -> Iterator[_Fault]:
             yield pointer, f"the pattern {pattern[:60]!r} is no regular expression: {error}"
 
 
-def _patterns_in(root: Any) -> Iterator[tuple[str, str]]:
-    for pointer, schema in walk(root):
-        if isinstance(schema, dict) and "pattern" in schema:
-            yield child(pointer, "pattern"), schema["pattern"]
-        if isinstance(schema, dict):
-            named = schema.get("patternProperties", ())
-            yield from ((child(pointer, "patternProperties", key), key) for key in named)
+def _patterns_in(pointer: str, schema: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    if "pattern" in schema:
+        yield child(pointer, "pattern"), schema["pattern"]
+    for key in schema.get("patternProperties", ()):
+        yield child(pointer, "patternProperties", key), key
 
 
 def _referring(root: Any, deadline: Deadline) -> Iterator[_Fault]:
@@ -156,11 +149,8 @@ def _referring(root: Any, deadline: Deadline) -> Iterator[_Fault]:
         return
     depth, pointer = longest_chain(root, deadline)
     if depth > MAX_CHAIN:
-        yield (
-            pointer,
-            f"{depth} schemas apply to one value here, each inside the one before; the limit is {MAX_CHAIN}, "
-            "because no document could be checked",
-        )
+        what = f"{depth} schemas apply to one value here, each inside the one before"
+        yield pointer, f"{what}; the limit is {MAX_CHAIN}, because no document could be checked"
 
 
 def _inner_drafts(root: Any, draft: Draft) -> Iterator[_Fault]:
@@ -168,11 +158,8 @@ def _inner_drafts(root: Any, draft: Draft) -> Iterator[_Fault]:
     for pointer, schema in walk(root):
         if pointer and isinstance(schema, dict) and "$schema" in schema:
             inner = draft_of(schema)
-            again = " again" * (inner == draft)
-            yield (
-                child(pointer, "$schema"),
-                f"draft {inner.name} is declared here{again}, which has no effect",
-            )
+            what = f"draft {inner.name} is declared here{' again' * (inner == draft)}, which has no effect"
+            yield child(pointer, "$schema"), what
 
 
 def _refuse(faults: tuple[_Fault, ...]) -> None:
@@ -180,12 +167,7 @@ def _refuse(faults: tuple[_Fault, ...]) -> None:
         raise SchemaError(_listing("The schema cannot be used.", faults), pointer=faults[0][0])
 
 
-def _remarks(what: str, faults: tuple[_Fault, ...]) -> list[str]:
-    return [_listing(f"{what}.", faults)] if faults else []
-
-
 def _listing(what: str, faults: tuple[_Fault, ...]) -> str:
-    """Return a message with the first few faults, one a line."""
     lines = [what, *(f"{shown(pointer)}: {text}." for pointer, text in faults[:MAX_FAULTS])]
     return "\n  ".join(lines + ["There is more."] * (len(faults) > MAX_FAULTS))
 
@@ -240,13 +222,8 @@ def _judge(draft: Draft, keyword: str) -> Any:
         judge = schema_below if ref == "#" else stock.VALIDATORS["$ref"]
         return judge(validator, ref, value, schema)
 
-    ours = {
-        "$ref": reference,
-        "$dynamicRef": schema_below,
-        "$recursiveRef": schema_below,
-        "uniqueItems": unique_items,
-    }
-    judge = extend(stock, ours)  # type: ignore[no-untyped-call]
+    ours = {"$ref": reference, **dict.fromkeys(("$dynamicRef", "$recursiveRef"), schema_below)}
+    judge = extend(stock, {**ours, "uniqueItems": unique_items})  # type: ignore[no-untyped-call]
     return judge({"$ref": draft.described()[keyword]}, registry=Registry())
 
 
@@ -278,19 +255,15 @@ def misspelled(word: str, value: Any, draft: Draft) -> str | None:
     The word has edit distance 1 from the keyword. The draft's meta-schema allows its value for the keyword,
     and with it the keyword rejects some value.
     """
-    keywords = (
-        keyword
-        for keyword in likely_keywords(word)
-        if keyword in draft.judged() & draft.described().keys() and is_value_of(keyword, value, draft)
-    )
-    return next((keyword for keyword in keywords if not _is_idle(keyword, value)), None)
-
-
-def _is_idle(keyword: str, value: Any) -> bool:
-    if keyword in _APPLY_ONE:
-        return value is True or value == {}
-    idle = _IDLE.get(keyword)
-    return type(value) is type(idle) and value == idle  # because 0 == False
+    for keyword in likely_keywords(word):
+        idle = _IDLE.get(keyword)
+        is_idle = type(value) is type(idle) and value == idle  # because 0 == False
+        if keyword in _APPLY_ONE:
+            is_idle = value is True or value == {}
+        is_judged = keyword in draft.judged() & draft.described().keys()
+        if is_judged and is_value_of(keyword, value, draft) and not is_idle:
+            return keyword
+    return None
 
 
 @lru_cache(maxsize=4096)
@@ -320,15 +293,11 @@ def _keywords() -> tuple[frozenset[str], dict[str, list[str]]]:
 
 
 def _forms(word: str) -> set[str]:
-    """Return the forms of a word. Two words at edit distance 1 share a form.
-
-    Forms are the word, the word in lower case, and the word without one of its letters.
-    """
+    # The word, the word in lower case, and without one of its letters. Words at edit distance 1 share a form.
     return {word, word.lower(), *(word[:at] + word[at + 1 :] for at in range(len(word)))}
 
 
-def _plural(keyword: str) -> str:
-    """Return a keyword in -ies with its common misspelling: propertys."""
+def _plural(keyword: str) -> str:  # with the common misspelling of -ies: propertys
     return keyword.removesuffix("ies") + "ys" if keyword.endswith("ies") else keyword
 
 
@@ -407,10 +376,7 @@ class _ReachSearch:
                     yield (schema, *inherited, *either, *other)
 
     def _either(self, schemas: Any) -> Iterator[tuple[Mapping[str, Any], ...]]:
-        if schemas is None:
-            yield ()
-            return
-        for schema in schemas:
+        for schema in (True,) if schemas is None else schemas:
             yield from self._expanded(schema)
 
     def below(self, schemas: tuple[Mapping[str, Any], ...], key: str) -> Iterator[_Value]:
@@ -454,7 +420,6 @@ def _names(schemas: Iterable[Mapping[str, Any]]) -> list[str]:
 
 
 def _allows(schema: Mapping[str, Any], kind: str) -> bool:
-    """Whether a value of this kind, object or array, may satisfy the schema."""
     types = schema.get("type", kind)
     if kind not in ([types] if isinstance(types, str) else types):
         return False

@@ -56,10 +56,9 @@ class Deadline:
     def check(self) -> None:
         """Raise OutOfTime if the deadline has passed."""
         if time.monotonic() > self.end:
-            raise OutOfTime(
-                f"The schema was not checked within the time limit of {self.seconds:g} s.",
-                hint="Make it smaller, or give it more time with `grammar_timeout`.",
-            )
+            hint = "Make it smaller, or give it more time with `grammar_timeout`."
+            what = f"The schema was not checked within the time limit of {self.seconds:g} s."
+            raise OutOfTime(what, hint=hint)
 
     def watch(self, items: Iterable[T]) -> Iterator[T]:
         """Yield the items; check the deadline before each."""
@@ -126,9 +125,8 @@ def select(value: Any, pointer: str) -> str:
         try:
             value = descend(value, key)
         except KeyError:
-            raise GenerationError(
-                f"The document has no {pointer}: at {shown(at)} is {_what(value)}"
-            ) from None
+            what = f"The document has no {pointer}: at {shown(at)} is {_what(value)}"
+            raise GenerationError(what) from None
         at = child(at, key)
     return value if isinstance(value, str) else compact(value)
 

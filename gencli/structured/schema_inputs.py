@@ -10,7 +10,6 @@ import os
 import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
@@ -46,12 +45,8 @@ def parse_concise(text: str) -> dict[str, Any]:
         if description := (match["text"] or "").strip():
             schema["description"] = description
         properties[name] = schema
-    return {
-        "type": "object",
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
+    closed = {"required": list(properties), "additionalProperties": False}
+    return {"type": "object", "properties": properties, **closed}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,15 +91,14 @@ def _type(field: _Field, match: re.Match[str]) -> str:
 
 def _no_field(line: str, start: int) -> tuple[int, str]:
     """Return the position and the reason why the rest of a line is not a field."""
-    at = start + len(line[start:]) - len(line[start:].lstrip())
+    at = len(line) - len(line[start:].lstrip())
     char = line[at : at + 1]
-    if not char:
-        return at, "a name has to stand here"
-    if char == "?":
-        return at, "every field is required; there are no optional ones in this form"
-    if char in "{([<":
-        return at, "objects within objects are not part of this form"
-    return at, f"{char!r} cannot stand here"
+    reasons = {
+        "": "a name has to stand here",
+        "?": "every field is required; there are no optional ones in this form",
+        **dict.fromkeys("{([<", "objects within objects are not part of this form"),
+    }
+    return at, reasons.get(char, f"{char!r} cannot stand here")
 
 
 _FORM = "Write MODULE:NAME, as in shop.orders:Order."
@@ -159,7 +153,9 @@ def model_of(model_class: Any, name: str = "") -> Model:
     from pydantic import TypeAdapter
     from pydantic.errors import PydanticUserError
 
-    if not _is_model(model_class):
+    marks = ("model_json_schema", "__dataclass_fields__", "__required_keys__")
+    is_class = isinstance(model_class, type) and any(hasattr(model_class, mark) for mark in marks)
+    if not is_class and get_origin(model_class) is None:  # which list[Order] has
         raise ConfigError(
             f"{name} is a {type(model_class).__name__}, but has to be a pydantic model, a dataclass, "
             "a TypedDict, or a list or union of them."
@@ -179,40 +175,25 @@ def _require_pydantic(name: str) -> None:
 
 
 def _attribute(name: str, module_name: str, attribute: str) -> Any:
+    sys.path.insert(0, folder := os.getcwd())
     try:
-        with _working_directory_first():
-            value: Any = importlib.import_module(module_name)
+        value: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise ConfigError(
-                f"The module {module_name} needs {error.name}, which is not installed."
-            ) from None
+            what = f"The module {module_name} needs {error.name}, which is not installed."
+            raise ConfigError(what) from None
         hint = f"It is looked for in {os.getcwd()}, then among what is installed. {_FORM}"
         raise ConfigError(f"There is no module {error.name!r} for the model {name}.", hint=hint) from None
     except (Exception, SystemExit) as error:  # exceptions of the user's code
         what = f"{type(error).__name__}: {error}"
         raise ConfigError(f"The module {module_name} cannot be imported: {what}") from error
+    finally:
+        sys.path.remove(folder)
     for key in attribute.split("."):
         if not hasattr(value, key):
             raise ConfigError(f"There is no {key!r} in {module_name}, but the model is {name}.", hint=_FORM)
         value = getattr(value, key)
     return value
-
-
-@contextmanager
-def _working_directory_first() -> Iterator[None]:
-    sys.path.insert(0, os.getcwd())
-    try:
-        yield
-    finally:
-        sys.path.remove(os.getcwd())
-
-
-def _is_model(model_class: Any) -> bool:
-    if get_origin(model_class) is not None:  # such as list[Order]
-        return True
-    marks = ("model_json_schema", "__dataclass_fields__", "__required_keys__")
-    return isinstance(model_class, type) and any(hasattr(model_class, mark) for mark in marks)
 
 
 YAML = (".yaml", ".yml")

@@ -40,7 +40,15 @@ def _from_file(path: Path) -> dict[str, Any] | bool:
     except OSError as error:
         raise SchemaError(f"The schema {path} cannot be read: {error.strerror or error}.") from None
     if path.suffix.lower() in YAML:
-        return _from_yaml(content, path)
+        faults: list[YamlFault] = []
+        node = parse_yaml(content, faults, _YAML_BOUNDS)
+        value = node.plain() if node is not None else None
+        if not faults and (why := _not_json(value)):
+            faults.append(YamlFault(why))
+        if faults:
+            lines = "".join(f"\n  {path}:{fault.line}:{fault.column}: {fault.text}" for fault in faults)
+            raise SchemaError(f"The schema {path} cannot be used:{lines}")
+        return _schema(value, f"The schema {path}")
     try:
         return _from_json(content.decode(), f"The schema {path}")
     except UnicodeDecodeError:
@@ -55,26 +63,13 @@ def _from_json(text: str, what: str) -> dict[str, Any] | bool:
         raise SchemaError(f"{what} is not valid JSON: {error.about(text)}") from None
 
 
-def _from_yaml(content: bytes, path: Path) -> dict[str, Any] | bool:
-    faults: list[YamlFault] = []
-    node = parse_yaml(content, faults, _YAML_BOUNDS)
-    value = node.plain() if node is not None else None
-    if not faults and (why := _not_json(value)):
-        faults.append(YamlFault(why))
-    if faults:
-        lines = "".join(f"\n  {path}:{fault.line}:{fault.column}: {fault.text}" for fault in faults)
-        raise SchemaError(f"The schema {path} cannot be used:{lines}")
-    return _schema(value, f"The schema {path}")
-
-
 def _not_json(value: Any) -> str:
     """Return the reason why a YAML value is not a JSON value; "" if it is."""
-    if isinstance(value, dict):
-        if wrong := [key for key in value if not isinstance(key, str)]:
-            return f"The key {wrong[0]!r} has to be a text: put it in quotes."
-        return next(filter(None, map(_not_json, value.values())), "")
-    if isinstance(value, list):
-        return next(filter(None, map(_not_json, value)), "")
+    for key in value if isinstance(value, dict) else ():
+        if not isinstance(key, str):
+            return f"The key {key!r} has to be a text: put it in quotes."
+    if isinstance(value, dict | list):
+        return next(filter(None, map(_not_json, value.values() if isinstance(value, dict) else value)), "")
     is_finite = not isinstance(value, float) or abs(value) < float("inf")
     return "" if is_finite else f"JSON has no number {value}."
 
@@ -82,7 +77,5 @@ def _not_json(value: Any) -> str:
 def _schema(value: Any, what: str) -> dict[str, Any] | bool:
     if isinstance(value, dict | bool):
         return value
-    kinds = {list: "a list", str: "a text", type(None): "null"}
-    raise SchemaError(
-        f"{what} is {kinds.get(type(value), 'a number')}, but has to be an object, true or false."
-    )
+    kind = {list: "a list", str: "a text", type(None): "null"}.get(type(value), "a number")
+    raise SchemaError(f"{what} is {kind}, but has to be an object, true or false.")

@@ -69,23 +69,21 @@ def _prepared(schema: Any) -> Any:
         elif here is False:
             *way, last = ("", *keys_of(pointer))
             holder: Any = reduce(descend, way, root)
-            holder[int(last) if isinstance(holder, list) else last] = (
-                NOTHING  # jsonschema reports no place for `false`
-            )
+            # jsonschema reports no place for `false`
+            holder[int(last) if isinstance(holder, list) else last] = NOTHING
     return root[""]
 
 
 def _format_checker() -> Any:
     from jsonschema import FormatChecker
 
+    def passes(test: Callable[[str], bool], value: object) -> bool:
+        return not isinstance(value, str) or test(value)
+
     checker = FormatChecker(formats=())
     for name, test in FORMATS.items():
-        checker.checks(name, raises=ValueError)(partial(_passes, test))
+        checker.checks(name, raises=ValueError)(partial(passes, test))
     return checker
-
-
-def _passes(test: Callable[[str], bool], value: object) -> bool:
-    return not isinstance(value, str) or test(value)
 
 
 _DEADLINE: ContextVar[float] = ContextVar("deadline")
@@ -184,7 +182,7 @@ def _additional_properties(validator: Any, below: Any, instance: Any, schema: An
 
 
 def _named(instance: Any, schema: Any) -> set[str]:
-    """Return the keys to which properties and patternProperties of a schema apply."""
+    # The keys to which properties and patternProperties of a schema apply.
     patterns = schema.get("patternProperties", ())
     named = set(instance) & set(schema.get("properties", ()))
     return named | {key for key in instance if any(searches(pattern, key, _left()) for pattern in patterns)}
@@ -218,18 +216,13 @@ def _in_place(validator: Any, instance: Any, schema: Any) -> Iterator[tuple[Any,
     from referencing.jsonschema import lookup_recursive_ref
 
     resolver = validator._resolver
-    for keyword in ("$ref", "$dynamicRef"):
-        if keyword in schema:
-            target = resolver.lookup(schema[keyword])
-            yield target.contents, target.resolver
-    if "$recursiveRef" in schema:
-        target = lookup_recursive_ref(resolver)
-        yield target.contents, target.resolver
+    targets = [resolver.lookup(schema[keyword]) for keyword in ("$ref", "$dynamicRef") if keyword in schema]
+    targets += [lookup_recursive_ref(resolver)] if "$recursiveRef" in schema else []
+    yield from ((target.contents, target.resolver) for target in targets)
     for keyword in ("allOf", "anyOf", "oneOf"):
         yield from ((below, resolver) for below in schema.get(keyword, ()))
-    for key, below in schema.get("dependentSchemas", {}).items():
-        if key in instance:
-            yield below, resolver
+    dependent = schema.get("dependentSchemas", {})
+    yield from ((dependent[key], resolver) for key in dependent if key in instance)
     if "if" in schema:
         is_met = validator.evolve(schema=schema["if"]).is_valid(instance)
         yield schema["if"], resolver
@@ -321,17 +314,12 @@ def _time(text: str) -> bool:
     match = _TIME.fullmatch(text)
     if match is None:
         return False
-    hour, minute, second = (int(match[n]) for n in (1, 2, 3))
-    away = [int(match[n] or 0) for n in (5, 6)]
-    if hour > 23 or minute > 59 or second > 60 or away[0] > 23 or away[1] > 59:
+    hour, minute, second, hours, minutes = (int(match[n] or 0) for n in (1, 2, 3, 5, 6))
+    if max(hour, hours) > 23 or max(minute, minutes) > 59 or second > 60:
         return False
     sign = -1 if match[4] == "+" else 1
-    utc = (hour * 60 + minute + sign * (away[0] * 60 + away[1])) % (24 * 60)
+    utc = (hour * 60 + minute + sign * (hours * 60 + minutes)) % (24 * 60)
     return second < 60 or utc == 24 * 60 - 1  # a leap second ends a day
-
-
-def _date_time(text: str) -> bool:
-    return text[10:11] in ("T", "t") and _date(text[:10]) and _time(text[11:])
 
 
 def _email(text: str) -> bool:
@@ -374,14 +362,9 @@ def _uri(text: str, form: re.Pattern[str] = _URI) -> bool:
     return match is not None and match["scheme"] is not None and _reference(text, form)
 
 
-def _pointer(text: str) -> bool:
-    keys_of(text)
-    return True
-
-
 def _relative_pointer(text: str) -> bool:
     match = _RELATIVE.fullmatch(text)
-    return match is not None and (match[1] == "#" or _pointer(match[1]))
+    return match is not None and (match[1] == "#" or keys_of(match[1]) is not None)
 
 
 def _regex(text: str) -> bool:
@@ -392,7 +375,7 @@ def _regex(text: str) -> bool:
 # A test may raise ValueError instead of returning False.
 FORMATS: dict[str, Callable[[str], bool]] = {
     "date": _date,
-    "date-time": _date_time,
+    "date-time": lambda text: text[10:11] in ("T", "t") and _date(text[:10]) and _time(text[11:]),
     "duration": lambda text: bool(_DURATION.fullmatch(text)),
     "email": _email,
     "hostname": lambda text: bool(_HOST.fullmatch(text)),
@@ -402,7 +385,7 @@ FORMATS: dict[str, Callable[[str], bool]] = {
     "ipv6": _ipv6,
     "iri": lambda text: _uri(text, _IRI),
     "iri-reference": lambda text: _reference(text, _IRI),
-    "json-pointer": _pointer,
+    "json-pointer": lambda text: keys_of(text) is not None,
     "regex": _regex,
     "relative-json-pointer": _relative_pointer,
     "time": _time,

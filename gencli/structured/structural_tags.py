@@ -33,9 +33,8 @@ class TagCheck(TextCheck):
         while begun := [(text.find(t[0], at), -len(t[0]), t) for t in self.tags if t[0] in text[at:]]:
             start, _, (begin, ends, check) = min(begun, key=lambda match: match[:2])
             at = json_end(text, start + len(begin))
-            yield from (
-                f"After {begin!r}: {fault}" for fault in _faults(text[start + len(begin) : at], check)
-            )
+            faults = _faults(text[start + len(begin) : at], check)
+            yield from (f"After {begin!r}: {fault}" for fault in faults)
             if not text.startswith(ends, at):
                 yield f"After {begin!r} and its JSON, {' or '.join(map(repr, ends))} is missing."
 
@@ -91,15 +90,12 @@ class _TagBuilder:
                 if not isinstance(tag, dict) or tag.get("type", "tag") != "tag":
                     at = child(field_pointer, number)
                     raise SchemaError(f"A tag is expected at {at}.", pointer=at)
-            return [
-                self.format({"type": "tag", **tag}, child(field_pointer, n)) for n, tag in enumerate(value)
-            ]
-        if kind == "formats":
+            value = [{"type": "tag", **tag} for tag in value]
+        if kind in ("tags", "formats"):
             return [self.format(item, child(field_pointer, number)) for number, item in enumerate(value)]
         if kind == "rules":
-            return [
-                [text, self.format(item, child(field_pointer, n, 1))] for n, (text, item) in enumerate(value)
-            ]
+            rules = enumerate(value)
+            return [[text, self.format(item, child(field_pointer, n, 1))] for n, (text, item) in rules]
         return value
 
     def _schema(self, value: dict[str, Any], pointer: str) -> dict[str, Any]:
@@ -107,9 +103,8 @@ class _TagBuilder:
         check_inside(value["json_schema"], field_pointer, self.schemas.deadline)
         embedded = embed(value["json_schema"], field_pointer, "xgrammar", self.schemas)
         if embedded is None:
-            raise SchemaError(
-                f"xgrammar cannot enforce the schema at {field_pointer}.", pointer=field_pointer
-            )
+            what = f"xgrammar cannot enforce the schema at {field_pointer}."
+            raise SchemaError(what, pointer=field_pointer)
         self.findings += embedded.findings
         return {"max_whitespace_cnt": embedded.whitespace, **value, "json_schema": embedded.schema}
 
@@ -119,9 +114,8 @@ class _TagBuilder:
         try:
             variant = plan(value[name]).variants[0]
         except ConfigError as error:
-            raise SchemaError(
-                f"{error.message} It is at {field_pointer}.", pointer=field_pointer, hint=error.hint
-            ) from None
+            what = f"{error.message} It is at {field_pointer}."
+            raise SchemaError(what, pointer=field_pointer, hint=error.hint) from None
         return {**value, name: variant.constraint.text}
 
     def _note_tag(self, tag: dict[str, Any]) -> None:
@@ -227,23 +221,15 @@ def check_format(value: Any, pointer: str) -> Mapping[str, Field]:
     fields = FORMATS[kind]
     for name in value.keys() - fields.keys() - {"type"}:
         hint = nearest(name, fields)
-        raise SchemaError(
-            f"The format {kind!r} has no field {name!r}, at {pointer}.", pointer=pointer, hint=hint
-        )
+        what = f"The format {kind!r} has no field {name!r}, at {pointer}."
+        raise SchemaError(what, pointer=pointer, hint=hint)
     for name, about in fields.items():
-        _check_field(value, name, about, pointer)
-    return fields
-
-
-def _check_field(value: dict[str, Any], name: str, field: Field, pointer: str) -> None:
-    if name not in value:
-        if field.is_required:
+        if name not in value and about.is_required:
             raise SchemaError(f"The format at {pointer} lacks its field {name!r}.", pointer=pointer)
-    elif not _fits(value[name], field.kind):
-        field_pointer = child(pointer, name)
-        raise SchemaError(
-            f"{_WORDS[field.kind].capitalize()} is expected at {field_pointer}.", pointer=field_pointer
-        )
+        if name in value and not _fits(value[name], about.kind):
+            at = child(pointer, name)
+            raise SchemaError(f"{_WORDS[about.kind].capitalize()} is expected at {at}.", pointer=at)
+    return fields
 
 
 def _fits(value: Any, kind: str) -> bool:
@@ -261,10 +247,7 @@ def _fits(value: Any, kind: str) -> bool:
         return bool(value == "json")
     if kind == "ends":
         return isinstance(value, str) or (bool(value) and _fits(value, "texts"))
-    if kind == "rules":
-        return isinstance(value, list) and bool(value) and all(map(_is_rule, value))
+    if kind == "rules" and _fits(value, "formats"):
+        pairs = all(isinstance(rule, list) and len(rule) == 2 for rule in value)
+        return pairs and _fits([text for text, _ in value], "texts")
     return isinstance(value, dict) if kind == "format" else isinstance(value, list) and bool(value)
-
-
-def _is_rule(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and bool(value[0])

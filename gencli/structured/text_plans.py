@@ -11,7 +11,6 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Literal
 
 import regex  # type: ignore[import-untyped]
 
@@ -34,6 +33,7 @@ from gencli.structured.grammar_tree import (
     ebnf_text,
     has_letters,
     lark_text,
+    mapped,
     refuse_left_recursion,
     seq,
     show,
@@ -63,27 +63,22 @@ def plan_choices(choices: Sequence[str]) -> Plan:
     Raises ConfigError if there is no choice, or if one is empty, duplicated, or not a text.
     """
     if not choices:
-        raise ConfigError(
-            "There is no choice.", hint="Give at least one, better two: `choice` = yes `choice` = no."
-        )
+        hint = "Give at least one, better two: `choice` = yes `choice` = no."
+        raise ConfigError("There is no choice.", hint=hint)
     seen: set[str] = set()
     for number, choice in enumerate(choices, start=1):
-        _refuse(choice, number, seen)
+        if not isinstance(choice, str):
+            raise ConfigError(f"Choice {number} is {choice!r}, which is no text.", hint="Put it into quotes.")
+        if not choice:
+            raise ConfigError(f"Choice {number} is empty.", hint="An output has at least one character.")
+        if choice in seen:
+            raise ConfigError(f"Choice {number} is {choice!r}, like an earlier one.", hint="Give each once.")
+        if not choice.isascii() and any("\ud800" <= letter <= "\udfff" for letter in choice):
+            raise ConfigError(f"Choice {number} is {choice!r}, which is not valid UTF-8.")
         seen.add(choice)
     constraint = Constraint("choice", json.dumps(list(choices)), "trie")
     check = ChoiceCheck(tuple(choices))
     return Plan((Variant(constraint, Audit("trie")),), "A list of texts needs no grammar.", check=check)
-
-
-def _refuse(choice: object, number: int, seen: set[str]) -> None:
-    if not isinstance(choice, str):
-        raise ConfigError(f"Choice {number} is {choice!r}, which is no text.", hint="Put it into quotes.")
-    if not choice:
-        raise ConfigError(f"Choice {number} is empty.", hint="An output has at least one character.")
-    if choice in seen:
-        raise ConfigError(f"Choice {number} is {choice!r}, like an earlier one.", hint="Give each once.")
-    if not choice.isascii() and any("\ud800" <= letter <= "\udfff" for letter in choice):
-        raise ConfigError(f"Choice {number} is {choice!r}, which is not valid UTF-8.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,10 +104,8 @@ def plan_regex(pattern: str) -> Plan:
         raise ConfigError(f"The regex {pattern!r} allows nothing but the empty text.")
     text = show(node, ESCAPED)
     notes = () if text == pattern else (Finding("", "regex", "mask", f"Written out as {_short(text)}"),)
-    variants = tuple(
-        Variant(Constraint("regex", text, backend), Audit(backend, notes))
-        for backend in ("xgrammar", "llguidance")
-    )
+    backends = ("xgrammar", "llguidance")
+    variants = tuple(Variant(Constraint("regex", text, name), Audit(name, notes)) for name in backends)
     return Plan(variants, "Both back ends enforce all of it.", check=RegexCheck(pattern, text))
 
 
@@ -138,10 +131,10 @@ def plan_grammar(text: str) -> Plan:
     if grammar.dialect == "xgrammar":
         native = Variant(Constraint("ebnf", text, "xgrammar"), Audit("xgrammar"))
         return Plan((native,), "The grammar is in xgrammar's EBNF, which no other back end reads.")
-    variants = (
-        _rewritten("ebnf", ebnf_text(grammar.rules, "root"), "xgrammar"),
-        _rewritten("lark", lark_text(grammar.rules, "root"), "llguidance"),
-    )
+    note = Finding("", "grammar", "mask", "Read as GBNF and rewritten")
+    ebnf = Constraint("ebnf", ebnf_text(grammar.rules, "root"), "xgrammar")
+    lark = Constraint("lark", lark_text(grammar.rules, "root"), "llguidance")
+    variants = tuple(Variant(each, Audit(each.backend, (note,))) for each in (ebnf, lark))
     return Plan(variants, "The grammar is GBNF. Both back ends enforce all of it.")
 
 
@@ -159,11 +152,6 @@ def plan_lark(text: str) -> Plan:
         raise ConfigError(f"llguidance rejects the Lark grammar: {fault}.")
     variant = Variant(Constraint("lark", text, "llguidance"), Audit("llguidance"))
     return Plan((variant,), "The grammar is in llguidance's Lark.")
-
-
-def _rewritten(kind: Literal["ebnf", "lark"], text: str, backend: str) -> Variant:
-    note = Finding("", "grammar", "mask", "Read as GBNF and rewritten")
-    return Variant(Constraint(kind, text, backend), Audit(backend, (note,)))
 
 
 def _llguidance_fault(text: str) -> str:
@@ -223,7 +211,11 @@ class _RegexReader:
         self.pattern, self.at, self.depth = pattern, 0, 0
 
     def read(self) -> Node:
-        node = self._strip(self._choice(self._global_flags()), first=True, last=True)
+        flags = ""
+        while match := re.compile(r"\(\?([a-z]+)\)").match(self.pattern, self.at):
+            flags = self._flags(match[1], "", flags)
+            self.at = match.end()
+        node = self._strip(self._choice(flags), first=True, last=True)
         if self.at < len(self.pattern):
             raise self._fail("There is no group that ')' could close")
         return node
@@ -238,13 +230,6 @@ class _RegexReader:
 
     def _looking_at(self, text: str) -> bool:
         return self.pattern.startswith(text, self.at)
-
-    def _global_flags(self) -> str:
-        flags = ""
-        while match := re.compile(r"\(\?([a-z]+)\)").match(self.pattern, self.at):
-            flags = self._flags(match[1], "", flags)
-            self.at = match.end()
-        return flags
 
     def _flags(self, on: str, off: str, before: str) -> str:
         for flag in on + off:
@@ -292,12 +277,12 @@ class _RegexReader:
         count = _COUNT.match(self.pattern, self.at)
         if not count:
             return None
-        least = int(count[1] or count[2] or 0)
-        most = int(count[1]) if count[1] else int(count[3]) if count[3] else None
-        if fault := bounds_fault(count[0], least, most):
+        limit = count[1] or count[3]
+        bounds = int(count[1] or count[2] or 0), int(limit) if limit else None
+        if fault := bounds_fault(count[0], *bounds):
             raise self._fail(fault)
         self.at = count.end()
-        return least, most
+        return bounds
 
     def _item(self, flags: str) -> Node:
         letter, column = self.pattern[self.at], self.at
@@ -361,20 +346,17 @@ class _RegexReader:
         while not self._looking_at("]"):
             if self.at >= len(self.pattern):
                 raise self._fail("The class is not closed", start)
-            self._class_member(flags)
+            pair = self.pattern[self.at : self.at + 2]
+            if pair in _SET_OPERATORS:
+                raise self._refuse("a set operation", pair)
+            named = re.compile(r"\[:\^?\w+:\]").match(self.pattern, self.at)
+            if self._looking_at("[") and not named:
+                raise self._refuse("a set within a set", "[")
+            if "i" in flags and pair in (r"\D", r"\W", r"\S"):
+                raise self._refuse("a negated shorthand in a class without case", pair)
+            self.at = named.end() if named else self.at + (2 if pair[0] == "\\" else 1)
         self.at += 1
         return self._ranges(self.pattern[start : self.at], flags, start)
-
-    def _class_member(self, flags: str) -> None:
-        pair = self.pattern[self.at : self.at + 2]
-        if pair in _SET_OPERATORS:
-            raise self._refuse("a set operation", pair)
-        named = re.compile(r"\[:\^?\w+:\]").match(self.pattern, self.at)
-        if self._looking_at("[") and not named:
-            raise self._refuse("a set within a set", "[")
-        if "i" in flags and pair in (r"\D", r"\W", r"\S"):
-            raise self._refuse("a negated shorthand in a class without case", pair)
-        self.at = named.end() if named else self.at + (2 if pair[0] == "\\" else 1)
 
     def _escape(self, flags: str) -> Node:
         column, letter = self.at, self.pattern[self.at + 1 : self.at + 2]
@@ -402,16 +384,12 @@ class _RegexReader:
                 what = f"No back end can enforce an anchor ({node.kind}) inside the pattern"
                 raise self._fail(what, node.offset)
             return EMPTY
-        if isinstance(node, Alt):
-            return Alt(tuple(self._strip(item, first=first, last=last) for item in node.items))
-        if isinstance(node, Seq):
-            edges = [isinstance(item, Anchor) for item in node.items]
-            return Seq(
-                tuple(
-                    self._strip(item, first=first and all(edges[:at]), last=last and all(edges[at + 1 :]))
-                    for at, item in enumerate(node.items)
-                )
+        if not isinstance(node, Seq):
+            is_edge = isinstance(node, Alt)
+            return mapped(
+                node, lambda part: self._strip(part, first=first and is_edge, last=last and is_edge)
             )
-        if isinstance(node, Repeat):
-            return Repeat(self._strip(node.body, first=False, last=False), node.least, node.most)
-        return node
+        edges = [isinstance(item, Anchor) for item in node.items]
+        ends = [(first and all(edges[:at]), last and all(edges[at + 1 :])) for at in range(len(edges))]
+        items = zip(node.items, ends, strict=True)
+        return Seq(tuple(self._strip(item, first=begin, last=end) for item, (begin, end) in items))

@@ -60,9 +60,7 @@ _HERMES = ToolFormat(
     separator="\n",
     json_at=len("<tool_call>\n"),
 )
-_LLAMA = ToolFormat(
-    "llama3", '{"name": "', '", "parameters": ', "}", '{"name": "', key="parameters", is_parallel=False
-)
+_LLAMA = replace(GENERIC, name="llama3", middle='", "parameters": ', key="parameters")
 _MISTRAL = ToolFormat(
     "mistral",
     '{"name": "',
@@ -137,11 +135,11 @@ def _parse_list(text: str, form: ToolFormat) -> tuple[tuple[ToolCall, ...], tupl
         values = parse_json(array)
     except DocumentError as error:
         return (), (f"The list of calls is no JSON: {error.message}",)
-    calls_or_faults = (
-        [_call(value, form) for value in values] if isinstance(values, list) else ["The calls are no list."]
-    )
-    calls = tuple(item for item in calls_or_faults if isinstance(item, ToolCall))
-    return calls, tuple(item for item in calls_or_faults if isinstance(item, str))
+    if not isinstance(values, list):
+        return (), ("The calls are no list.",)
+    read = [_call(value, form) for value in values]
+    faults = tuple(item for item in read if isinstance(item, str))
+    return tuple(item for item in read if isinstance(item, ToolCall)), faults
 
 
 def _read(text: str, form: ToolFormat) -> ToolCall | str:
@@ -398,10 +396,8 @@ def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> Embedded
     for variant in schemas.choose(schema).variants:
         constraint = variant.constraint
         if constraint.backend == backend and constraint.kind == "json_schema":
-            moved = (
-                replace(finding, pointer=pointer + finding.pointer) for finding in variant.audit.findings
-            )
-            return EmbeddedSchema(json.loads(constraint.text), constraint.whitespace, tuple(moved))
+            moved = tuple(replace(each, pointer=pointer + each.pointer) for each in variant.audit.findings)
+            return EmbeddedSchema(json.loads(constraint.text), constraint.whitespace, moved)
     return None
 
 

@@ -112,8 +112,7 @@ def plan_tools(
     answer = answer if choice == "auto" else None
     check = ToolCheck(form, checks, choice != "auto", None if answer is None else schemas.check(answer))
     if form == GENERIC and choice != "auto":
-        schema = _union(tools)
-        chosen = schemas.choose(schema)
+        chosen = schemas.choose(_union(tools))
         return ToolPlan(Plan(chosen.variants, chosen.reason, chosen.schema, check), form, check, notice)
     variants = tool_variants(form, tools, choice, schemas, answer)
     if not variants:
@@ -152,21 +151,14 @@ def _tool(value: Any, pointer: str, deadline: Deadline) -> Tool:
     _refuse_others(inner, _FIELDS, pointer)
     name = inner.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        what = f"The name of the tool at {pointer} is {name!r}"
-        raise SchemaError(
-            f"{what}; it has to be 1 to 64 characters of A-Z a-z 0-9 _ . -", pointer=child(pointer, "name")
-        )
-    return Tool(name, _parameters(inner, pointer, deadline), child(pointer, "parameters"))
-
-
-def _parameters(inner: dict[str, Any], pointer: str, deadline: Deadline) -> dict[str, Any]:
-    empty = {"properties": {}, "additionalProperties": False}
-    parameters = inner.get("parameters", empty)
+        what = f"The name of the tool at {pointer} is {name!r}; it has to be 1 to 64 characters"
+        raise SchemaError(f"{what} of A-Z a-z 0-9 _ . -", pointer=child(pointer, "name"))
+    parameters = inner.get("parameters", {"properties": {}, "additionalProperties": False})
     pointer = child(pointer, "parameters")
     if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":
         raise SchemaError(f"The parameters at {pointer} have to be the schema of an object.", pointer=pointer)
     check_inside(parameters, pointer, deadline)
-    return {"type": "object", **parameters}
+    return Tool(name, {"type": "object", **parameters}, pointer)
 
 
 def _refuse_others(value: dict[str, Any], fields: tuple[str, ...], pointer: str) -> None:
@@ -176,9 +168,7 @@ def _refuse_others(value: dict[str, Any], fields: tuple[str, ...], pointer: str)
 
 
 def _chosen(tools: tuple[Tool, ...], choice: str) -> tuple[Tool, ...]:
-    if choice in ("auto", "required"):
-        return tools
-    chosen = tuple(tool for tool in tools if tool.name == choice)
+    chosen = tuple(tool for tool in tools if choice in ("auto", "required", tool.name))
     if not chosen:
         names = ["auto", "required", *(tool.name for tool in tools)]
         raise SchemaError(f"There is no tool {choice!r} to choose.", hint=nearest(choice, names))
@@ -187,25 +177,17 @@ def _chosen(tools: tuple[Tool, ...], choice: str) -> tuple[Tool, ...]:
 
 def _union(tools: tuple[Tool, ...]) -> dict[str, Any]:
     """Return the schema of one call as plain JSON."""
-    calls = [_call_schema(tool) for tool in tools]
-    schema = calls[0] if len(calls) == 1 else {"anyOf": calls}
     # Not all back ends resolve a reference through a list, so recursive parameters are moved to the root.
-    moved = {tool.name: _moved(tool) for tool in tools if _refers(tool)}
+    recursive = [tool for tool in tools if any(refs_in(part) for _, part in walk(tool.parameters))]
+    moved = {tool.name: _moved(tool) for tool in recursive}
+    calls = []
+    for tool in tools:
+        arguments = {"$ref": f"#/$defs/{tool.name}"} if tool.name in moved else tool.parameters
+        properties = {"name": {"const": tool.name}, "arguments": arguments}
+        closed = {"required": ["name", "arguments"], "additionalProperties": False}
+        calls.append({"type": "object", "properties": properties, **closed})
+    schema = calls[0] if len(calls) == 1 else {"anyOf": calls}
     return {**schema, "$defs": moved} if moved else schema
-
-
-def _call_schema(tool: Tool) -> dict[str, Any]:
-    arguments = {"$ref": f"#/$defs/{tool.name}"} if _refers(tool) else tool.parameters
-    return {
-        "type": "object",
-        "properties": {"name": {"const": tool.name}, "arguments": arguments},
-        "required": ["name", "arguments"],
-        "additionalProperties": False,
-    }
-
-
-def _refers(tool: Tool) -> bool:
-    return any(refs_in(part) for _, part in walk(tool.parameters))
 
 
 def _moved(tool: Tool) -> Any:
