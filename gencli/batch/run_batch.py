@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from gencli.batch.batch_records import BatchReporter, Outcome, Progress, Record, Row, RowEngine, Summary
 from gencli.batch.batch_rows import Kind, RowOptions, Survey, make_rows
-from gencli.batch.batch_setup import Batch, Work, plan_rows
+from gencli.batch.batch_setup import Batch, begun_with, plan_rows
 from gencli.batch.journal import Journal, Places, TraceFile, opened_trace, refuse_old_trace
 from gencli.batch.output_formats import OUTPUT_FORMATS
 from gencli.batch.row_engines import open_loop, open_pool
@@ -79,24 +79,18 @@ def _survey(batch: Batch, reporter: BatchReporter) -> Survey:
             hint="`dry_run` lists them all.",
         )
     jobs = batch.jobs
-    if not survey.num_chats and survey.num_faults < survey.num_rows:
-        _refuse_untold_tools(batch)
-    if batch.keys and "watermark_key" not in survey.options:
-        reporter.notice("No row that can run has watermark_key, so the keys of `named_key` are not used.")
-    for text in plugin_notices(jobs.stages, jobs.base.registry, drafters=jobs.drafters):
-        reporter.notice(text)
-    return survey
-
-
-def _refuse_untold_tools(batch: Batch) -> None:
-    """Raise UsageError if no prompt mentions a tool although no chat template renders the tools."""
-    names = batch.jobs.base.untold_tools
+    names = () if survey.num_chats or survey.num_faults == survey.num_rows else jobs.base.untold_tools
     if names and not any(name in (row.prompt or "") for row in batch.rows() for name in names):
         raise UsageError(
             f"{batch.settings.name('tools')} reaches the model in the chat template, which no row uses, and "
             "no prompt names a tool: the model would not know them.",
             hint="Add `chat`, or name the tools in the prompts.",
         )
+    if batch.keys and "watermark_key" not in survey.options:
+        reporter.notice("No row that can run has watermark_key, so the keys of `named_key` are not used.")
+    for text in plugin_notices(jobs.stages, jobs.base.registry, drafters=jobs.drafters):
+        reporter.notice(text)
+    return survey
 
 
 def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
@@ -106,7 +100,7 @@ def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
     """
     if batch.plan["max_batch"] != "auto" and batch.plan["kv_memory"] is None:
         return batch
-    number = batch.begun_with("max_batch")
+    number = begun_with("`max_batch`", batch.plan, batch.places)
     if number is None or batch.is_free:
         plan = plan_rows(batch)
         each = f", {size(plan.kv_bytes)} of keys and values each" if plan.kv_bytes else ""
@@ -129,12 +123,7 @@ def _streamed(run: _Run) -> int:
         opened_trace(batch.settings["trace"]) as trace,
         batch.output.open(batch.work.table(batch, run.survey), stdout=run.stdout) as writer,
     ):
-        store = StreamStore(
-            _Noting(writer, batch.work),
-            by_row=plan["order"] == "input",
-            has_timings=not plan["no_timings"],
-            trace=trace,
-        )
+        store = StreamStore(_noting(writer, batch), by_row=plan["order"] == "input", trace=trace)
         end = _generated(run, store, progress)
         store.close()
     return _finished(run, progress, end)
@@ -150,8 +139,7 @@ def _journalled(run: _Run, places: Places) -> int:
             if trace is not None and trace.missing:
                 run.reporter.notice(f"{trace.path} lacks {trace.missing:,} bytes of rows that have finished.")
             progress, end = _kept_safe(run, journal, trace)
-        is_needed = end.status != "complete" or progress.failed or plan["keep_journal"]
-        if not is_needed:
+        if end.status == "complete" and not progress.failed and not plan["keep_journal"]:
             journal.remove()
     except Exception:
         run.reporter.say_always(
@@ -178,39 +166,70 @@ def _kept_safe(run: _Run, journal: Journal, trace: TraceFile | None) -> tuple[Pr
     end = _generated(run, store, progress)
     if end.status == "complete":
         with batch.output.open(batch.work.table(batch, run.survey)) as writer:
-            store.write(
-                _Noting(writer, batch.work),
-                by_row=plan["order"] == "input",
-                has_timings=not plan["no_timings"],
-            )
+            noting = _noting(writer, batch)
+            for outcome in journal.outcomes(by_row=plan["order"] == "input"):
+                noting.write(outcome)
     return progress, end
 
 
-class _Noting:
-    """A writer that also passes each outcome to the work."""
+def _noting(writer: RowWriter, batch: Batch) -> RowWriter:
+    """Return a writer that also passes each outcome to the work; with `no_timings` without times."""
 
-    def __init__(self, writer: RowWriter, work: Work) -> None:
-        self._writer, self._work = writer, work
+    def write(outcome: Outcome) -> None:
+        outcome = untimed(outcome) if batch.plan["no_timings"] else outcome
+        batch.work.add(outcome)
+        writer.write(outcome)
 
-    def write(self, outcome: Outcome) -> None:
-        """Write one row."""
-        self._work.add(outcome)
-        self._writer.write(outcome)
+    return RowWriter(write)
+
+
+def untimed(outcome: Outcome) -> Outcome:
+    """Return the outcome without times, which differ between runs."""
+    result = {key: value for key, value in outcome.result.items() if key not in ("timings", "speculation")}
+    if result.get("grammar"):
+        result["grammar"] = {k: v for k, v in result["grammar"].items() if k != "compile_seconds"}
+    return replace(outcome, result=result)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Status of a run at its end, and the number of samples that ran at once in the end.
+
+    stopped: more rows failed than allowed.
+    """
+
+    status: Literal["complete", "interrupted", "stopped"]
+    max_batch: int
 
 
 def _generated(run: _Run, store: Store, progress: Progress) -> End:
-    if progress.done == run.survey.num_rows:  # no model is needed if all rows are finished
+    """Run the rows without a stored outcome; end early at a signal or after too many errors."""
+    batch, num_rows, allowed = run.batch, run.survey.num_rows, run.batch.plan.max_errors
+    if progress.done == num_rows:  # no model is needed if all rows are finished
         return End("complete", 0)
-    end = run_rows(
-        run.batch,
-        store,
-        progress,
-        run.reporter,
-        is_chat=run.batch.jobs.base.is_chat or run.survey.has_only_chats,
-    )
-    if end.status == "complete" and progress.done != run.survey.num_rows:
+    is_chat, is_over = batch.jobs.base.is_chat or run.survey.has_only_chats, False
+    with (
+        batch.work.open(batch, run.reporter, is_chat=is_chat) as engine,
+        run.reporter.watch(progress, engine) as show,
+    ):
+
+        def count(tokens: int) -> None:
+            progress.add_tokens(tokens, time.monotonic(), engine.occupancy)
+            show()
+
+        run.reporter.on_interrupt(lambda: engine.stop(batch.plan["drain"]))
+        progress.start(time.monotonic())
+        for outcome in engine.run(store.pending(batch.rows()), count):
+            store.add(outcome)
+            progress.add_outcome(outcome)
+            if allowed is not None and progress.failed > allowed and not is_over:
+                is_over = True
+                engine.stop()
+        run.reporter.on_interrupt(None)
+        end = End("stopped" if is_over else "interrupted" if engine.is_stopped else "complete", engine.limit)
+    if end.status == "complete" and progress.done != num_rows:
         raise UsageError(
-            f"The input had {run.survey.num_rows:,} rows before the run and {progress.done:,} during it.",
+            f"The input had {num_rows:,} rows before the run and {progress.done:,} during it.",
             hint="Do not change the input while the batch runs.",
         )
     return end
@@ -302,63 +321,6 @@ class Generation:
         return summary.to_dict()
 
 
-Status = Literal["complete", "interrupted", "stopped"]
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Status of a run at its end, and the number of samples that ran at once in the end.
-
-    `stopped`: more rows failed than allowed.
-    """
-
-    status: Status
-    max_batch: int
-
-
-def run_rows(
-    batch: Batch, store: Store, progress: Progress, reporter: BatchReporter, *, is_chat: bool
-) -> End:
-    """Run the rows without a stored outcome; end early at a signal or after too many errors.
-
-    `is_chat`: all rows need the chat template. Raises ModelError for a model without one.
-    """
-    with ExitStack() as stack:
-        engine = stack.enter_context(batch.work.open(batch, reporter, is_chat=is_chat))
-        show = stack.enter_context(reporter.watch(progress, engine))
-        reporter.on_interrupt(lambda: engine.stop(batch.plan["drain"]))
-        is_over = _run(batch, engine, store, progress, show)
-        reporter.on_interrupt(None)
-        status: Status = "stopped" if is_over else "interrupted" if engine.is_stopped else "complete"
-        return End(status, engine.limit)
-
-
-def _run(batch: Batch, engine: RowEngine, store: Store, progress: Progress, show: Callable[[], None]) -> bool:
-    """Store all outcomes; return whether more rows failed than allowed."""
-
-    def count(tokens: int) -> None:
-        progress.add_tokens(tokens, time.monotonic(), engine.occupancy)
-        show()
-
-    progress.start(time.monotonic())
-    allowed, is_over = batch.plan.max_errors, False
-    for outcome in engine.run(store.pending(batch.rows()), count):
-        store.add(outcome)
-        progress.add_outcome(outcome)
-        if allowed is not None and progress.failed > allowed and not is_over:
-            is_over = True
-            engine.stop()
-    return is_over
-
-
-def untimed(outcome: Outcome) -> Outcome:
-    """Return the outcome without times, which differ between runs."""
-    result = {key: value for key, value in outcome.result.items() if key not in ("timings", "speculation")}
-    if result.get("grammar"):
-        result["grammar"] = {k: v for k, v in result["grammar"].items() if k != "compile_seconds"}
-    return replace(outcome, result=result)
-
-
 class Store(Protocol):
     """Interface of a store of outcomes."""
 
@@ -384,11 +346,6 @@ class JournalStore:
         traced = self._trace.append(outcome.trace) if self._trace else None
         self._journal.append(outcome, traced=traced)
 
-    def write(self, writer: RowWriter, *, by_row: bool, has_timings: bool) -> None:
-        """Write all outcomes of the journal."""
-        for outcome in self._journal.outcomes(by_row=by_row):
-            writer.write(outcome if has_timings else untimed(outcome))
-
 
 class StreamStore:
     """Writes outcomes immediately; with `by_row` in the order of rows, so that early ones wait in memory.
@@ -396,10 +353,8 @@ class StreamStore:
     Traces do not wait.
     """
 
-    def __init__(
-        self, writer: RowWriter, *, by_row: bool, has_timings: bool, trace: TraceFile | None = None
-    ) -> None:
-        self._writer, self._by_row, self._has_timings, self._trace = writer, by_row, has_timings, trace
+    def __init__(self, writer: RowWriter, *, by_row: bool, trace: TraceFile | None = None) -> None:
+        self._writer, self._by_row, self._trace = writer, by_row, trace
         self._order: deque[int] = deque()  # indices of started rows that are not written yet
         self._early: dict[int, Outcome] = {}
 
@@ -415,16 +370,13 @@ class StreamStore:
             self._trace.append(outcome.trace)
             outcome = replace(outcome, trace="")
         if not self._by_row:
-            self._write(outcome)
+            self._writer.write(outcome)
             return
         self._early[outcome.index] = outcome
         while self._order and self._order[0] in self._early:
-            self._write(self._early.pop(self._order.popleft()))
+            self._writer.write(self._early.pop(self._order.popleft()))
 
     def close(self) -> None:
         """Write the outcomes that waited for rows without an outcome."""
         for index in sorted(self._early):
-            self._write(self._early[index])
-
-    def _write(self, outcome: Outcome) -> None:
-        self._writer.write(outcome if self._has_timings else untimed(outcome))
+            self._writer.write(self._early[index])

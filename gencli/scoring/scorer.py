@@ -193,7 +193,7 @@ class Task(Generic[T]):
     """An item to score under some terms; an error instead of an item is its outcome. `key`: the caller's."""
 
     key: T
-    item: Item | GencliError
+    item: Item | Exception
     terms: Terms = field(default_factory=Terms)
 
 
@@ -224,13 +224,13 @@ class Scorer:
 
     def scores(self, items: Iterable[Item], terms: Terms | None = None) -> Iterator[Score]:
         """Yield the score of each item, in order. Raises the error of the first one that cannot be scored."""
-        scores_ahead, next_number = dict[int, Score | GencliError](), 0
+        scores_ahead, next_number = dict[int, Score | Exception](), 0
         tasks = (Task(number, item, terms or Terms()) for number, item in enumerate(items))
         with closing(self.run(tasks)) as outcomes:
             for number, outcome in outcomes:
                 scores_ahead[number] = outcome
                 while next_number in scores_ahead:
-                    if isinstance(score := scores_ahead.pop(next_number), GencliError):
+                    if isinstance(score := scores_ahead.pop(next_number), Exception):
                         raise score
                     next_number += 1
                     yield score
@@ -239,7 +239,7 @@ class Scorer:
 
     def run(
         self, tasks: Iterable[Task[T]], *, ahead: int | None = None
-    ) -> Generator[tuple[T, Score | GencliError], None, None]:
+    ) -> Generator[tuple[T, Score | Exception], None, None]:
         """Yield (key, score or error) of each task when it ends; interrupted tasks yield nothing.
 
         Tasks are read ahead until the engine holds `ahead` windows.
@@ -282,10 +282,10 @@ class Scorer:
             raise GenerationError("The scoring was interrupted.")
         return [tuple(entries) for entries in task.entries]
 
-    def _feed(self, source: Iterator[Task[T]], max_open: int) -> Iterator[tuple[T, Score | GencliError]]:
+    def _feed(self, source: Iterator[Task[T]], max_open: int) -> Iterator[tuple[T, Score | Exception]]:
         """Submit tasks until the engine holds `max_open` windows; yield those that cannot be scored."""
         while len(self._open) < max_open and (task := next(source, None)) is not None:
-            if isinstance(task.item, GencliError):
+            if isinstance(task.item, Exception):
                 yield task.key, task.item
                 continue
             try:
@@ -315,7 +315,7 @@ class Scorer:
                 self._engine.cancel(name)
             raise
 
-    def _receive(self, event: Event, *, is_scored: bool = True) -> Iterator[tuple[T, Score | GencliError]]:
+    def _receive(self, event: Event, *, is_scored: bool = True) -> Iterator[tuple[T, Score | Exception]]:
         if event.request not in self._open:
             return
         task, number, first = self._open[event.request]
