@@ -272,7 +272,9 @@ def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]
     """Yield the records of a table; values are of type Cell."""
     csv.field_size_limit(MAX_BYTES)  # the module's own limit, 128 KiB, is smaller than some documents
     lines = Lines(stream)
-    rows = csv.reader(_Texts(lines), delimiter=delimiter, strict=True)
+    # Bytes that are not UTF-8 become surrogates, so that only their row is rejected.
+    texts = map(partial(bytes.decode, errors="surrogateescape"), lines)
+    rows = csv.reader(texts, delimiter=delimiter, strict=True)
     try:
         header = _header(next(rows, []), delimiter)
     except (csv.Error, RecordFault, UnicodeError) as error:
@@ -289,19 +291,6 @@ def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]
             yield start, RecordFault(f"This is not a row of a table: {error}.").failure
         except RecordFault as fault:
             yield start, fault.failure
-
-
-class _Texts:
-    """Lines as text. Bytes that are not UTF-8 become surrogates, so that only their row is rejected."""
-
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
-
-    def __iter__(self) -> _Texts:
-        return self
-
-    def __next__(self) -> str:
-        return next(self._lines).decode(errors="surrogateescape")
 
 
 def _header(names: list[str], delimiter: str) -> list[str]:
@@ -367,21 +356,29 @@ def read_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
 
 def read_paragraphs(stream: BinaryIO, name: str) -> Iterator[Item]:
     """Yield a record for each paragraph; paragraphs are separated by empty lines."""
-    lines = Lines(stream)
-    paragraph = _Paragraph()
-    while True:
+    lines, line = Lines(stream), b"\n"
+    start, data = 0, bytearray()  # of the paragraph so far
+    fault: RecordFault | None = None  # the first one in it
+    while line:
         try:
-            line = next(lines)
-            if line.strip():
-                paragraph.add(lines.number, line)
-                continue
-        except StopIteration:
-            yield from paragraph.taken()
-            return
-        except RecordFault as fault:
-            paragraph.spoil(lines.number, fault)
+            line = next(lines, b"")
+        except RecordFault as error:
+            start, fault = start or lines.number, fault or error
             continue
-        yield from paragraph.taken()
+        if line.strip():
+            start = start or lines.number
+            data += b"" if fault else line
+            fault = fault or (too_long() if len(data) > MAX_BYTES else None)
+            continue
+        try:
+            if fault:
+                raise fault
+            if data:
+                yield start, {"prompt": _bare(bytes(data))}
+        except RecordFault as error:
+            yield start, error.failure
+        start, fault = 0, None
+        data.clear()
 
 
 def read_document(stream: BinaryIO, name: str) -> Iterator[Item]:
@@ -398,39 +395,6 @@ def read_document(stream: BinaryIO, name: str) -> Iterator[Item]:
 
 def _bare(data: bytes) -> str:
     return decode(data).removesuffix("\n").removesuffix("\r")
-
-
-class _Paragraph:
-    """The lines of a paragraph so far, or the fault of one of them."""
-
-    def __init__(self) -> None:
-        self._lines: list[bytes] = []
-        self._start = self._size = 0
-        self._fault: RecordFault | None = None
-
-    def add(self, number: int, line: bytes) -> None:
-        self._start = self._start or number
-        self._size += len(line)
-        if self._size > MAX_BYTES:
-            self.spoil(number, too_long())
-        if not self._fault:
-            self._lines.append(line)
-
-    def spoil(self, number: int, fault: RecordFault) -> None:
-        self._start = self._start or number
-        self._fault = self._fault or fault
-        self._lines.clear()
-
-    def taken(self) -> Iterator[Item]:
-        start, fault, data = self._start, self._fault, b"".join(self._lines)
-        self.__init__()  # type: ignore[misc]
-        try:
-            if fault:
-                raise fault
-            if data:
-                yield start, {"prompt": _bare(data)}
-        except RecordFault as error:
-            yield start, error.failure
 
 
 READERS: Mapping[str, Reader] = {

@@ -77,11 +77,11 @@ def read_item(value: Any) -> Item:
     if isinstance(value, TextItem | PairItem | ChoiceItem | ChatItem):
         return value
     if isinstance(value, str):
-        return _filled(TextItem(value), value)
+        value = {"text": value}
+    elif isinstance(value, Sequence) and len(value) == 2 and all(isinstance(part, str) for part in value):
+        value = {"context": value[0], "continuation": value[1]}
     if isinstance(value, Mapping):
         return _from_columns(value)
-    if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(part, str) for part in value):
-        return _filled(PairItem(value[0], value[1]), value[1])
     raise UsageError(f"{str(value)[:60]!r} cannot be scored.", hint=_FORMS)
 
 
@@ -92,13 +92,17 @@ def _from_columns(columns: Mapping[str, Any]) -> Item:
         names = " and ".join(kinds) if kinds else ", ".join(sorted(map(str, keys))[:8]) or "nothing"
         raise UsageError(f"A row to score has {names}, but needs one form of input.", hint=_FORMS)
     (kind,) = kinds
-    if kind == "text":
-        return _filled(TextItem(_text(columns, "text")), columns["text"])
     if kind == "messages":
-        return _chat(columns["messages"])
-    context = _text(columns, "context") if "context" in keys else ""
-    if kind == "continuation":
-        return _filled(PairItem(context, _text(columns, kind)), columns[kind])
+        messages = check_messages(columns["messages"])
+        if len(messages) < 2 or messages[-1]["role"] != "assistant" or not messages[-1]["content"]:
+            raise UsageError("messages has to end with an answer: a message of the assistant with content.")
+        return ChatItem(messages)
+    context = _text(columns, "context") if "context" in keys and kind != "text" else ""
+    if kind != "choices":
+        text = _text(columns, kind)
+        if not text:
+            raise UsageError("An empty text has nothing to score.")
+        return TextItem(text) if kind == "text" else PairItem(context, text)
     choices = columns["choices"]
     if isinstance(choices, str) or not isinstance(choices, Sequence) or len(choices) < 1:
         raise UsageError("choices has to be a list of texts.", hint=_FORMS)
@@ -107,24 +111,11 @@ def _from_columns(columns: Mapping[str, Any]) -> Item:
     return ChoiceItem(context, tuple(choices))
 
 
-def _chat(value: Any) -> ChatItem:
-    messages = check_messages(value)
-    if len(messages) < 2 or messages[-1]["role"] != "assistant" or not messages[-1]["content"]:
-        raise UsageError("messages has to end with an answer: a message of the assistant with content.")
-    return ChatItem(messages)
-
-
 def _text(columns: Mapping[str, Any], key: str) -> str:
     value = columns[key]
     if not isinstance(value, str):
         raise UsageError(f"{key} is {str(value)[:60]!r}, but has to be a text.")
     return value
-
-
-def _filled(item: Item, text: str) -> Item:
-    if not text:
-        raise UsageError("An empty text has nothing to score.")
-    return item
 
 
 T = TypeVar("T")
@@ -197,13 +188,22 @@ class Task(Generic[T]):
     terms: Terms = field(default_factory=Terms)
 
 
+@dataclass(frozen=True, slots=True)
+class _WindowedText:
+    """Windows of a text or continuation, with the values that its totals need."""
+
+    text: str
+    tokens: int
+    windows: tuple[Window, ...]
+
+
 @dataclass(slots=True, eq=False)
 class _OpenTask(Generic[T]):
     """A task in the engine: its parts, and the entries that their windows have."""
 
     task: Task[T]
     item: Item
-    parts: tuple[WindowedText, ...]
+    parts: tuple[_WindowedText, ...]
     entries: list[list[TokenLogprobs]]
     num_open: int
     error: GencliError | None = None
@@ -218,7 +218,6 @@ class Scorer:
     ) -> None:
         self._engine, self._spec, self.tokenizer = engine, spec, tokenizer
         self.convention, self._top = convention, top
-        self._planner = Planner(spec, tokenizer, convention)
         self._num_requests = 0
         self._open: dict[str, tuple[_OpenTask[object], int, int]] = {}  # task, window, first scored position
 
@@ -252,16 +251,12 @@ class Scorer:
                     yield from self._receive(event)
                     yield from self._feed(source, max_open)
         finally:
-            if self._open:
-                self._drop()
-
-    def _drop(self) -> None:
-        """End all running requests, and discard their events."""
-        self._open.clear()
-        with suppress(Exception):  # the original error is raised instead
-            self._engine.interrupt()
-            for _ in self._engine.run():
-                pass
+            if self._open:  # end all running requests, and discard their events
+                self._open.clear()
+                with suppress(Exception):  # the original error is raised instead
+                    self._engine.interrupt()
+                    for _ in self._engine.run():
+                        pass
 
     def interrupt(self) -> None:
         """End the scoring. Safe in a signal handler."""
@@ -270,7 +265,7 @@ class Scorer:
     def window_entries(self, windows: Sequence[Window]) -> list[tuple[TokenLogprobs, ...]]:
         """Return the entries of the scored tokens of each window, under the model without a chain."""
         text = TextItem(" ")  # never scored: the entries of the windows are the result
-        part = WindowedText("", 0, tuple(windows))
+        part = _WindowedText("", 0, tuple(windows))
         task = _OpenTask[object](Task(None, text), text, (part,), [[] for _ in windows], 0)
         if windows:
             self._submit(task, list(windows))
@@ -289,7 +284,7 @@ class Scorer:
                 yield task.key, task.item
                 continue
             try:
-                parts = tuple(self._planner.parts(task.item))
+                parts = tuple(self._parts(task.item))
                 windows = [window for part in parts for window in part.windows]
                 _check(task, parts)
                 self._submit(_OpenTask(task, task.item, parts, [[] for _ in windows], 0), windows)
@@ -297,6 +292,46 @@ class Scorer:
                 yield task.key, error
             except ProcessorsError as error:  # a stage rejects the request
                 yield task.key, UsageError(str(error))
+
+    def _parts(self, item: Item) -> Iterator[_WindowedText]:
+        """Yield the parts of an item: of choices the choices, then the choices without the context.
+
+        Raises UsageError for an item that the convention cannot score.
+        """
+        if isinstance(item, TextItem):
+            prefix = None if self.convention.name == "strided" else self._prefix
+            ids = encoded(item.text, self.tokenizer, prefix)
+            if self.convention.name == "lm-eval" and ids[:1] == [prefix]:
+                ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and not part of the text
+            windows = tuple(text_windows(ids, self.convention, prefix))
+            yield _WindowedText(item.text, len(ids), _checked(windows))
+        elif isinstance(item, ChatItem):
+            before = render_conversation(self.tokenizer, item.messages[:-1])
+            answer = item.messages[-1]["content"]
+            head = self.tokenizer.encode(before, special=False)
+            whole = self.tokenizer.encode(before + answer, special=False)
+            window = cut_window(head, whole[len(head) :], self.convention.window)
+            yield _WindowedText(answer, len(window.ids) - window.first, _checked((window,)))
+        elif isinstance(item, PairItem):
+            yield self._pair_part(item.context, item.continuation)
+        else:
+            yield from (self._pair_part(item.context, choice) for choice in item.choices)
+            if item.context and self._has_prefix:
+                yield from (self._pair_part("", choice) for choice in item.choices)
+
+    @property
+    def _prefix(self) -> int:
+        return prefix_id(self.tokenizer, self._spec.eos_ids)
+
+    @property
+    def _has_prefix(self) -> bool:
+        tokenizer = self.tokenizer
+        return tokenizer.bos_id is not None or bool((*tokenizer.eos_ids, *self._spec.eos_ids))
+
+    def _pair_part(self, context: str, continuation: str) -> _WindowedText:
+        prefix = self._prefix if self._has_prefix or not context else None
+        window = pair_window(context, continuation, self.tokenizer, prefix, self.convention.window)
+        return _WindowedText(continuation, len(window.ids) - window.first, _checked((window,)))
 
     def _submit(self, task: _OpenTask[T], windows: Sequence[Window]) -> None:
         names = list[str]()
@@ -356,7 +391,7 @@ class Scorer:
         size = len(text.encode()) if is_whole else sum(len(token_bytes[e.chosen.id]) for e in entries)
         return Totals.of(_values(entries, mode), num_bytes=size, words=words)
 
-    def _pair(self, part: WindowedText, entries: tuple[TokenLogprobs, ...], mode: MODES) -> PairScore:
+    def _pair(self, part: _WindowedText, entries: tuple[TokenLogprobs, ...], mode: MODES) -> PairScore:
         text, size = part.text, len(part.text.encode())
         totals = Totals.of(_values(entries, mode), num_bytes=size, words=count_words(text))
         ranks = (entry.rank if mode == "raw" else entry.processed_rank for entry in entries)
@@ -368,7 +403,7 @@ def _values(entries: Iterable[TokenLogprobs], mode: MODES) -> Iterator[float]:
     return (entry.chosen.logprob if mode == "raw" else entry.chosen.processed for entry in entries)
 
 
-def _check(task: Task[T], parts: Iterable[WindowedText]) -> None:
+def _check(task: Task[T], parts: Iterable[_WindowedText]) -> None:
     """Raise UsageError for several windows under a grammar, which would restart in each of them."""
     job = task.terms.job
     if job is None or job.assembly.chain.get("grammar") is None:
@@ -378,59 +413,6 @@ def _check(task: Task[T], parts: Iterable[WindowedText]) -> None:
             "A text of several windows cannot be scored under a grammar, which would begin anew in each.",
             hint="Raise `window`, or score it as a continuation.",
         )
-
-
-@dataclass(frozen=True, slots=True)
-class WindowedText:
-    """Windows of a text or continuation, with the values that its totals need."""
-
-    text: str
-    tokens: int
-    windows: tuple[Window, ...]
-
-
-class Planner:
-    """Makes the parts of items. A choice item has its choices, then the choices without the context."""
-
-    def __init__(self, spec: ModelSpec, tokenizer: Tokenizer, convention: Convention) -> None:
-        self._spec, self._tokenizer, self._convention = spec, tokenizer, convention
-
-    def parts(self, item: Item) -> Iterator[WindowedText]:
-        """Yield the parts of an item. Raises UsageError for an item that the convention cannot score."""
-        if isinstance(item, TextItem):
-            prefix = None if self._convention.name == "strided" else self._prefix
-            ids = encoded(item.text, self._tokenizer, prefix)
-            if self._convention.name == "lm-eval" and ids[:1] == [prefix]:
-                ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and not part of the text
-            windows = tuple(text_windows(ids, self._convention, prefix))
-            yield WindowedText(item.text, len(ids), _checked(windows))
-        elif isinstance(item, ChatItem):
-            before = render_conversation(self._tokenizer, item.messages[:-1])
-            answer = item.messages[-1]["content"]
-            head = self._tokenizer.encode(before, special=False)
-            whole = self._tokenizer.encode(before + answer, special=False)
-            window = cut_window(head, whole[len(head) :], self._convention.window)
-            yield WindowedText(answer, len(window.ids) - window.first, _checked((window,)))
-        elif isinstance(item, PairItem):
-            yield self._pair_part(item.context, item.continuation)
-        else:
-            yield from (self._pair_part(item.context, choice) for choice in item.choices)
-            if item.context and self._has_prefix:
-                yield from (self._pair_part("", choice) for choice in item.choices)
-
-    @property
-    def _prefix(self) -> int:
-        return prefix_id(self._tokenizer, self._spec.eos_ids)
-
-    @property
-    def _has_prefix(self) -> bool:
-        tokenizer = self._tokenizer
-        return tokenizer.bos_id is not None or bool((*tokenizer.eos_ids, *self._spec.eos_ids))
-
-    def _pair_part(self, context: str, continuation: str) -> WindowedText:
-        prefix = self._prefix if self._has_prefix or not context else None
-        window = pair_window(context, continuation, self._tokenizer, prefix, self._convention.window)
-        return WindowedText(continuation, len(window.ids) - window.first, _checked((window,)))
 
 
 def _checked(windows: tuple[Window, ...]) -> tuple[Window, ...]:
