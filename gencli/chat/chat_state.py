@@ -78,10 +78,7 @@ class Conversation:
         return replace(self, turns=self.turns[:-1])
 
     def again(self) -> Conversation:
-        """Return a copy whose last turn is unanswered, as its next attempt.
-
-        Raises UsageError if there is no turn.
-        """
+        """Return a copy whose last turn is unanswered, as its next attempt. Raises UsageError without one."""
         last = self.last()
         return self._with_last(Turn(last.user, attempt=last.attempt + 1))
 
@@ -203,20 +200,14 @@ class Chat:
         names = {key: option(key).flag.lstrip("-") for key in keys if key in _CHANGEABLE}
         return [*names.values(), *(["schema"] if set(KINDS) & set(keys) else [])]
 
-    @property
-    def is_structure_typed(self) -> bool:
-        """Whether a flag or /schema sets or removes the structure of answers."""
-        return any(kind in values for _, values in self.layers for kind in KINDS)
-
     def with_conversation(self, conversation: Conversation) -> Chat:
         """Return a copy with another conversation."""
         return replace(self, conversation=conversation)
 
     def with_fixed(self, **values: Any) -> Chat:
         """Return a copy with another seed or system message; presets will not change it."""
-        return replace(
-            self, conversation=replace(self.conversation, **values), fixed=self.fixed | values.keys()
-        )
+        conversation = replace(self.conversation, **values)
+        return replace(self, conversation=conversation, fixed=self.fixed | values.keys())
 
     def with_preset(self, name: str) -> Chat:
         """Return a copy with a preset above its other presets, below all typed values.
@@ -253,19 +244,13 @@ class Chat:
         return replace(self, layers=layers)._checked()
 
     def with_schema(self, text: str) -> Chat:
-        """Return a copy whose answers follow a schema; "" removes the schema.
-
-        Raises UsageError, ConfigError.
-        """
+        """Return a copy whose answers follow a schema; "" removes it. Raises UsageError, ConfigError."""
         origin, values = self.layers[-1]
         changed = {**values, **FREE, "json_schema": text}
         return replace(self, layers=(*self.layers[:-1], (origin, changed)))._checked()
 
     def with_typed(self, typed: Mapping[str, Any], origin: str) -> Chat:
-        """Return a copy with a transcript's settings, below flags and /set.
-
-        They replace the settings of an earlier transcript.
-        """
+        """Return a copy with a transcript's settings, instead of an earlier one's, below flags and /set."""
         layers: tuple[_Typed, ...] = ((origin, dict(typed)), *self.layers[-2:])
         return replace(self, layers=layers, fixed=frozenset(_OF_CONVERSATION))._checked()
 
@@ -306,8 +291,20 @@ class Transcript:
 
 def to_document(chat: Chat) -> dict[str, Any]:
     """Return the document. Its `turn` is the index of the next turn, on which the turn's draws depend."""
-    conversation = chat.conversation
-    system = [] if conversation.system is None else [{"role": "system", "content": conversation.system}]
+    conversation, structure = chat.conversation, chat.job.structure
+    is_typed = any(kind in values for _, values in chat.layers for kind in KINDS)
+    schema = {}
+    if is_typed and (structure is None or structure.kind == "json_schema"):
+        # The schema itself, not the name of its file; null for free answers.
+        schema = {"schema": structure.plan.schema if structure else None}
+    messages: list[dict[str, Any]] = []
+    if conversation.system is not None:
+        messages.append({"role": "system", "content": conversation.system})
+    for turn in conversation.turns:
+        messages.append({"role": "user", "content": turn.user})
+        if turn.reason:
+            answer = {"role": "assistant", "content": turn.answer, "finish_reason": turn.reason}
+            messages.append({**answer, "attempt": turn.attempt} if turn.attempt else answer)
     return {
         "format": _FORMAT,
         "model": chat.settings["model"],
@@ -315,8 +312,8 @@ def to_document(chat: Chat) -> dict[str, Any]:
         "seed": conversation.seed,
         "turn": len(conversation.turns),
         "settings": {"raw": True, **chat.typed} if chat.settings["raw"] else chat.typed,
-        **_schema(chat),
-        "messages": [*system, *(message for turn in conversation.turns for message in _messages(turn))],
+        **schema,
+        "messages": messages,
     }
 
 
@@ -331,10 +328,7 @@ def save(chat: Chat, path: Path) -> None:
 
 
 def load(path: Path) -> Transcript:
-    """Read a document.
-
-    Raises UsageError if the file cannot be read, ConfigError if it is not a transcript.
-    """
+    """Read a document. Raises UsageError for an unreadable file, ConfigError if it is not a transcript."""
     try:
         document = json.loads(read_file(path, _MAX_BYTES))
     except OSError as error:
@@ -362,21 +356,6 @@ def restore(chat: Chat, transcript: Transcript, origin: str) -> Chat:
     return chat.with_typed(typed, origin).with_conversation(transcript.conversation)
 
 
-def _schema(chat: Chat) -> dict[str, Any]:
-    """Return the schema itself, not the name of its file; null for free answers; {} for other structures."""
-    structure = chat.job.structure
-    if not chat.is_structure_typed or (structure and structure.kind != "json_schema"):
-        return {}
-    return {"schema": structure.plan.schema if structure else None}
-
-
-def _messages(turn: Turn) -> Iterator[dict[str, Any]]:
-    yield {"role": "user", "content": turn.user}
-    if turn.reason:
-        answer = {"role": "assistant", "content": turn.answer, "finish_reason": turn.reason}
-        yield {**answer, "attempt": turn.attempt} if turn.attempt else answer
-
-
 def _read(document: dict[str, Any]) -> Transcript:
     messages, system = list(document["messages"]), None
     if messages and messages[0]["role"] == "system":
@@ -390,22 +369,8 @@ def _read(document: dict[str, Any]) -> Transcript:
     )
     conversation = Conversation(int(document["seed"]), system, turns)
     presets = tuple(map(str, document.get("preset", ())))
-    typed = _read_settings(document["settings"]) | _read_schema(document)
-    return Transcript(str(document["model"]), conversation, typed, presets)
-
-
-def _read_schema(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the typed values for the schema's text, so that a transcript never names a file."""
-    if "schema" not in document:
-        return {}
-    if not isinstance(schema := document["schema"], dict | bool | None):
-        raise TypeError(f"the schema is {schema!r}")
-    return {**FREE, "json_schema": "" if schema is None else json.dumps(schema)}
-
-
-def _read_settings(settings: dict[str, Any]) -> dict[str, Any]:
     options = {entry.key: entry for entry in changeable()}
-    for key, value in settings.items():
+    for key, value in document["settings"].items():
         if key == "raw" and value is True:
             continue
         if key not in options:
@@ -414,4 +379,9 @@ def _read_settings(settings: dict[str, Any]) -> dict[str, Any]:
         kind = bool if options[key].type is bool else str
         if (options[key].many and items is not value) or not all(isinstance(item, kind) for item in items):
             raise ValueError(f"the setting {key} is {value!r}")
-    return dict(settings)
+    typed = dict(document["settings"])
+    if "schema" in document:  # the schema itself, so that a transcript never names a file
+        if not isinstance(schema := document["schema"], dict | bool | None):
+            raise TypeError(f"the schema is {schema!r}")
+        typed |= {**FREE, "json_schema": "" if schema is None else json.dumps(schema)}
+    return Transcript(str(document["model"]), conversation, typed, presets)
