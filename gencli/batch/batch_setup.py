@@ -18,7 +18,7 @@ from gencli.batch.batch_plan import BatchPlan, check_settings
 from gencli.batch.batch_records import Failure, Outcome, Record, Row, RowEngine, Summary
 from gencli.batch.batch_rows import RowOptions, Survey, conversation, row_jobs, survey
 from gencli.batch.batch_sources import Input, Selected, open_input, read_shard
-from gencli.batch.journal import Journal, Places, check_trace, company, fingerprint, read_header
+from gencli.batch.journal import Places, check_trace, fingerprint, read_header
 from gencli.batch.output_formats import OPENAI, TEXTS, Output, plan_output
 from gencli.batch.table_columns import DocumentColumns, OutputFormat, Table, document_columns
 from gencli.config.job import Job, Jobs, make_request
@@ -95,11 +95,6 @@ class Batch:
         number_format = self._number_format()
         name = str(number_format[0]).removeprefix("torch.") if number_format else ""
         return fingerprint(self.settings, self.jobs.base, survey, columns, name, on_bytes)
-
-    def open_journal(self, places: Places, survey: Survey, on_bytes: OnBytes | None = None) -> Journal:
-        """Return the existing journal or a new one. Raises UsageError if it belongs to another run."""
-        names = company(self.settings, survey)
-        return places.open(self.fingerprint(survey, on_bytes), company=names, is_free=self.is_free)
 
     @property
     def is_free(self) -> bool:

@@ -239,35 +239,26 @@ class Output:
         fails.
         """
         try:
-            with self._open(table or generated(), stdout) as writer:
-                yield writer
+            with ExitStack() as stack:
+                yield self._opened(table or generated(), stdout, stack)
         except OSError as error:
             where = self.path or "stdout"
             raise GenerationError(f"Cannot write to {where}: {error.strerror or error}.") from error
 
-    @contextmanager
-    def _open(self, table: Table, stdout: TextTarget | None) -> Iterator[RowWriter]:
+    def _opened(self, table: Table, stdout: TextTarget | None, stack: ExitStack) -> RowWriter:
         form, path = self.format, self.path
-        if path is None:
-            assert form.lines is not None  # plan_output rejects other formats on stdout
-            with form.lines(cast(TextTarget, stdout), table) as writer:
-                yield writer
-        elif form.folder is not None:
-            with form.folder(path) as writer:
-                yield writer
-        elif form.file is not None:
-            with open_beside(path) as file, form.file(file, table) as writer:
-                yield writer
-        elif form.lines is not None:
+        if path is not None and form.folder is not None:
+            return stack.enter_context(form.folder(path))
+        file = None if path is None else stack.enter_context(open_beside(path))
+        if file is not None and form.file is not None:
+            return stack.enter_context(form.file(file, table))
+        assert form.lines is not None  # plan_output rejects other formats on stdout
+        target = stdout
+        if file is not None:
             # A lone surrogate cannot be encoded. JSON reads it back from its escape.
-            with open_beside(path) as file:
-                text = io.TextIOWrapper(file, encoding="utf-8", newline="", errors="backslashreplace")
-                try:
-                    with form.lines(text, table) as writer:
-                        yield writer
-                    text.flush()
-                finally:
-                    text.detach()
+            target = io.TextIOWrapper(file, encoding="utf-8", newline="", errors="backslashreplace")
+            stack.callback(target.detach)  # flushes
+        return stack.enter_context(form.lines(cast(TextTarget, target), table))
 
 
 def plan_output(

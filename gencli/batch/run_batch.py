@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from gencli.batch.batch_records import BatchReporter, Outcome, Progress, Record, Row, RowEngine, Summary
-from gencli.batch.batch_rows import Kind, RowOptions, Survey, make_rows
+from gencli.batch.batch_rows import RowOptions, Survey, make_rows
 from gencli.batch.batch_setup import Batch, begun_with, plan_rows
-from gencli.batch.journal import Journal, Places, TraceFile, opened_trace, refuse_old_trace
+from gencli.batch.journal import Journal, Places, TraceFile, company, opened_trace, refuse_old_trace
 from gencli.batch.output_formats import OUTPUT_FORMATS
 from gencli.batch.row_engines import open_loop, open_pool
-from gencli.batch.table_columns import IDS, SCORES, RowWriter, Table, TextTarget, generated, of_result
+from gencli.batch.table_columns import IDS, SCORES, RowWriter, Table, TextTarget, generated
 from gencli.config.job import Jobs
 from gencli.config.settings import Layer, resolve
 from gencli.errors import UsageError
@@ -124,18 +125,19 @@ def _streamed(run: _Run) -> int:
         batch.output.open(batch.work.table(batch, run.survey), stdout=run.stdout) as writer,
     ):
         store = StreamStore(_noting(writer, batch), by_row=plan["order"] == "input", trace=trace)
-        end = _generated(run, store, progress)
+        end = _generated(run, store.pending, store.add, progress)
         store.close()
     return _finished(run, progress, end)
 
 
 def _journalled(run: _Run, places: Places) -> int:
     """Run with a journal: results are kept there until all are complete, then the output is written."""
-    plan = run.batch.plan
-    with run.reporter.loading(run.batch.settings["model"], "Hashing") as on_bytes:
-        journal = run.batch.open_journal(places, run.survey, on_bytes)
+    batch, plan = run.batch, run.batch.plan
+    with run.reporter.loading(batch.settings["model"], "Hashing") as on_bytes:
+        fingerprint, names = batch.fingerprint(run.survey, on_bytes), company(batch.settings, run.survey)
+        journal = places.open(fingerprint, company=names, is_free=batch.is_free)
     try:
-        with opened_trace(run.batch.settings["trace"], journal.traced) as trace:
+        with opened_trace(batch.settings["trace"], journal.traced) as trace:
             if trace is not None and trace.missing:
                 run.reporter.notice(f"{trace.path} lacks {trace.missing:,} bytes of rows that have finished.")
             progress, end = _kept_safe(run, journal, trace)
@@ -162,8 +164,12 @@ def _kept_safe(run: _Run, journal: Journal, trace: TraceFile | None) -> tuple[Pr
     if plan["retry_errors"]:
         done, failed = done - failed, 0
     progress = Progress(run.survey.num_rows, before=done, failed_before=failed)
-    store = JournalStore(journal, with_failed=plan["retry_errors"], trace=trace)
-    end = _generated(run, store, progress)
+
+    def add(outcome: Outcome) -> None:
+        # First the trace, then the journal: a trace without an outcome is dropped.
+        journal.append(outcome, traced=trace.append(outcome.trace) if trace else None)
+
+    end = _generated(run, partial(journal.pending, with_failed=plan["retry_errors"]), add, progress)
     if end.status == "complete":
         with batch.output.open(batch.work.table(batch, run.survey)) as writer:
             noting = _noting(writer, batch)
@@ -202,8 +208,13 @@ class End:
     max_batch: int
 
 
-def _generated(run: _Run, store: Store, progress: Progress) -> End:
-    """Run the rows without a stored outcome; end early at a signal or after too many errors."""
+def _generated(
+    run: _Run,
+    pending: Callable[[Iterator[Row]], Iterator[Row]],
+    add: Callable[[Outcome], None],
+    progress: Progress,
+) -> End:
+    """Run the rows that are `pending`; end early at a signal, or after too many errors."""
     batch, num_rows, allowed = run.batch, run.survey.num_rows, run.batch.plan.max_errors
     if progress.done == num_rows:  # no model is needed if all rows are finished
         return End("complete", 0)
@@ -219,8 +230,8 @@ def _generated(run: _Run, store: Store, progress: Progress) -> End:
 
         run.reporter.on_interrupt(lambda: engine.stop(batch.plan["drain"]))
         progress.start(time.monotonic())
-        for outcome in engine.run(store.pending(batch.rows()), count):
-            store.add(outcome)
+        for outcome in engine.run(pending(batch.rows()), count):
+            add(outcome)
             progress.add_outcome(outcome)
             if allowed is not None and progress.failed > allowed and not is_over:
                 is_over = True
@@ -237,21 +248,8 @@ def _generated(run: _Run, store: Store, progress: Progress) -> End:
 
 def _finished(run: _Run, progress: Progress, end: End) -> int:
     """Print the summary; return the exit code."""
-    summary, work = _summary(run, progress, end), run.batch.work
-    for line in work.lines(run.batch, summary):
-        run.reporter.say(line)
-    if (path := run.batch.plan["summary"]) is not None:
-        try:
-            with replaced(Path(path)) as file:
-                file.write((to_json(work.record(summary), indent=2) + "\n").encode())
-        except OSError as error:
-            raise UsageError(f"`summary` = {path}: cannot be written: {error.strerror}.") from error
-    return _EXIT.get(end.status, 7 if progress.failed else 0)
-
-
-def _summary(run: _Run, progress: Progress, end: End) -> Summary:
-    tally, rates = progress.tally, progress.rates(time.monotonic())
-    return Summary(
+    tally, rates, work = progress.tally, progress.rates(time.monotonic()), run.batch.work
+    summary = Summary(
         status=end.status,
         rows=run.survey.num_rows,
         done=progress.done,
@@ -275,6 +273,15 @@ def _summary(run: _Run, progress: Progress, end: End) -> Summary:
         drafts=dict(tally.drafts) or None,
         error_messages=tally.frequent[:_MESSAGES],
     )
+    for line in work.lines(run.batch, summary):
+        run.reporter.say(line)
+    if (path := run.batch.plan["summary"]) is not None:
+        try:
+            with replaced(Path(path)) as file:
+                file.write((to_json(work.record(summary), indent=2) + "\n").encode())
+        except OSError as error:
+            raise UsageError(f"`summary` = {path}: cannot be written: {error.strerror}.") from error
+    return _EXIT.get(end.status, 7 if progress.failed else 0)
 
 
 class Generation:
@@ -306,8 +313,7 @@ class Generation:
         columns = survey.columns if batch.plan["keep_input"] else {}
         asked = [key for key in SCORES if key in survey.options or batch.settings[key] is not None]
         asked += IDS if batch.settings["token_ids"] else ()
-        kept: dict[str, Kind] = {**columns, **dict.fromkeys((of_result(key) for key in asked), "text")}
-        return generated(kept, documents=batch.documents)
+        return generated(columns, documents=batch.documents, asked=asked)
 
     def add(self, outcome: Outcome) -> None:
         pass
@@ -319,32 +325,6 @@ class Generation:
 
     def record(self, summary: Summary) -> dict[str, Any]:
         return summary.to_dict()
-
-
-class Store(Protocol):
-    """Interface of a store of outcomes."""
-
-    def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the rows that have to run."""
-
-    def add(self, outcome: Outcome) -> None:
-        """Store an outcome."""
-
-
-class JournalStore:
-    """Stores outcomes and their traces in a journal until all rows have ended."""
-
-    def __init__(self, journal: Journal, *, with_failed: bool, trace: TraceFile | None = None) -> None:
-        self._journal, self._with_failed, self._trace = journal, with_failed, trace
-
-    def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the rows that are not finished."""
-        return self._journal.pending(rows, with_failed=self._with_failed)
-
-    def add(self, outcome: Outcome) -> None:
-        """Append the row's trace, then its outcome to the journal; a trace without outcome is dropped."""
-        traced = self._trace.append(outcome.trace) if self._trace else None
-        self._journal.append(outcome, traced=traced)
 
 
 class StreamStore:

@@ -106,23 +106,21 @@ SCORES = ("logprobs", "prompt_logprobs")  # columns, as JSON, of tables whose ro
 IDS = ("token_ids", "prompt_token_ids")  # columns, as JSON, of tables with `token_ids`
 INPUT = "input."  # before the name of a kept column
 _OF_PROMPT = ("prompt", "prompt_tokens", "seed", "prompt_logprobs", "prompt_token_ids")
-_RESULT = "\0"
 
 
-def of_result(name: str) -> str:
-    """Return the key under which `generated` expects a column `name` of the result.
+def generated(
+    kept: Mapping[str, Kind] | None = None,
+    *,
+    documents: DocumentColumns | None = None,
+    asked: Iterable[str] = (),
+) -> Table:
+    """Return the table of generated texts: its columns, of documents, and of kept input as `input.NAME`.
 
-    Keys without this prefix are columns of the input, named `input.NAME` in the table.
+    `asked`: further columns of the result, such as those of SCORES and IDS.
     """
-    return _RESULT + name
-
-
-def generated(kept: Mapping[str, Kind] | None = None, *, documents: DocumentColumns | None = None) -> Table:
-    """Return the table of generated texts: its columns, of documents, and of kept input as `input.NAME`."""
-    kinds = (kept or {}).items()
-    more = {name if name.startswith(_RESULT) else INPUT + name: kind for name, kind in kinds}
     columns: dict[str, Type] = {**COLUMNS, **(documents.types if documents else {})}
-    columns |= {name.removeprefix(_RESULT): kind for name, kind in more.items()}
+    columns |= {INPUT + name: kind for name, kind in (kept or {}).items()}
+    columns |= dict.fromkeys(asked, "text")
     return Table(columns, partial(_flat, documents=documents))
 
 

@@ -193,7 +193,7 @@ def adapter_notices(active: Collection[str], registry: Registry) -> Iterator[str
 
 
 def draft_fault(registry: Registry, name: str, params: Params) -> str:
-    """Return the check that the stage fails when it sees draft tokens, with these or example values, or ""."""
+    """Return the check that the stage fails with draft tokens, for these or example values, or ""."""
     from processors.testing import Subject, examples, run_check
     from processors.testing.checks import drafts_equal_steps
 
