@@ -19,8 +19,8 @@ import torch
 from gencli.config.job import PARAM_KEYS, SamplingParams
 from gencli.errors import UsageError
 from gencli.runtime.llm import LLM
-from gencli.scoring.scorer import Scorer, make_convention
-from gencli.scoring.text_scores import Window, cut_window, encoded, prefix_id, text_windows
+from gencli.scoring.scorer import TextScorer, make_convention
+from gencli.scoring.text_scores import ScoredWindow, cut_window, encoded, prefix_id, text_windows
 from gencli.templates.chat_templates import render_conversation
 
 try:
@@ -60,7 +60,7 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
         self._convention = make_convention(
             "lm-eval", self._spec, self.llm.tokenizer, window=max_length, stride=None
         )
-        self._scorer = Scorer(self.llm.engine, self._spec, self.llm.tokenizer, self._convention)
+        self._scorer = TextScorer(self.llm.engine, self._spec, self.llm.tokenizer, self._convention)
 
     @classmethod
     def create_from_arg_obj(
@@ -124,7 +124,7 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
     def loglikelihood_rolling(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[float]:
         """Return the log-probability of each text, in disjoint windows."""
         texts = [request.args[0] for request in requests]
-        parts: list[list[Window]] = []
+        parts: list[list[ScoredWindow]] = []
         for text in texts:
             ids = self.tok_encode(text)
             parts.append([*text_windows(ids, self._convention, self.prefix_token_id)])

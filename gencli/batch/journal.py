@@ -230,29 +230,28 @@ class Places:
         is_ordinary = not path.exists() or path.is_file() or path.is_dir()
         return cls(path, path.with_name(f"{path.name}.journal")) if is_ordinary else None
 
-    def is_complete(self, plan: BatchPlan) -> bool:
-        """Return whether `resume` has nothing to do: the output exists and the journal does not."""
-        return bool(plan["resume"]) and self._exists() and not self.journal.exists()
-
-    def claim(self, plan: BatchPlan) -> None:
-        """Raise UsageError if output or journal exist and the plan neither resumes nor overwrites.
+    def claim(self, plan: BatchPlan) -> bool:
+        """Return whether there is anything to run: not if `resume` meets an output without a journal.
 
         Overwriting creates the journal immediately, so an old output is never mistaken for the new one.
+        Raises UsageError if output or journal exist and the plan neither resumes nor overwrites.
         """
+        has_output = any(self.output.iterdir()) if self.output.is_dir() else self.output.exists()
+        if plan["resume"]:
+            return self.journal.exists() or not has_output
         if plan["overwrite"]:
             try:
                 os.close(new_file(self.journal))
             except OSError as error:
                 raise UsageError(f"{self.journal} cannot be written: {error.strerror}.") from error
-        if plan["resume"] or plan["overwrite"]:
-            return
-        if read_header(self.journal) is not None:
+        elif read_header(self.journal) is not None:
             raise UsageError(
                 f"{self.journal} exists: a run was interrupted, or some of its rows failed.",
                 hint="`resume` continues it, `overwrite` starts a new run.",
             )
-        if self._exists():
+        elif has_output:
             raise UsageError(f"{self.output} exists already.", hint="`overwrite` replaces it.")
+        return True
 
     def open(self, fingerprint: Mapping[str, Any], *, company: Collection[str], is_free: bool) -> Journal:
         """Return the existing journal or a new one.
@@ -276,10 +275,6 @@ class Places:
                 hint=f"Undo the change and `resume`, or {way}.",
             )
         return Journal(self.journal, {"fingerprint": fingerprint})
-
-    def _exists(self) -> bool:
-        is_folder = self.output.is_dir()
-        return any(self.output.iterdir()) if is_folder else self.output.exists()
 
 
 # Number and size of the samples read from a weight file; two trainings of a model differ in all of them.

@@ -67,7 +67,7 @@ def open_loop(
                 job = job.on(compiled.variant.constraint)
             is_partial = job.structure is None or job.structure.is_partial
             texts = [end.text for end in ends]
-            line = results.Row(row.id, row.prompt or "", texts, list(ends), is_partial)
+            line = results.PromptRow(row.id, row.prompt or "", texts, list(ends), is_partial)
             line.scores, line.ids, line.prompt_ids = tokens.scores, tokens.ids, tokens.prompt_ids
             chain = effective(job.assembly.chain, job.is_greedy)
             info = RunInfo(settings["model"], chain, job, compiled, identity, tokenizer, engine.eos_ids)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -45,38 +45,37 @@ def run_batch(batch: Batch, reporter: BatchReporter, stdout: TextTarget) -> int:
 
     Raises UsageError for an input in which no row can run, or with more faults than allowed failures.
     """
-    if batch.places is None:
-        refuse_old_trace(batch.settings["trace"], batch.plan, batch.places)
+    places = batch.places
+    with ExitStack() as stack:
+        if places is not None:
+            hint = "Wait until it has ended, or name another `output`."
+            stack.enter_context(locked(places.output, hint=hint))
+            if not places.claim(batch.plan):
+                reporter.say(f"{places.output} is complete: there is nothing to resume.")
+                return 0
+        refuse_old_trace(batch.settings["trace"], batch.plan, places)
         survey = _survey(batch, reporter)
-        return _streamed(_Run(_sized(batch, reporter), survey, reporter, stdout))
-    with locked(batch.places.output, hint="Wait until it has ended, or name another `output`."):
-        batch.places.claim(batch.plan)
-        if batch.places.is_complete(batch.plan):
-            reporter.say(f"{batch.places.output} is complete: there is nothing to resume.")
-            return 0
-        refuse_old_trace(batch.settings["trace"], batch.plan, batch.places)
-        survey = _survey(batch, reporter)
-        return _journalled(_Run(_sized(batch, reporter), survey, reporter, stdout), batch.places)
+        run = _Run(_sized(batch, reporter), survey, reporter, stdout)
+        return _streamed(run) if places is None else _journalled(run, places)
 
 
 def _survey(batch: Batch, reporter: BatchReporter) -> Survey:
     """Read all rows. Raises UsageError if no row can run, or for more faults than allowed."""
-    faults: list[Row] = []
-    misnamed: list[Row] = []
+    faults: dict[bool, str] = {}  # the first fault, and the first one of column names
 
     def note(row: Row) -> None:
-        if not faults:
-            faults.append(row)
-        if not misnamed and row.failure and row.failure.is_of_columns:
-            misnamed.append(row)
+        if row.failure:
+            fault = f"{row.record.place}: {row.failure.message}"
+            faults.setdefault(False, fault)
+            faults.setdefault(row.failure.is_of_columns, fault)
 
     survey = batch.survey(note)
     if survey.num_read and survey.num_misnamed == survey.num_read:
-        raise UsageError(f"No row of the input can run. {_fault(misnamed[0])}")
+        raise UsageError(f"No row of the input can run. {faults[True]}")
     allowed = batch.plan.max_errors
     if allowed is not None and survey.num_faults > allowed:
         raise UsageError(
-            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {_fault(faults[0])}",
+            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {faults[False]}",
             hint="`dry_run` lists them all.",
         )
     jobs = batch.jobs
@@ -110,10 +109,6 @@ def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
     settings = batch.settings
     layers = *settings.layers, Layer.of("planned", {"max_batch": number})
     return replace(batch, settings=resolve(*layers, registry=settings.registry))
-
-
-def _fault(row: Row) -> str:
-    return f"{row.record.place}: {row.failure.message if row.failure else ''}"
 
 
 def _streamed(run: _Run) -> int:

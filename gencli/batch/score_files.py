@@ -47,7 +47,7 @@ from gencli.errors import GencliError, UsageError
 from gencli.helpers import clock
 from gencli.runtime.compiled_grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.wiring import load_model, make_engine
-from gencli.scoring.scorer import Scorer, Task, Terms, make_convention, read_item
+from gencli.scoring.scorer import Task, Terms, TextScorer, make_convention, read_item
 from gencli.scoring.text_scores import CHAIN_KEYS, MODES, ChoiceScore, Score, Totals, score_record, shown
 
 _COUNTS = (
@@ -87,7 +87,7 @@ class ScoreWork:
         )
         with closing(make_compiler(grammar_env(loaded), settings["grammar_timeout"])) as compiler:
             engine = make_engine(loaded, settings, compiler, registry=jobs.base.registry)
-            scorer = Scorer(engine, spec, tokenizer, convention, top=plan["tokens"] or 0)
+            scorer = TextScorer(engine, spec, tokenizer, convention, top=plan["tokens"] or 0)
             yield ScoreLoop(batch, engine, scorer, Grammars(compiler))
 
     def table(self, batch: Batch, survey: Survey) -> Table:
@@ -200,7 +200,7 @@ class ScoreLoop(OwnEngine):
 
     reading = ""  # rows are short
 
-    def __init__(self, batch: Batch, engine: Engine, scorer: Scorer, grammars: Grammars) -> None:
+    def __init__(self, batch: Batch, engine: Engine, scorer: TextScorer, grammars: Grammars) -> None:
         super().__init__(engine)
         self._batch, self._scorer, self._grammars = batch, scorer, grammars
         self.is_stopped = False

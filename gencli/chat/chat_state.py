@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatTurn:
     """A user's message and its answer.
 
     `reason`: why the answer ended, "" before its end. `attempt`: number of retries. `job`: settings of the
@@ -47,7 +47,7 @@ class Conversation:
 
     seed: int
     system: str | None = None
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[ChatTurn, ...] = ()
 
     @property
     def is_waiting(self) -> bool:
@@ -66,7 +66,7 @@ class Conversation:
 
     def asked(self, text: str) -> Conversation:
         """Return a copy with a new turn that has no answer yet."""
-        return replace(self, turns=(*self.turns, Turn(text)))
+        return replace(self, turns=(*self.turns, ChatTurn(text)))
 
     def answered(self, text: str, reason: str, job: Job | None = None) -> Conversation:
         """Return a copy with the answer of the last turn. Raises UsageError without a turn."""
@@ -80,20 +80,20 @@ class Conversation:
     def again(self) -> Conversation:
         """Return a copy whose last turn is unanswered, as its next attempt. Raises UsageError without one."""
         last = self.last()
-        return self._with_last(Turn(last.user, attempt=last.attempt + 1))
+        return self._with_last(ChatTurn(last.user, attempt=last.attempt + 1))
 
     def edited(self, text: str) -> Conversation:
         """Return a copy with another last turn, unanswered. Raises UsageError if there is no turn."""
         self.last()
-        return self._with_last(Turn(text))
+        return self._with_last(ChatTurn(text))
 
-    def last(self) -> Turn:
+    def last(self) -> ChatTurn:
         """Return the last turn. Raises UsageError if there is none."""
         if not self.turns:
             raise UsageError("There is no turn yet.")
         return self.turns[-1]
 
-    def _with_last(self, turn: Turn) -> Conversation:
+    def _with_last(self, turn: ChatTurn) -> Conversation:
         return replace(self, turns=(*self.turns[:-1], turn))
 
 
@@ -280,7 +280,7 @@ _MAX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Transcript:
+class ChatTranscript:
     """The content of a file: model, conversation, settings as typed, and presets."""
 
     model: str
@@ -327,7 +327,7 @@ def save(chat: Chat, path: Path) -> None:
         raise UsageError(f"{path}: cannot be written: {error.strerror}.") from error
 
 
-def load(path: Path) -> Transcript:
+def load(path: Path) -> ChatTranscript:
     """Read a document. Raises UsageError for an unreadable file, ConfigError if it is not a transcript."""
     try:
         document = json.loads(read_file(path, _MAX_BYTES))
@@ -345,7 +345,7 @@ def load(path: Path) -> Transcript:
         raise ConfigError(f"{path}: is a damaged transcript: {type(error).__name__}: {error}.") from None
 
 
-def restore(chat: Chat, transcript: Transcript, origin: str) -> Chat:
+def restore(chat: Chat, transcript: ChatTranscript, origin: str) -> Chat:
     """Return the chat with the transcript's conversation and settings; the model is unchanged.
 
     Raises UsageError if one of them is raw and the other is not, or for settings that conflict.
@@ -356,7 +356,7 @@ def restore(chat: Chat, transcript: Transcript, origin: str) -> Chat:
     return chat.with_typed(typed, origin).with_conversation(transcript.conversation)
 
 
-def _read(document: dict[str, Any]) -> Transcript:
+def _read(document: dict[str, Any]) -> ChatTranscript:
     messages, system = list(document["messages"]), None
     if messages and messages[0]["role"] == "system":
         system = str(messages.pop(0)["content"])
@@ -364,7 +364,7 @@ def _read(document: dict[str, Any]) -> Transcript:
     if roles != ["user", "assistant"] * (len(roles) // 2):
         raise ValueError("the roles do not alternate")
     turns = tuple(
-        Turn(str(a["content"]), str(b["content"]), str(b["finish_reason"]), int(b.get("attempt", 0)))
+        ChatTurn(str(a["content"]), str(b["content"]), str(b["finish_reason"]), int(b.get("attempt", 0)))
         for a, b in zip(messages[::2], messages[1::2], strict=True)
     )
     conversation = Conversation(int(document["seed"]), system, turns)
@@ -384,4 +384,4 @@ def _read(document: dict[str, Any]) -> Transcript:
         if not isinstance(schema := document["schema"], dict | bool | None):
             raise TypeError(f"the schema is {schema!r}")
         typed |= {**FREE, "json_schema": "" if schema is None else json.dumps(schema)}
-    return Transcript(str(document["model"]), conversation, typed, presets)
+    return ChatTranscript(str(document["model"]), conversation, typed, presets)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gencli.chat.chat_state import Chat, Conversation, Turn, changeable, load, prompt_ids, restore, save
+from gencli.chat.chat_state import Chat, ChatTurn, Conversation, changeable, load, prompt_ids, restore, save
 from gencli.config.chain_assembly import Assembly
 from gencli.config.job import Job
 from gencli.config.option import Option
@@ -223,7 +223,7 @@ def regen_command(chat: Chat, argument: str, env: CommandContext) -> CommandResu
     return CommandResult(chat.with_conversation(conversation), text)
 
 
-def _is_repeated(turn: Turn, job: Job) -> bool:
+def _is_repeated(turn: ChatTurn, job: Job) -> bool:
     """Return whether the job takes the most likely tokens, which the turn's answer has already."""
     if not job.is_greedy or turn.job is None or turn.reason == "interrupted":
         return False

@@ -18,7 +18,7 @@ from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
 from gencli.explain.trace_file import text_label
 from gencli.results.run_record import RunInfo, record, thinking
-from gencli.results.run_results import Results, Row
+from gencli.results.run_results import PromptRow, Results
 from gencli.structured.output_spec import OutputSpec, ThinkingSplitter
 from gencli.text.escapes import escape_controls
 
@@ -191,7 +191,7 @@ class BlockWriter:
     def close(self) -> None:
         """Do nothing; all blocks have been written."""
 
-    def _write(self, row: Row, sample: int, *, is_done: bool) -> None:
+    def _write(self, row: PromptRow, sample: int, *, is_done: bool) -> None:
         text = row.shown(sample) if is_done else row.texts[sample]
         if text is None:
             return
@@ -215,7 +215,7 @@ class LiveWriter:
     ) -> None:
         self._results, self._blocks = results, BlockWriter(sink, results, is_streaming=False, pen=pen)
         self._drawing, self._meter = drawing, meter
-        self._held: dict[int, tuple[Row, int]] = {}  # finished out of order, by index
+        self._held: dict[int, tuple[PromptRow, int]] = {}  # finished out of order, by index
 
     def add(self, event: Event) -> None:
         """Redraw the lines if a drawing is due; write texts that are finished and next in order."""
@@ -256,7 +256,7 @@ class LiveWriter:
         more = missing - len(begun)
         return [*texts, *([Text(f"{more} more")] if more else [])][:room]
 
-    def _line(self, row: Row, sample: int) -> Text:
+    def _line(self, row: PromptRow, sample: int) -> Text:
         from rich.text import Text
 
         width, _ = self._drawing.size
@@ -265,17 +265,17 @@ class LiveWriter:
         return Text(f"[{number}] {tail[-max(1, width - len(number) - 4) :]}")
 
 
-def _index(row: Row, sample: int) -> int:
+def _index(row: PromptRow, sample: int) -> int:
     """Return the index of a sample among all samples of the run."""
     return (int(row.id) - 1) * len(row.texts) + sample
 
 
-def _samples(results: Results) -> Iterator[tuple[Row, int]]:
+def _samples(results: Results) -> Iterator[tuple[PromptRow, int]]:
     """Return an iterator over (row, sample) in the order in which they are written."""
     return ((row, sample) for row in results.rows for sample in range(len(row.texts)))
 
 
-def label(row: Row, sample: int) -> str:
+def label(row: PromptRow, sample: int) -> str:
     """Return the line above a block, in the format of head(1) and tail(1)."""
     return block_label(text_label((row.id, sample), len(row.texts)), row.prompt)
 

@@ -13,7 +13,7 @@ from typing import Literal, Protocol
 from gencli.cli.render import Sink, say, table
 from gencli.core.events import Token, TokenLogprobs
 from gencli.explain.token_levels import LEGENDS, Record, Scale, level
-from gencli.results.run_results import Row, Scores, score_rows
+from gencli.results.run_results import PromptRow, Scores, score_rows
 from gencli.text.detokenizer import TokenDecoder
 from gencli.text.tokenizer import Tokenizer
 from processors.row_view import RowView
@@ -202,7 +202,7 @@ class Shades:
 class Pen(Protocol):
     """Interface that writes the text of samples, part by part and in order."""
 
-    def write(self, row: Row, sample: int, text: str) -> None:
+    def write(self, row: PromptRow, sample: int, text: str) -> None:
         """Write the next part of the text of a sample."""
         ...
 
@@ -213,7 +213,7 @@ class PlainPen:
     def __init__(self, sink: Sink) -> None:
         self._sink = sink
 
-    def write(self, row: Row, sample: int, text: str) -> None:
+    def write(self, row: PromptRow, sample: int, text: str) -> None:
         """Write the next part."""
         self._sink.write(text)
 

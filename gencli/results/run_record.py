@@ -20,8 +20,8 @@ from gencli.models.device import kv_name
 from gencli.models.files.checkpoint import ModelIdentity
 from gencli.models.model_runner import ModelSpec
 from gencli.results.run_results import (
+    PromptRow,
     Results,
-    Row,
     draft_lines,
     draft_record,
     entry_record,
@@ -53,7 +53,7 @@ class RunInfo:
         return "" if name == NO_DRAFTER else name
 
 
-def record(row: Row, info: RunInfo) -> dict[str, Any]:
+def record(row: PromptRow, info: RunInfo) -> dict[str, Any]:
     """Return the record of a prompt.
 
     With several samples `text` becomes `texts`, and each value of a sample becomes a list.
@@ -103,7 +103,7 @@ def timings(finishes: Sequence[Finish]) -> dict[str, float | None] | None:
     }
 
 
-def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
+def _sample(row: PromptRow, sample: int, info: RunInfo) -> dict[str, Any]:
     outcome = row.outcomes[sample]
     finish = outcome if isinstance(outcome, Finish) else None
     verdict, failed = finish and finish.verdict, failure(outcome) if outcome else None
@@ -144,7 +144,7 @@ def _search(job: Job) -> dict[str, Any] | None:
     return {"best_of": job.best_of} if job.best_of else None
 
 
-def _candidates(row: Row) -> list[dict[str, Any]] | None:
+def _candidates(row: PromptRow) -> list[dict[str, Any]] | None:
     """Return a prompt's candidates, best first; None without beam search or best-of-n."""
     ranked = next((finish.candidates for finish in row.finishes), ())
     return [

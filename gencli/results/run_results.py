@@ -148,7 +148,7 @@ class SampleFailure:
 
 
 @dataclass(slots=True)
-class Row:
+class PromptRow:
     """A prompt with the text so far and the outcome of each sample.
 
     Samples that had not begun have one outcome, that of the first of them (see `Finish.more`).
@@ -219,16 +219,16 @@ class Results:
 
     def __init__(self, prompts: Sequence[str], num_samples: int, *, is_partial: bool = True) -> None:
         self.rows = [
-            Row(str(number), prompt, [""] * num_samples, [None] * num_samples, is_partial)
+            PromptRow(str(number), prompt, [""] * num_samples, [None] * num_samples, is_partial)
             for number, prompt in enumerate(prompts, start=1)
         ]
         self._by_id = {row.id: row for row in self.rows}
 
-    def row(self, request: str) -> Row:
+    def row(self, request: str) -> PromptRow:
         """Return the row of a request."""
         return self._by_id[request]
 
-    def add(self, event: Event) -> Row:
+    def add(self, event: Event) -> PromptRow:
         """Add an event; return its row."""
         row = self._by_id[event.request]
         row.add(event)

@@ -1,5 +1,5 @@
-"""`Scorer`: scores items (a text, a continuation of a context, choices after a context, the last turn of a
-chat) on an engine, under the model alone or under a chain.
+"""`TextScorer`: scores items (a text, a continuation of a context, choices after a context, the last turn of
+a chat) on an engine, under the model alone or under a chain.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from gencli.scoring.text_scores import (
     Convention,
     PairScore,
     Score,
+    ScoredWindow,
     TextScore,
     Totals,
-    Window,
     count_words,
     cut_window,
     encoded,
@@ -158,7 +158,9 @@ class Terms:
         """ "raw" or "processed"."""
         return "raw" if self.job is None else "processed"
 
-    def request(self, name: str, window: Window, top: int, spec: ModelSpec, tokenizer: Tokenizer) -> Request:
+    def request(
+        self, name: str, window: ScoredWindow, top: int, spec: ModelSpec, tokenizer: Tokenizer
+    ) -> Request:
         """Return the request for the scored tokens of a window."""
         if self.job is None:
             limits = Limits(0)
@@ -194,7 +196,7 @@ class _WindowedText:
 
     text: str
     tokens: int
-    windows: tuple[Window, ...]
+    windows: tuple[ScoredWindow, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -210,7 +212,7 @@ class _OpenTask(Generic[T]):
     is_interrupted: bool = False
 
 
-class Scorer:
+class TextScorer:
     """Scores texts, pairs, choices and chats. `top`: number of alternatives for each token."""
 
     def __init__(
@@ -262,7 +264,7 @@ class Scorer:
         """End the scoring. Safe in a signal handler."""
         self._engine.interrupt()
 
-    def window_entries(self, windows: Sequence[Window]) -> list[tuple[TokenLogprobs, ...]]:
+    def window_entries(self, windows: Sequence[ScoredWindow]) -> list[tuple[TokenLogprobs, ...]]:
         """Return the entries of the scored tokens of each window, under the model without a chain."""
         text = TextItem(" ")  # never scored: the entries of the windows are the result
         part = _WindowedText("", 0, tuple(windows))
@@ -333,7 +335,7 @@ class Scorer:
         window = pair_window(context, continuation, self.tokenizer, prefix, self.convention.window)
         return _WindowedText(continuation, len(window.ids) - window.first, _checked((window,)))
 
-    def _submit(self, task: _OpenTask[T], windows: Sequence[Window]) -> None:
+    def _submit(self, task: _OpenTask[T], windows: Sequence[ScoredWindow]) -> None:
         names = list[str]()
         try:
             for number, window in enumerate(windows):
@@ -415,7 +417,7 @@ def _check(task: Task[T], parts: Iterable[_WindowedText]) -> None:
         )
 
 
-def _checked(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+def _checked(windows: tuple[ScoredWindow, ...]) -> tuple[ScoredWindow, ...]:
     if not any(window.first < len(window.ids) for window in windows):
         raise UsageError("There is no token to score: the only token has none before it.")
     return windows

@@ -30,7 +30,7 @@ from gencli.files import open_regular
 from gencli.json_text import to_json
 from gencli.models.backend import rank
 from gencli.plugins.plugin_registry import ListedStage, make_registry, sentence
-from gencli.results.run_results import Row
+from gencli.results.run_results import PromptRow
 from gencli.runtime.machine import quiet_libraries
 from gencli.structured.output_spec import OutputSpec
 from gencli.text.detokenizer import TokenDecoder
@@ -314,7 +314,7 @@ class ColoredPen:
     def close(self) -> None:
         """Do nothing; everything has been written."""
 
-    def write(self, row: Row, sample: int, text: str) -> None:
+    def write(self, row: PromptRow, sample: int, text: str) -> None:
         """Write the next part of the text of a sample."""
         for piece, number in self._of(row.id, sample).spans(text):
             self._brush.write(piece, number)
