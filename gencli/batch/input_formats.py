@@ -80,9 +80,7 @@ class Lines:
     """
 
     def __init__(self, stream: BinaryIO, limit: int = MAX_BYTES) -> None:
-        self.number = 0
-        self._stream = stream
-        self._limit = limit
+        self.number, self._stream, self._limit = 0, stream, limit
 
     def __iter__(self) -> Lines:
         return self
@@ -106,12 +104,7 @@ class Lines:
 LIMITS = JsonLimits(max_depth=100, max_digits=4300, has_decimals=False)
 
 
-def read_json_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
-    """Yield the records of a JSON Lines file."""
-    return _records_of_lines(stream, parse_record)
-
-
-def _records_of_lines(stream: BinaryIO, read: Callable[[bytes], Mapping[str, Any]]) -> Iterator[Item]:
+def read_lines(stream: BinaryIO, name: str, *, read: Callable[[bytes], Mapping[str, Any]]) -> Iterator[Item]:
     """Yield the record that `read` makes of each line that is not blank, or its fault."""
     lines = Lines(stream)
     while True:
@@ -178,12 +171,10 @@ class _Splitter:
 
     def __init__(self, stream: BinaryIO, limit: int = MAX_BYTES) -> None:
         self._stream, self._limit = stream, limit
-        self._line = 1
         self._pieces: list[bytes] = []
-        self._size = 0
-        self._depth = 0
+        self._line = self._depth = 1
+        self._size = self._num_elements = 0
         self._in_string = self._is_escaped = False
-        self._num_elements = 0
 
     def elements(self) -> Iterator[_Element]:
         """Yield the elements in order; a missing end, or text after the end, is a further fault."""
@@ -215,7 +206,6 @@ class _Splitter:
         if not bare.startswith(b"["):
             raise Unfit("is not a JSON array. If it has one object per line, use `input_format` = jsonl")
         self._line += chunk[: len(chunk) - len(bare)].count(b"\n")
-        self._depth = 1
         return bare[1:] or self._stream.read(_CHUNK)
 
     def _marks(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
@@ -349,11 +339,6 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, decimal.Decimal | datetime.timedelta) else value
 
 
-def read_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
-    """Yield a record for each line, without its newline."""
-    return _records_of_lines(stream, lambda line: {"prompt": _bare(line)})
-
-
 def read_paragraphs(stream: BinaryIO, name: str) -> Iterator[Item]:
     """Yield a record for each paragraph; paragraphs are separated by empty lines."""
     lines, line = Lines(stream), b"\n"
@@ -398,12 +383,12 @@ def _bare(data: bytes) -> str:
 
 
 READERS: Mapping[str, Reader] = {
-    "jsonl": read_json_lines,
+    "jsonl": partial(read_lines, read=parse_record),
     "json": read_array,
     "csv": partial(read_table, delimiter=","),
     "tsv": partial(read_table, delimiter="\t"),
     "parquet": read_parquet,
-    "lines": read_lines,
+    "lines": partial(read_lines, read=lambda line: {"prompt": _bare(line)}),
     "paragraphs": read_paragraphs,
     "document": read_document,
 }

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -147,14 +147,10 @@ _FIXED = ("seed", "plugin", "preset", "contrast", *KINDS)
 _SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops", "Structure")
 
 
-def changeable() -> Iterator[Option]:
-    """Yield the options that /set accepts and a transcript records."""
-    for entry in CHAT_OPTIONS:
-        if entry.section in _SECTIONS and entry.key not in _FIXED:
-            yield entry
-
-
-_CHANGEABLE = frozenset(entry.key for entry in changeable())
+# What /set accepts and a transcript records.
+CHANGEABLE: Mapping[str, Option] = {
+    entry.key: entry for entry in CHAT_OPTIONS if entry.section in _SECTIONS and entry.key not in _FIXED
+}
 _OPTIONS = frozenset(entry.key for entry in CHAT_OPTIONS)
 _OF_CONVERSATION = ("seed", "system")
 
@@ -163,7 +159,7 @@ _OF_CONVERSATION = ("seed", "system")
 class Chat:
     """A conversation, and layers of typed values: of a loaded transcript, of flags, and of /set.
 
-    `own`: "seed" or "system" if the user set it in the chat; presets then do not change it.
+    `fixed`: "seed" or "system" if the user set it in the chat; presets then do not change it.
     """
 
     conversation: Conversation
@@ -191,13 +187,13 @@ class Chat:
     def typed(self) -> dict[str, Any]:
         """The typed values of the options that a transcript records."""
         items = [item for _, values in self.layers for item in values.items()]
-        return {key: value for key, value in items if key in _CHANGEABLE}
+        return {key: value for key, value in items if key in CHANGEABLE}
 
     @property
     def above_transcript(self) -> list[str]:
         """The names of settings from flags, /set or /schema, which override a transcript's."""
         keys = [key for _, values in self.layers[-2:] for key in values]
-        names = {key: option(key).flag.lstrip("-") for key in keys if key in _CHANGEABLE}
+        names = {key: option(key).flag.lstrip("-") for key in keys if key in CHANGEABLE}
         return [*names.values(), *(["schema"] if set(KINDS) & set(keys) else [])]
 
     def with_conversation(self, conversation: Conversation) -> Chat:
@@ -221,7 +217,7 @@ class Chat:
         before, after = self.settings, chat.settings
         changed = {key for key in after if after[key] != before[key]}
         changed -= {key for key in changed if not after.is_given(key)}  # switched off by another key
-        if fixed := sorted(changed - _CHANGEABLE - {*_OF_CONVERSATION, "preset"}):
+        if fixed := sorted(changed - CHANGEABLE.keys() - {*_OF_CONVERSATION, "preset"}):
             raise UsageError(
                 f"The preset {name} sets {after.name(fixed[0])}, which cannot change in a running chat.",
                 hint=f"Start a chat with it: gencli chat `preset` = {name}" if fixed[0] in _OPTIONS else "",
@@ -369,15 +365,14 @@ def _read(document: dict[str, Any]) -> ChatTranscript:
     )
     conversation = Conversation(int(document["seed"]), system, turns)
     presets = tuple(map(str, document.get("preset", ())))
-    options = {entry.key: entry for entry in changeable()}
     for key, value in document["settings"].items():
         if key == "raw" and value is True:
             continue
-        if key not in options:
+        if (entry := CHANGEABLE.get(key)) is None:
             raise ValueError(f"a chat has no setting {key!r}")
-        items = value if options[key].many and isinstance(value, list) else [value]
-        kind = bool if options[key].type is bool else str
-        if (options[key].many and items is not value) or not all(isinstance(item, kind) for item in items):
+        items = value if entry.many and isinstance(value, list) else [value]
+        kind = bool if entry.type is bool else str
+        if (entry.many and items is not value) or not all(isinstance(item, kind) for item in items):
             raise ValueError(f"the setting {key} is {value!r}")
     typed = dict(document["settings"])
     if "schema" in document:  # the schema itself, so that a transcript never names a file

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gencli.chat.chat_state import Chat, ChatTurn, Conversation, changeable, load, prompt_ids, restore, save
+from gencli.chat.chat_state import CHANGEABLE, Chat, ChatTurn, Conversation, load, prompt_ids, restore, save
 from gencli.config.chain_assembly import Assembly
 from gencli.config.job import Job
 from gencli.config.option import Option
@@ -253,9 +253,6 @@ def seed_command(chat: Chat, argument: str, env: CommandContext) -> CommandResul
     return CommandResult(chat.with_fixed(seed=seed), f"The seed is {argument} from the next answer on.")
 
 
-_NUM_SHOWN = 2  # turns that /load shows
-
-
 @_command("FILE", "Write the conversation, seed and settings to a file.")
 def save_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
     path = _path("save", argument)
@@ -279,7 +276,7 @@ def load_command(chat: Chat, argument: str, env: CommandContext) -> CommandResul
     if transcript.presets != (presets := chat.settings["preset"]):
         old, new = shown(transcript.presets) or "none", shown(presets) or "none"
         text += f" The transcript's presets are {old}; here: {new}."
-    return CommandResult(chat, "\n".join([text, *history(chat.conversation, last=_NUM_SHOWN)]))
+    return CommandResult(chat, "\n".join([text, *history(chat.conversation, last=2)]))
 
 
 def _path(name: str, argument: str) -> Path:
@@ -371,13 +368,12 @@ def find_option(key: str) -> Option:
     Raises UsageError with the nearest name.
     """
     name = key.lstrip("-").replace("-", "_")
-    options = {entry.key: entry for entry in changeable()}
-    by_flag = {flag.lstrip("-"): entry for entry in options.values() for flag in entry.names}
-    if entry := options.get(name) or by_flag.get(name):
+    by_flag = {flag.lstrip("-"): entry for entry in CHANGEABLE.values() for flag in entry.names}
+    if entry := CHANGEABLE.get(name) or by_flag.get(name):
         return entry
     if name in _OWN:
         raise UsageError(f"{key} has its own command.", hint=f"See {_OWN[name]}.")
-    spelled = {key: entry.flag.lstrip("-") for key, entry in options.items()}
+    spelled = {key: entry.flag.lstrip("-") for key, entry in CHANGEABLE.items()}
     raise UsageError(f"A chat cannot set {key!r}.", hint=meant_option(key, spelled) or "See /show.")
 
 
@@ -403,7 +399,7 @@ def about(chat: Chat, key: str) -> list[SettingRow]:
         if row[0] == key:
             return [row]
     of_stage = [_row(value) for value in chat.job.assembly.of_stage(name)]
-    if of_stage and name not in (entry.key for entry in changeable()):
+    if of_stage and name not in CHANGEABLE:
         return of_stage
     entry = find_option(key)
     others = map(_row, chat.job.assembly.of_stage(entry.stage))
@@ -415,7 +411,7 @@ def everything(chat: Chat) -> list[SettingRow]:
     assembly, settings = chat.job.assembly, chat.settings
     rows = [*_head(chat)]
     rows += [_row(value) for name, params in assembly.chain for value in assembly.of_entry(name, params)]
-    for entry in changeable():
+    for entry in CHANGEABLE.values():
         is_given = settings.is_given(entry.key) or entry.key == "max_tokens"
         if is_given and not entry.field and entry.key != "stage":
             rows += option_rows(chat, entry)
@@ -485,8 +481,7 @@ def complete(line: str, chat: Chat) -> tuple[str, list[str]]:
     name, space, argument = line[1:].partition(" ")
     if not space:
         return line, [f"/{command}" for command in COMMANDS if command.startswith(name)]
-    completer = _COMPLETERS.get(name)
-    if completer is None:
+    if (completer := _COMPLETERS.get(name)) is None:
         return "", []
     word = argument.rpartition(" ")[2] if name == "set" else argument
     return word, completer(argument, chat)
@@ -494,11 +489,10 @@ def complete(line: str, chat: Chat) -> tuple[str, list[str]]:
 
 def _set(argument: str, chat: Chat) -> list[str]:
     key, space, value = argument.partition(" ")
-    options = {entry.flag.lstrip("-"): entry for entry in changeable()}
+    options = {entry.flag.lstrip("-"): entry for entry in CHANGEABLE.values()}
     if not space:
         return _with_prefix(key, options)
-    entry = options.get(key)
-    if entry is None:
+    if (entry := options.get(key)) is None:
         return []
     if key == "stage":
         return stage_values(value)
@@ -507,7 +501,7 @@ def _set(argument: str, chat: Chat) -> list[str]:
 
 
 def _show(argument: str, chat: Chat) -> list[str]:
-    names = [entry.flag.lstrip("-") for entry in changeable()]
+    names = [entry.flag.lstrip("-") for entry in CHANGEABLE.values()]
     stages = list(dict.fromkeys(name for name, _ in chat.job.assembly.chain))
     return _with_prefix(argument, dict.fromkeys(["model", "seed", "system", *names, *stages]))
 
