@@ -155,18 +155,16 @@ class Source:
         return open_local(self.address) if isinstance(self.address, Path) else open_url(self.address)
 
 
+@dataclass(frozen=True, slots=True)
 class Input:
     """The records of all sources, in order; each iteration reads them again.
 
     `notices` name skipped files. Iterating raises UsageError for a file that cannot be read.
     """
 
-    def __init__(
-        self, sources: Sequence[Source], *, notices: Sequence[str] = (), delimiter: str | None = None
-    ) -> None:
-        self.sources = tuple(sources)
-        self.notices = tuple(notices)
-        self._delimiter = delimiter
+    sources: tuple[Source, ...]
+    notices: tuple[str, ...] = ()
+    delimiter: str | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -182,8 +180,8 @@ class Input:
 
     def _records(self, source: Source, index: int) -> Iterator[Record]:
         reader, number = READERS[source.format], 0
-        if self._delimiter is not None and source.format in ("csv", "tsv"):
-            reader = partial(read_table, delimiter=self._delimiter)
+        if self.delimiter is not None and source.format in ("csv", "tsv"):
+            reader = partial(read_table, delimiter=self.delimiter)
         is_seekable = source.format == "parquet"
         try:
             with unpacked(source.open, source.packing, source.name, seekable=is_seekable) as stream:
@@ -218,12 +216,12 @@ def open_input(
     if delimiter is not None and len(delimiter) != 1:
         raise UsageError(f"`delimiter` is {delimiter!r}, but has to be one character.")
     notices: list[str] = []
-    sources = [source for text in spec for source in _sources(text, format, notices)]
+    sources = tuple(source for text in spec for source in _sources(text, format, notices))
     if not sources:
         raise UsageError(
             "There is no input.", hint="Name a file, a folder, a pattern, a URL, or - for stdin."
         )
-    return Input(sources, notices=notices, delimiter=delimiter)
+    return Input(sources, tuple(notices), delimiter)
 
 
 def _sources(text: str, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002

@@ -57,10 +57,7 @@ _COUNTS = (
 
 
 class ScoreWork:
-    """Work whose rows are texts, pairs, choices and chats, and whose results are scores.
-
-    `seed`: seed of the bootstrap.
-    """
+    """Work on texts, pairs, choices and chats, whose results are scores. `seed`: of the bootstrap."""
 
     decides = DECIDING
 

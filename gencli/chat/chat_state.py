@@ -226,10 +226,7 @@ class Chat:
         return replace(chat, conversation=replace(self.conversation, **values))._checked()
 
     def with_value(self, key: str, value: Any) -> Chat:
-        """Return a copy with an option's typed value; None removes the values of flag and /set.
-
-        Raises UsageError.
-        """
+        """Return a copy with an option's value; None removes those of flag and /set. Raises UsageError."""
         origin, values = self.layers[-1]
         layers = (*self.layers[:-1], (origin, {**values, key: value}))
         if value is None:

@@ -363,10 +363,7 @@ def same_again(before: Conversation, after: Conversation) -> str:
 
 
 def find_option(key: str) -> Option:
-    """Return an option that /set takes, by key, flag or short flag.
-
-    Raises UsageError with the nearest name.
-    """
+    """Return an option of /set by key, flag or short flag. Raises UsageError with the nearest name."""
     name = key.lstrip("-").replace("-", "_")
     by_flag = {flag.lstrip("-"): entry for entry in CHANGEABLE.values() for flag in entry.names}
     if entry := CHANGEABLE.get(name) or by_flag.get(name):

@@ -54,10 +54,7 @@ class RunInfo:
 
 
 def record(row: PromptRow, info: RunInfo) -> dict[str, Any]:
-    """Return the record of a prompt.
-
-    With several samples `text` becomes `texts`, and each value of a sample becomes a list.
-    """
+    """Return the record of a prompt: of several samples `texts`, and a list for each value of a sample."""
     outcomes = [(sample, outcome) for sample, outcome in enumerate(row.outcomes) if outcome]
     samples = [(_sample(row, sample, info), num_samples(outcome)) for sample, outcome in outcomes]
     of_sample: dict[str, Any] = {

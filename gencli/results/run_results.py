@@ -212,10 +212,7 @@ class PromptRow:
 
 
 class Results:
-    """The rows of a run, in the order of the prompts.
-
-    `is_partial`: whether texts of failed samples are shown.
-    """
+    """The rows of a run, in the order of the prompts. `is_partial`: texts of failed samples are shown."""
 
     def __init__(self, prompts: Sequence[str], num_samples: int, *, is_partial: bool = True) -> None:
         self.rows = [
@@ -294,10 +291,7 @@ def tokens_per_second(finishes: Sequence[Finish]) -> float | None:
 
 
 class PromptProgress:
-    """Counts the prefilled tokens of prompts without output so far.
-
-    A prompt shared by several samples counts once.
-    """
+    """Counts the prefilled tokens of prompts without output so far; once for all samples of a prompt."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[int, int]] = {}  # tokens prefilled, and total, by request

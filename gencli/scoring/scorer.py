@@ -192,7 +192,7 @@ class Task(Generic[T]):
 
 @dataclass(frozen=True, slots=True)
 class _WindowedText:
-    """Windows of a text or continuation, with the values that its totals need."""
+    """A text, continuation or answer, the number of its tokens, and its windows."""
 
     text: str
     tokens: int
@@ -305,15 +305,14 @@ class TextScorer:
             ids = encoded(item.text, self.tokenizer, prefix)
             if self.convention.name == "lm-eval" and ids[:1] == [prefix]:
                 ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and not part of the text
-            windows = tuple(text_windows(ids, self.convention, prefix))
-            yield _WindowedText(item.text, len(ids), _checked(windows))
+            yield _part(item.text, len(ids), *text_windows(ids, self.convention, prefix))
         elif isinstance(item, ChatItem):
             before = render_conversation(self.tokenizer, item.messages[:-1])
             answer = item.messages[-1]["content"]
             head = self.tokenizer.encode(before, special=False)
             whole = self.tokenizer.encode(before + answer, special=False)
             window = cut_window(head, whole[len(head) :], self.convention.window)
-            yield _WindowedText(answer, len(window.ids) - window.first, _checked((window,)))
+            yield _part(answer, len(window.ids) - window.first, window)
         elif isinstance(item, PairItem):
             yield self._pair_part(item.context, item.continuation)
         else:
@@ -333,7 +332,7 @@ class TextScorer:
     def _pair_part(self, context: str, continuation: str) -> _WindowedText:
         prefix = self._prefix if self._has_prefix or not context else None
         window = pair_window(context, continuation, self.tokenizer, prefix, self.convention.window)
-        return _WindowedText(continuation, len(window.ids) - window.first, _checked((window,)))
+        return _part(continuation, len(window.ids) - window.first, window)
 
     def _submit(self, task: _OpenTask[T], windows: Sequence[ScoredWindow]) -> None:
         names = list[str]()
@@ -360,16 +359,14 @@ class TextScorer:
             task.entries[number] += [entry for entry in event.scores[first:] if entry is not None]
         elif isinstance(event, Token):
             task.entries[number] += event.logprobs
-        if not isinstance(event, Finish | Error):
-            return
-        del self._open[event.request]
-        task.num_open -= 1
-        if isinstance(event, Error):
-            task.error = task.error or GenerationError(event.message)
-        task.is_interrupted |= isinstance(event, Finish) and event.reason == "interrupted"
-        if task.num_open or task.is_interrupted or not is_scored:
-            return
-        yield task.task.key, task.error or self._score(task)  # type: ignore[misc]
+        elif isinstance(event, Finish | Error):
+            del self._open[event.request]
+            task.num_open -= 1
+            if isinstance(event, Error):
+                task.error = task.error or GenerationError(event.message)
+            task.is_interrupted |= isinstance(event, Finish) and event.reason == "interrupted"
+            if is_scored and not task.num_open and not task.is_interrupted:
+                yield task.task.key, task.error or self._score(task)  # type: ignore[misc]
 
     def _score(self, task: _OpenTask[T]) -> Score:
         windows = iter(task.entries)
@@ -408,16 +405,15 @@ def _values(entries: Iterable[TokenLogprobs], mode: MODES) -> Iterator[float]:
 def _check(task: Task[T], parts: Iterable[_WindowedText]) -> None:
     """Raise UsageError for several windows under a grammar, which would restart in each of them."""
     job = task.terms.job
-    if job is None or job.assembly.chain.get("grammar") is None:
-        return
-    if any(len(part.windows) > 1 for part in parts):
+    has_grammar = job is not None and job.assembly.chain.get("grammar") is not None
+    if has_grammar and any(len(part.windows) > 1 for part in parts):
         raise UsageError(
             "A text of several windows cannot be scored under a grammar, which would begin anew in each.",
             hint="Raise `window`, or score it as a continuation.",
         )
 
 
-def _checked(windows: tuple[ScoredWindow, ...]) -> tuple[ScoredWindow, ...]:
+def _part(text: str, tokens: int, *windows: ScoredWindow) -> _WindowedText:
     if not any(window.first < len(window.ids) for window in windows):
         raise UsageError("There is no token to score: the only token has none before it.")
-    return windows
+    return _WindowedText(text, tokens, windows)
