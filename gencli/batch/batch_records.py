@@ -286,16 +286,10 @@ class Progress:
     def line(self, now: float) -> str:
         """Return the progress as one line."""
         rates = self.rates(now)
-        left = rates["seconds_left"]
-        parts = [
-            f"{self.done:,} of {self._total:,} rows",
-            f"{rates['rows_per_second']:.1f} rows/s",
-            f"{rates['tokens_per_second']:,.0f} tok/s",
-            *([] if left is None else [f"{clock(left)} left"]),
-            f"{rates['occupancy']:.0%} full",
-            *([f"{self.failed:,} failed"] if self.failed else []),
-        ]
-        return ", ".join(parts)
+        left = "" if rates["seconds_left"] is None else f"{clock(rates['seconds_left'])} left, "
+        speed = f"{rates['rows_per_second']:.1f} rows/s, {rates['tokens_per_second']:,.0f} tok/s"
+        line = f"{self.done:,} of {self._total:,} rows, {speed}, {left}{rates['occupancy']:.0%} full"
+        return f"{line}, {self.failed:,} failed" if self.failed else line
 
 
 _SHOWN = 5  # messages of errors shown

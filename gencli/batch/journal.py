@@ -128,7 +128,7 @@ class Journal:
             self._write({_KEY: VERSION, **header})
 
     def close(self) -> None:
-        """Flush the journal to the disk and close it."""
+        """Close the file. Only now its rows survive a loss of power: `append` does not wait for the disk."""
         if self._handle >= 0:
             with suppress(OSError):
                 os.fsync(self._handle)
@@ -136,7 +136,7 @@ class Journal:
             self._handle = -1
 
     def remove(self) -> None:
-        """Close and delete the journal."""
+        """Delete the journal of a batch whose output has all rows."""
         self.close()
         self.path.unlink()
 
@@ -184,7 +184,7 @@ class Journal:
         return latest
 
     def counts(self) -> tuple[int, int]:
-        """Return the number of finished rows, and how many of them failed."""
+        """Return the number of rows with an entry, and of how many the last entry is a failure."""
         latest = self._latest()
         return len(latest), int(np.frombuffer(self._failed, dtype=np.uint8)[latest].sum())
 
@@ -205,7 +205,7 @@ class Journal:
                 yield row
 
     def outcomes(self, *, by_row: bool = True) -> Iterator[Outcome]:
-        """Yield all outcomes, in the order of the input or of completion."""
+        """Yield the last outcome of each row, by index or as they were appended; one at a time is read."""
         offsets = np.array(self._offsets, dtype=np.int64)[self._latest()]
         with self.path.open("rb") as file:
             for offset in offsets if by_row else np.sort(offsets):
@@ -216,7 +216,7 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The paths of the output and of its journal."""
+    """Resolved paths of the output and its journal, which lies beside the file that a link leads to."""
 
     output: Path
     journal: Path
@@ -254,12 +254,9 @@ class Places:
         return True
 
     def open(self, fingerprint: Mapping[str, Any], *, company: Collection[str], is_free: bool) -> Journal:
-        """Return the existing journal or a new one.
+        """Return the existing journal or a new one. Raises UsageError with the values changed since it began.
 
-        Raises UsageError that lists the values changed since it began.
-
-        `company`: names of values that determine which texts share a forward pass; they may change if
-        `is_free`.
+        `company`: names of values that decide which texts share a forward pass; they may change if `is_free`.
         """
         header = read_header(self.journal)
         changed = differences(header["fingerprint"], fingerprint) if header else {}
@@ -435,7 +432,7 @@ def refuse_old_trace(path: str | None, plan: BatchPlan, places: Places | None) -
 
 @contextmanager
 def opened_trace(path: str | None, size: int = 0) -> Iterator[TraceFile | None]:
-    """Open the trace of a batch; its finished rows take `size` bytes. None without a trace."""
+    """Lock and open the trace of a batch, whose finished rows take `size` bytes; None without a trace."""
     if path is None:
         yield None
         return
@@ -447,7 +444,7 @@ def opened_trace(path: str | None, size: int = 0) -> Iterator[TraceFile | None]:
 
 
 class TraceFile:
-    """Appends the lines of rows, each row's lines in one write."""
+    """Appends the lines of rows, each row's in one write, so that only the last row can be incomplete."""
 
     def __init__(self, path: Path, size: int = 0) -> None:
         """Open the file and drop the bytes from `size` on, the lines of unfinished rows.
@@ -470,7 +467,7 @@ class TraceFile:
         return self._size
 
     def close(self) -> None:
-        """Flush the file to the disk and close it."""
+        """Close the file. Only now its lines survive a loss of power: `append` does not wait for the disk."""
         with suppress(OSError):
             os.fsync(self._handle)
         os.close(self._handle)
