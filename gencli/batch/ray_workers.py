@@ -150,10 +150,9 @@ class _Inbox:
         return self
 
     def __next__(self) -> Row:
-        try:
-            return self._rows.popleft()
-        except IndexError:
-            raise StopIteration from None
+        if not self._rows:
+            raise StopIteration
+        return self._rows.popleft()
 
 
 class Worker:

@@ -334,7 +334,7 @@ class StreamStore:
         self._early: dict[int, Outcome] = {}
 
     def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield all rows."""
+        """Yield all rows, and note their order."""
         for row in rows:
             self._order.append(row.record.index)
             yield row
