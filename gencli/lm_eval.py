@@ -19,7 +19,7 @@ import torch
 from gencli.config.job import PARAM_KEYS, SamplingParams
 from gencli.errors import UsageError
 from gencli.runtime.llm import LLM
-from gencli.scoring.scorer import Scorer, make_convention
+from gencli.scoring.scorer import TextScorer, make_convention
 from gencli.scoring.text_scores import cut_window, encoded, prefix_id, text_windows
 from gencli.templates.chat_templates import render_conversation
 
@@ -64,7 +64,7 @@ class GencliLM(TemplateLM):  # type: ignore[misc]
         self._convention = make_convention(
             "lm-eval", self._spec, self.llm.tokenizer, window=max_length, stride=None
         )
-        self._scorer = Scorer(self.llm.engine, self._spec, self.llm.tokenizer, self._convention)
+        self._scorer = TextScorer(self.llm.engine, self._spec, self.llm.tokenizer, self._convention)
 
     @classmethod
     def create_from_arg_obj(

@@ -34,7 +34,7 @@ def _read_keys(values: Sequence[str]) -> tuple[tuple[str, str], ...]:
     return read_pairs(values, "NAME=FILE", _KEY_NAME.fullmatch)
 
 
-_INPUT: tuple[Option, ...] = (
+OWN: tuple[Option, ...] = (
     Option(("--input-format",), Literal["jsonl", "json", "csv", "tsv", "parquet", "lines", "paragraphs",
            "document"], "Format of the input; by default the suffix of the file decides.", "Prompt"),
     Option(("--delimiter",), str, "The character between the cells of a table.", "Prompt", metavar="CHAR"),
@@ -52,21 +52,12 @@ _INPUT: tuple[Option, ...] = (
            "Prompt", metavar="I/N"),
     Option(("--dry-run",), bool, "Show the first prompts as the model would get them, count tokens, list all "
            "faults of the input; load no weights.", "Prompt", False),
-)  # fmt: skip
-
-_CHAIN: tuple[Option, ...] = (
     Option(("--named-key",), tuple[str, str], "A watermark key that rows choose by its name, in "
            "their field watermark_key.", "Chain", (), many=True, read=_read_keys, metavar="NAME=FILE"),
-)  # fmt: skip
-
-_MODEL: tuple[Option, ...] = (
     Option(("--max-batch",), str, "Samples that run at once; auto plans the number from the free memory.",
            "Model", bounds=Bounds(ge=1, le=MAX_BATCH), read=read_batch, metavar="N|auto"),
     Option(("--kv-memory",), str, "Memory of the KV cache, as in 4G; it limits the samples that run at once.",
            "Model", bounds=Bounds(ge=1, le=2**60), read=read_bytes, metavar="SIZE"),
-)  # fmt: skip
-
-_ENGINE: tuple[Option, ...] = (
     Option(("--engine",), Literal["local", "ray"], "Run the rows in this process, or on workers of Ray, each "
            "with its own copy of the model.", "Model", "local"),
     Option(("--workers",), int, "With `engine` = ray: the number of workers; 2 by default.", "Model",
@@ -75,17 +66,11 @@ _ENGINE: tuple[Option, ...] = (
            "most 1.", "Model", bounds=Bounds(ge=0, le=_MAX_WORKERS)),
     Option(("--worker-gpus",), float, "GPUs of each worker, as in 0.5; by default an equal part of all, at "
            "most 1.", "Model", bounds=Bounds(ge=0, le=_MAX_WORKERS)),
-)  # fmt: skip
-
-_LIMITS: tuple[Option, ...] = (
     Option(("--fail-fast",), bool, "Stop at the first row that fails.", "Limits and stops", False),
     Option(("--max-errors",), int, "Stop when more rows than this have failed.", "Limits and stops",
            bounds=Bounds(ge=0, le=MAX_ROWS)),
     Option(("--drain",), float, "Seconds for running rows to finish after Ctrl-C or SIGTERM.",
            "Limits and stops", 0.0, Bounds(ge=0, le=MAX_SECONDS)),
-)  # fmt: skip
-
-_OUTPUT: tuple[Option, ...] = (
     Option(("--output", "-o"), str, "Write the results to this file or folder; stdout by default.",
            "Output", metavar="FILE"),
     Option(("--format",), Literal["jsonl", "openai", "csv", "tsv", "parquet", "texts"],
@@ -106,8 +91,6 @@ _OUTPUT: tuple[Option, ...] = (
     Option(("--keep-journal",), bool, "Keep OUTPUT.journal even if all rows have succeeded.", "Output",
            False),
 )  # fmt: skip
-
-OWN: tuple[Option, ...] = (*_INPUT, *_CHAIN, *_MODEL, *_ENGINE, *_LIMITS, *_OUTPUT)
 _FOREIGN = {
     *("file", "stream", "stats", "show_chain", "show_prompt", "download", "log", "color"),
     *(entry.key for entry in OWN),

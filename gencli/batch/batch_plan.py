@@ -40,20 +40,20 @@ class BatchPlan:
 
 def make_plan(
     inputs: tuple[str, ...],
-    given: Mapping[str, Any],
+    flags: Mapping[str, Any],
     environ: Mapping[str, str],
     options: tuple[Option, ...] = OWN,
 ) -> BatchPlan:
-    """Return the plan of options and variables. Raises UsageError for conflicting options.
+    """Return the plan of flags and variables. Raises UsageError for conflicting options.
 
     `options`: the options that a run does not have.
     """
     if AUTO_BATCH in environ.items():
-        given = {"max_batch": "auto", **given}
+        flags = {"max_batch": "auto", **flags}
     values = {
-        entry.key: entry.value(given[entry.key]) if entry.key in given else entry.default for entry in options
+        entry.key: entry.value(flags[entry.key]) if entry.key in flags else entry.default for entry in options
     }
-    shared = {key: value for key, value in given.items() if key not in values}
+    shared = {key: value for key, value in flags.items() if key not in values}
     plan = BatchPlan(inputs or ("-",), values, shared)
     _refuse(plan)
     return plan
@@ -61,10 +61,10 @@ def make_plan(
 
 def gather_settings(plan: BatchPlan, environ: Mapping[str, str]) -> Settings:
     """Return the settings shared by the rows: of a run, from the plan's options and the variables."""
-    given = dict(plan.given)
+    flags = dict(plan.given)
     if isinstance(plan["max_batch"], int):
-        given["max_batch"] = plan["max_batch"]
-    return gather(given, run_variables(environ), is_neutral=True)
+        flags["max_batch"] = plan["max_batch"]
+    return gather(flags, run_variables(environ), is_neutral=True)
 
 
 def _refuse(plan: BatchPlan) -> None:
@@ -87,14 +87,9 @@ def _refuse(plan: BatchPlan) -> None:
             "`kv_memory` and `max_batch` both limit the samples that run at once.",
             hint="Leave one of them out.",
         )
-    check_engine(plan.own)
-
-
-def check_engine(own: Mapping[str, Any]) -> None:
-    """Raise UsageError for a batch's own options that its engine does not support."""
-    if own["engine"] != "ray":
+    if plan["engine"] != "ray":
         for key in ("workers", "worker_cpus", "worker_gpus"):
-            if own[key] is not None:
+            if plan[key] is not None:
                 raise UsageError(
                     f"`{key}` is for workers of Ray.", hint="Add `engine` = ray, or leave it out."
                 )
@@ -104,13 +99,13 @@ def check_engine(own: Mapping[str, Any]) -> None:
             "`engine` = ray needs ray, which is not installed.",
             hint="Install it with: pip install 'gencli[ray]'",
         )
-    if own["max_batch"] == "auto" or own["kv_memory"] is not None:
-        name = "`max_batch` = auto" if own["kv_memory"] is None else "`kv_memory`"
+    if plan["max_batch"] == "auto" or plan["kv_memory"] is not None:
+        name = "`max_batch` = auto" if plan["kv_memory"] is None else "`kv_memory`"
         raise UsageError(
             f"{name} plans from the memory of this machine, but workers of Ray may run on others.",
             hint="Give `max_batch` a number; a worker halves it if its memory runs out.",
         )
-    gpus = own["worker_gpus"] or 0
+    gpus = plan["worker_gpus"] or 0
     if gpus > 1 and gpus % 1:
         raise UsageError(
             f"`worker_gpus` is {gpus:g}, but has to be a part of one GPU or a whole number of them."

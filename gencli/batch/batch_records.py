@@ -153,17 +153,14 @@ class OwnEngine:
 
     @property
     def notices(self) -> list[str]:
-        """The notices of the engine so far."""
         return self._engine.notices
 
     @property
     def occupancy(self) -> float:
-        """Share of the slots in use during the last step, in 0..1."""
         return self._engine.occupancy
 
     @property
     def limit(self) -> int:
-        """The number of sequences that may run at once."""
         return self._engine.limit
 
 
@@ -225,11 +222,10 @@ class Tally:
     def _add_error(self, row: int, kind: str, message: str) -> None:
         self.errors[kind] += 1
         key = kind, message if len(message) <= _MAX_CHARS else f"{message[:_MAX_CHARS]}..."
-        if key not in self.messages and len(self.messages) == _MAX_MESSAGES:
-            return
-        entry = self.messages.setdefault(key, ErrorCount(*key, 0, row))
-        entry.count += 1
-        entry.first_row = min(entry.first_row, row)
+        if key in self.messages or len(self.messages) < _MAX_MESSAGES:
+            entry = self.messages.setdefault(key, ErrorCount(*key, 0, row))
+            entry.count += 1
+            entry.first_row = min(entry.first_row, row)
 
 
 class Progress:
@@ -290,16 +286,10 @@ class Progress:
     def line(self, now: float) -> str:
         """Return the progress as one line."""
         rates = self.rates(now)
-        left = rates["seconds_left"]
-        parts = [
-            f"{self.done:,} of {self._total:,} rows",
-            f"{rates['rows_per_second']:.1f} rows/s",
-            f"{rates['tokens_per_second']:,.0f} tok/s",
-            *([] if left is None else [f"{clock(left)} left"]),
-            f"{rates['occupancy']:.0%} full",
-            *([f"{self.failed:,} failed"] if self.failed else []),
-        ]
-        return ", ".join(parts)
+        left = "" if rates["seconds_left"] is None else f"{clock(rates['seconds_left'])} left, "
+        speed = f"{rates['rows_per_second']:.1f} rows/s, {rates['tokens_per_second']:,.0f} tok/s"
+        line = f"{self.done:,} of {self._total:,} rows, {speed}, {left}{rates['occupancy']:.0%} full"
+        return f"{line}, {self.failed:,} failed" if self.failed else line
 
 
 _SHOWN = 5  # messages of errors shown
@@ -342,13 +332,18 @@ class Summary:
         """Return the object that `summary` writes to a file."""
         return asdict(self)
 
+    @property
+    def counts(self) -> str:
+        """The numbers of rows, as text."""
+        resumed = f", {self.resumed:,} from before" if self.resumed else ""
+        counts = f"{self.succeeded:,} succeeded, {self.failed:,} failed"
+        return f"{self.done:,} of {self.rows:,} rows{resumed}: {counts}"
+
     def lines(self) -> Iterator[str]:
         """Yield the lines for a person."""
-        resumed = f", {self.resumed:,} from before" if self.resumed else ""
         speed = f"{self.rows_per_second:.1f} rows/s, {self.tokens_per_second:,.0f} tok/s"
         yield (
-            f"{self.done:,} of {self.rows:,} rows{resumed}: {self.succeeded:,} succeeded, "
-            f"{self.failed:,} failed, {self.completion_tokens:,} tokens in {clock(self.seconds)} "
+            f"{self.counts}, {self.completion_tokens:,} tokens in {clock(self.seconds)} "
             f"({speed}, {self.occupancy:.0%} full), seed {self.seed}"
         )
         if self.prompt_tokens_copied:

@@ -70,7 +70,12 @@ def make_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Ite
 
     def make(record: Record, name: str) -> Row:
         prompt, messages, values = _parts(record.columns, options)
-        row = Row(record, name, _prompt(prompt), read_messages(messages), values)
+        if prompt == "":
+            raise UsageError("The prompt is empty.")
+        if prompt is not None and not isinstance(prompt, str):
+            raise UsageError(f"The prompt is {prompt!r}, but has to be a text.")
+        text = None if prompt is None else str(prompt)
+        row = Row(record, name, text, read_messages(messages), values)
         if "system" in values and has_system(row.messages):
             raise UsageError("The row has a system message and the option system. Leave one of them out.")
         jobs.job(values, is_chat=messages is not None)
@@ -84,29 +89,20 @@ def read_rows(
 ) -> Iterator[Row]:
     """Yield the rows that `make` returns for a record and its id; an exception becomes the `failure`."""
     for record in records:
-        yield _row(record, options, make)
+        name = str(record.index)
+        row = Row(record, name, failure=record.failure)
+        if not record.failure:
+            try:
+                name = _id(record, options)
+                row = make(record, name)
+            except RecordFault as error:
+                row = Row(record, name, failure=error.failure)
+            except Exception as error:  # an error of any kind fails only this row
+                row = Row(record, name, failure=Failure.of(error))
+        yield row
 
 
-def kept_columns(row: Row) -> dict[str, Any]:
-    """Return the columns of the record, which `keep_input` copies to the field `input` of the result."""
-    return dict(row.record.columns)
-
-
-def _row(record: Record, options: RowOptions, make: Callable[[Record, str], Row]) -> Row:
-    name = str(record.index)
-    if record.failure:
-        return Row(record, name, failure=record.failure)
-    try:
-        name = _id(record, options)
-        return make(record, name)
-    except RecordFault as error:
-        return Row(record, name, failure=Failure("InputError", str(error)))
-    except Exception as error:  # an error of any kind fails only this row
-        return Row(record, name, failure=Failure.of(error))
-
-
-def _naming(columns: Mapping[str, Any], options: RowOptions) -> str | None:
-    """Return the column with the row's id; None if the id is the index."""
+def _id_column(columns: Mapping[str, Any], options: RowOptions) -> str | None:
     if options.id_column is not None:
         return options.id_column or None
     if is_request(columns):
@@ -115,7 +111,7 @@ def _naming(columns: Mapping[str, Any], options: RowOptions) -> str | None:
 
 
 def _id(record: Record, options: RowOptions) -> str:
-    column = _naming(record.columns, options)
+    column = _id_column(record.columns, options)
     if column is None:
         return str(record.index)
     if column not in record.columns:
@@ -134,9 +130,8 @@ def _id(record: Record, options: RowOptions) -> str:
 def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, dict[str, Any]]:
     """Return prompt, messages (one of them None) and options of a record."""
     if options.is_data:
-        prompt = prompt_of(columns, options)
-        is_list = isinstance(prompt, list)
-        return (None, prompt, nested_options(columns)) if is_list else (prompt, None, nested_options(columns))
+        prompt, values = prompt_of(columns, options), nested_options(columns)
+        return (None, prompt, values) if isinstance(prompt, list) else (prompt, None, values)
     if is_request(columns):
         return read_request({key: value for key, value in columns.items() if key != options.id_column})
     prompt, messages = (_cell_value(columns.get(key)) for key in ("prompt", "messages"))
@@ -172,11 +167,10 @@ def nested_options(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(columns: Mapping[str, Any], options: RowOptions) -> dict[str, Any]:
-    """Return the options of a row with the columns prompt, messages, id and options."""
     nested = _cell_value(columns.get(_OPTIONS))
     values = {} if nested is None else _object(nested)
     for key, value in columns.items():
-        if key in ("prompt", "messages", _OPTIONS, _FILE, _naming(columns, options)):
+        if key in ("prompt", "messages", _OPTIONS, _FILE, _id_column(columns, options)):
             continue
         if key not in REQUEST_KEYS:
             if options.keep_input or (key == _ID and not options.id_column):
@@ -196,7 +190,6 @@ def listed(columns: Mapping[str, Any]) -> str:
 
 
 def _cell_value(value: Any) -> Any:
-    """Return the value; None for an empty cell of a table."""
     return None if isinstance(value, Cell) and not value else value
 
 
@@ -205,14 +198,6 @@ def _object(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise UsageError(f"options is {value!r}, but has to be an object of options and values.")
     return {key: item for key, item in value.items() if item is not None}
-
-
-def _prompt(value: Any) -> str | None:
-    if value == "":
-        raise UsageError("The prompt is empty.")
-    if value is not None and not isinstance(value, str):
-        raise UsageError(f"The prompt is {value!r}, but has to be a text.")
-    return None if value is None else str(value)
 
 
 ROW = "row"  # origin of a row's values
@@ -255,30 +240,6 @@ def typed(key: str, value: Any) -> Any:
         return str(value)
 
 
-def _inline(key: str, value: Any) -> Any:
-    """Return the value of a key. Raises UsageError if it names a file, because data must not read files."""
-    if key == "json_schema" and isinstance(value, Mapping | bool):
-        return json.dumps(value)
-    if named_file(key, str(value)) is not None:
-        raise UsageError(
-            f"{key} names a file, which a row cannot read.",
-            hint="Write it into the row itself, or set it for the whole run.",
-        )
-    return value
-
-
-def _named_key(value: Any, keys: Mapping[str, NamedKey]) -> NamedKey:
-    """Return the key of this name. Raises UsageError, without the value, which might be a secret key."""
-    if isinstance(value, str) and value in keys:
-        return keys[value]
-    if keys:
-        raise UsageError(f"{_NAMED} names no key of this batch, whose keys are {', '.join(keys)}.")
-    raise UsageError(
-        f"{_NAMED} names a file, which a row cannot read.",
-        hint="Add `named_key` = NAME=FILE, and write NAME into the row.",
-    )
-
-
 def row_layer(
     options: Mapping[str, Any], registry: Registry, keys: Mapping[str, NamedKey] = _NO_KEYS
 ) -> Layer:
@@ -289,12 +250,28 @@ def row_layer(
     for key in options:
         if key not in REQUEST_KEYS:
             raise refuse_key(key)
-    values = {key: _inline(key, value) for key, value in options.items() if key != _NAMED}
+    values = dict(options)
+    name = values.pop(_NAMED, None)
+    for key, value in values.items():
+        if key == "json_schema" and isinstance(value, Mapping | bool):
+            values[key] = json.dumps(value)
+        elif named_file(key, str(value)) is not None:  # data must not read files
+            raise UsageError(
+                f"{key} names a file, which a row cannot read.",
+                hint="Write it into the row itself, or set it for the whole run.",
+            )
     layer = request_layer(values, registry, ROW)
     if _NAMED not in options:
         return layer
-    values = {**layer.values, _NAMED: _named_key(options[_NAMED], keys)}
-    return replace(layer, values=values, places={**layer.places, _NAMED: _NAMED})
+    if isinstance(name, str) and name in keys:
+        named = {**layer.values, _NAMED: keys[name]}
+        return replace(layer, values=named, places={**layer.places, _NAMED: _NAMED})
+    if keys:  # the value is not shown: it might be a secret key
+        raise UsageError(f"{_NAMED} names no key of this batch, whose keys are {', '.join(keys)}.")
+    raise UsageError(
+        f"{_NAMED} names a file, which a row cannot read.",
+        hint="Add `named_key` = NAME=FILE, and write NAME into the row.",
+    )
 
 
 def row_jobs(settings: Settings, keys: Mapping[str, NamedKey] = _NO_KEYS) -> Jobs:
@@ -359,7 +336,14 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
             if value != _OFF[field]:
                 raise UsageError(f"{field} is {value!r}, which a batch does not support.")
             continue
-        for key, item in _read(field, value).items():
+        try:
+            items = {key: inline(key, item, field) for key, item in read_field(field, value).items()}
+        except ApiError as error:
+            is_unknown = error.code in ("unknown_field", "unsupported_value")
+            raise UsageError(_unsupported(field) if is_unknown else error.message) from None
+        if not items.keys() <= REQUEST_KEYS:
+            raise UsageError(_unsupported(field))
+        for key, item in items.items():
             if key in options and options[key] != item:
                 raise UsageError(f"{field} says {item!r}, another field says {options[key]!r} for {key}.")
             options[key] = item
@@ -372,19 +356,7 @@ def _options(body: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def _read(field: str, value: Any) -> dict[str, Any]:
-    """Return the options that a field sets."""
-    try:
-        options = {key: inline(key, item, field) for key, item in read_field(field, value).items()}
-    except ApiError as error:
-        is_known = error.code not in ("unknown_field", "unsupported_value")
-        raise UsageError(error.message if is_known else _not_supported(field)) from None
-    if not options.keys() <= REQUEST_KEYS:
-        raise UsageError(_not_supported(field))
-    return options
-
-
-def _not_supported(field: str) -> str:
+def _unsupported(field: str) -> str:
     return f"The field {field} of the body is not supported."
 
 
@@ -407,7 +379,15 @@ def response_line(name: str, result: Mapping[str, Any]) -> dict[str, Any]:
         "object": "chat.completion",
         "created": 0,
         "model": result.get("model"),
-        "choices": [_choice(index, sample) for index, sample in enumerate(samples)],
+        "choices": [
+            {
+                "index": index,
+                "message": {"role": "assistant", "content": sample["text"], "refusal": None},
+                "logprobs": None,
+                "finish_reason": _REASONS.get(sample["finish_reason"], "stop"),
+            }
+            for index, sample in enumerate(samples)
+        ],
         "usage": {
             "prompt_tokens": prompt,
             "completion_tokens": completion,
@@ -417,16 +397,8 @@ def response_line(name: str, result: Mapping[str, Any]) -> dict[str, Any]:
     return {**line, "response": {"status_code": 200, "request_id": name, "body": body}, "error": None}
 
 
-def _choice(index: int, sample: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        "index": index,
-        "message": {"role": "assistant", "content": sample["text"], "refusal": None},
-        "logprobs": None,
-        "finish_reason": _REASONS.get(sample["finish_reason"], "stop"),
-    }
-
-
 Kind = Literal["boolean", "integer", "number", "text"]
+_KINDS: Mapping[type, Kind] = {bool: "boolean", int: "integer", float: "number"}
 INT64 = range(-(2**63), 2**63)
 
 
@@ -466,7 +438,9 @@ def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | 
     num_rows = num_faults = num_read = num_misnamed = num_chats = 0
     for row in read():
         num_rows += 1
-        digest.update(_bytes(row))
+        values = [row.record.index, row.id, row.prompt, row.messages, row.options]
+        values += [row.failure and row.failure.message, *([row.scored] if row.scored else [])]
+        digest.update(json.dumps(values, sort_keys=True).encode() + b"\n")
         options.update(row.options)
         for name, value in row.record.columns.items():
             kinds[name] = _wider(kinds.get(name), value)
@@ -493,27 +467,14 @@ def survey(read: Callable[[], Iterable[Row]], on_fault: Callable[[Row], None] | 
     )
 
 
-def _bytes(row: Row) -> bytes:
-    failure = row.failure and row.failure.message
-    values = [row.record.index, row.id, row.prompt, row.messages, row.options, failure]
-    values += [row.scored] if row.scored else []
-    return json.dumps(values, sort_keys=True).encode() + b"\n"
-
-
 def _wider(kind: Kind | None, value: Any) -> Kind | None:
     """Return the kind that can also hold the value; None if all values so far are null."""
     if value is None or kind == "text":
         return kind
-    own_kind: Kind = "text"
-    if isinstance(value, bool):
-        own_kind = "boolean"
-    elif isinstance(value, int) and value in INT64:
-        own_kind = "integer"
-    elif isinstance(value, float):
-        own_kind = "number"
-    if kind in (None, own_kind):
-        return own_kind
-    return "number" if {kind, own_kind} == {"integer", "number"} else "text"
+    of_value = _KINDS.get(type(value), "text") if type(value) is not int or value in INT64 else "text"
+    if kind in (None, of_value):
+        return of_value
+    return "number" if {kind, of_value} == {"integer", "number"} else "text"
 
 
 class IdCheck:

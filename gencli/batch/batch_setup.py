@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -18,7 +18,7 @@ from gencli.batch.batch_plan import BatchPlan, check_settings
 from gencli.batch.batch_records import Failure, Outcome, Record, Row, RowEngine, Summary
 from gencli.batch.batch_rows import RowOptions, Survey, conversation, row_jobs, survey
 from gencli.batch.batch_sources import Input, Selected, open_input, read_shard
-from gencli.batch.journal import Journal, Places, check_trace, company, fingerprint, read_header
+from gencli.batch.journal import Places, check_trace, fingerprint, read_header
 from gencli.batch.output_formats import OPENAI, TEXTS, Output, plan_output
 from gencli.batch.table_columns import DocumentColumns, OutputFormat, Table, document_columns
 from gencli.config.job import Job, Jobs, make_request
@@ -86,29 +86,15 @@ class Batch:
             columns |= {f"`{key}`": self.settings[key] for key in ("trace", "trace_top")}
         if self.settings["token_ids"]:
             columns["`token_ids`"] = True
-        columns |= self._keys_of_rows()
+        # The chain in the fingerprint lacks the keys that only rows use.
+        shared = self.settings["watermark_key"]
+        if shared is not None and self.settings["watermark"] == "none":
+            columns["`watermark_key`"] = file_fingerprint(Path(os.path.expanduser(shared)))
+        if self.keys:
+            columns["`named_key`"] = {name: key.fingerprint for name, key in self.keys.items()}
         number_format = self._number_format()
         name = str(number_format[0]).removeprefix("torch.") if number_format else ""
         return fingerprint(self.settings, self.jobs.base, survey, columns, name, on_bytes)
-
-    def _keys_of_rows(self) -> dict[str, Any]:
-        """Return fingerprints of the keys that only rows use, because the shared chain lacks them."""
-        fingerprints: dict[str, Any] = {}
-        shared = self.settings["watermark_key"]
-        if shared is not None and self.settings["watermark"] == "none":
-            fingerprints["`watermark_key`"] = file_fingerprint(Path(os.path.expanduser(shared)))
-        if self.keys:
-            fingerprints["`named_key`"] = {name: key.fingerprint for name, key in self.keys.items()}
-        return fingerprints
-
-    def open_journal(self, places: Places, survey: Survey, on_bytes: OnBytes | None = None) -> Journal:
-        """Return the existing journal or a new one. Raises UsageError if it belongs to another run."""
-        names = company(self.settings, survey)
-        return places.open(self.fingerprint(survey, on_bytes), company=names, is_free=self.is_free)
-
-    def begun_with(self, key: str) -> Any:
-        """Return the option's value in the run that is resumed; None for a new run."""
-        return _begun_with(f"`{key}`", self.plan, self.places)
 
     @property
     def is_free(self) -> bool:
@@ -131,11 +117,13 @@ class Batch:
             return None
         is_remote = self.plan["engine"] == "ray" and settings["device"] != "cpu"
         device = torch.device("cuda") if is_remote else pick_device(settings["device"])
-        stored = read_card(folder).weights.stored
-        name = settings["dtype"]
-        weights = weight_format(folder, settings["quantize"], dtype=name, device=device.type)
-        dtype, _ = pick_dtype(name, device=device, stored=stored, is_quantized=weights != "none")
-        return dtype, device
+        return _dtype_of(read_card(folder), settings, device), device
+
+
+def _dtype_of(card: Card, settings: Settings, device: torch.device) -> torch.dtype:
+    name = settings["dtype"]
+    weights = weight_format(card.folder, settings["quantize"], dtype=name, device=device.type)
+    return pick_dtype(name, device=device, stored=card.weights.stored, is_quantized=weights != "none")[0]
 
 
 def prepare(plan: BatchPlan, settings: Settings, work: Work) -> Batch:
@@ -147,8 +135,7 @@ def prepare(plan: BatchPlan, settings: Settings, work: Work) -> Batch:
     source = open_input(plan.inputs, format=plan["input_format"], delimiter=plan["delimiter"])
     output = plan_output(plan["output"], plan["format"], inputs=source.paths, formats=work.formats)
     places = Places.of(output)
-    own_paths = [places.output, places.journal] if places else []
-    taken = [*source.paths, *own_paths]
+    taken = [*source.paths, *([places.output, places.journal] if places else [])]
     if (path := plan["summary"]) is not None:
         if Path(path).resolve() in {other.resolve() for other in taken}:
             raise UsageError(
@@ -161,7 +148,7 @@ def prepare(plan: BatchPlan, settings: Settings, work: Work) -> Batch:
             f"{settings.name('token_ids')} adds ids to results, but those of {output.format.name} have none.",
             hint="Use `format` = jsonl, csv, tsv or parquet.",
         )
-    if settings["seed"] is None and (seed := _begun_with("seed", plan, places)) is not None:
+    if settings["seed"] is None and (seed := begun_with("seed", plan, places)) is not None:
         settings = resolve(*settings.layers, Layer.of(FLAG, {"seed": seed}), registry=settings.registry)
     template = wanted_template(settings)
     options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])
@@ -170,13 +157,15 @@ def prepare(plan: BatchPlan, settings: Settings, work: Work) -> Batch:
     keys = NamedKey.read_all(plan["named_key"])
     jobs = row_jobs(settings, keys)
     selected = Selected(source, plan["limit"], plan["sample"], shard, jobs.base.seed)
-    is_open, documents = settings["extra_properties"], None
+    documents = None
     if plan["columns"]:
+        is_open = settings["extra_properties"]
         documents = document_columns(jobs.base.structure, output.format, is_open=is_open)
     return Batch(plan, settings, jobs, source, output, places, options, selected, work, keys, documents)
 
 
-def _begun_with(name: str, plan: BatchPlan, places: Places | None) -> Any:
+def begun_with(name: str, plan: BatchPlan, places: Places | None) -> Any:
+    """Return a value of the fingerprint of the run that is resumed; None for a new run."""
     header = read_header(places.journal) if places and plan["resume"] else None
     return None if header is None else header["fingerprint"].get(name)
 
@@ -285,9 +274,12 @@ class Need:
 
 def look(batch: Batch, preview: Preview) -> Iterator[tuple[Row, str]]:
     """Check every row: yield invalid rows with the reason, count the others in `preview`."""
+    from gencli.models.other_runners import CONTEXT
+
     settings = batch.settings
     tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
-    context = _context(settings["model"])
+    card = _card(settings["model"])
+    context = card.context if card else CONTEXT if settings["model"] == "fake" else None
     for row in batch.rows():
         preview.num_rows += 1
         fault = row.failure.message if row.failure else _looked_at(row, batch, tokenizer, context, preview)
@@ -318,15 +310,6 @@ def _looked_at(row: Row, batch: Batch, tokenizer: Tokenizer, context: int | None
     return ""
 
 
-def _context(model: str) -> int | None:
-    card = _card(model)
-    if card is not None:
-        return card.context
-    from gencli.models.other_runners import CONTEXT
-
-    return CONTEXT if model == "fake" else None
-
-
 def _card(model: str) -> Card | None:
     folder = None if model == "fake" else find_local(model)
     return read_card(folder) if folder else None
@@ -337,20 +320,11 @@ def need_of(batch: Batch, preview: Preview) -> Need | None:
     settings, card = batch.settings, _card(batch.settings["model"])
     if card is None or not preview.samples:
         return None
-    capacity = plan_capacity(
-        models_of(batch, card),
-        tokens=preview.longest,
-        dtype=settings["dtype"],
-        kv_dtype=settings["kv_dtype"],
-        device=settings["device"],
-        quantize=settings["quantize"],
-        kv_memory=batch.plan["kv_memory"],
-    )
+    capacity = _capacity(batch, card, preview.longest)
     is_planned = batch.plan["max_batch"] == "auto" or batch.plan["kv_memory"] is not None
     size = min(preview.samples, capacity.max_batch if is_planned else settings["max_batch"])
-    device, name = pick_device(settings["device"]), settings["dtype"]
-    weights = weight_format(card.folder, settings["quantize"], dtype=name, device=device.type)
-    dtype, _ = pick_dtype(name, device=device, stored=card.weights.stored, is_quantized=weights != "none")
+    device = pick_device(settings["device"])
+    dtype = _dtype_of(card, settings, device)
     if settings["threads"] is not None:
         torch.set_num_threads(settings["threads"])
     process = process_memory()  # before the measurement itself allocates memory
@@ -393,65 +367,44 @@ def plan_rows(batch: Batch) -> Capacity:
             raise UsageError("`kv_memory`: the fake model has no keys and values.", hint="Leave it out.")
         return Capacity(_FAKE, 0, None, None)
     tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
-    folder = find_local(settings["model"])
-    if folder is None:
-        raise UsageError(f"`max_batch` = auto: {settings['model']} is not on this machine.")
-    return plan_capacity(
-        models_of(batch, read_card(folder)),
-        tokens=_longest(batch, tokenizer),
-        dtype=settings["dtype"],
-        kv_dtype=settings["kv_dtype"],
-        device=settings["device"],
-        quantize=settings["quantize"],
-        kv_memory=kv_memory,
-    )
-
-
-def _longest(batch: Batch, tokenizer: Tokenizer) -> int:
-    """Return the largest number of tokens, prompt plus `max_tokens`, among the first rows."""
-    longest = batch.jobs.base.limits.max_tokens + 1
+    card = _needed_card("max_batch", "auto", settings["model"])
+    longest = batch.jobs.base.limits.max_tokens + 1  # of prompt plus `max_tokens` among the first rows
     for row in islice(batch.rows(), _SEEN):
         if row.failure:
             continue
-        try:
+        with suppress(GencliError):  # reported when the row runs
             job = job_of(row, batch.jobs)
             longest = max(longest, count_tokens(row, job, tokenizer) + job.limits.max_tokens)
-        except GencliError:  # reported when the row runs
-            continue
-    return longest
+    return _capacity(batch, card, longest)
 
 
-def models_of(batch: Batch, card: Card) -> tuple[Held, ...]:
-    """Return the models that the batch holds in memory; `card` describes its own model.
-
-    Raises UsageError for a model that is not on this machine.
-    """
-    lanes = 2 if batch.jobs.are_guided else 1
-    models, name = [Held("", card, lanes)], batch.settings["contrast"]
-    if name != NO_AMATEUR:
-        models.append(Held(name, _needed_card("contrast", name), 1 if batch.jobs.are_contrasted else 0))
-    return *models, *_drafts(batch, card)
+def _capacity(batch: Batch, card: Card, tokens: int) -> Capacity:
+    return plan_capacity(
+        tuple(_models_of(batch, card)),
+        tokens=tokens,
+        kv_memory=batch.plan["kv_memory"],
+        **{key: batch.settings[key] for key in ("dtype", "kv_dtype", "device", "quantize")},
+    )
 
 
-def _drafts(batch: Batch, card: Card) -> Iterator[Held]:
-    """Yield the draft model, with one lane for each sample; early exit shares the weights of the model."""
+def _models_of(batch: Batch, card: Card) -> Iterator[Held]:
+    """Yield the models that the batch holds in memory; `card` describes its own model."""
+    yield Held("", card, 2 if batch.jobs.are_guided else 1)
+    if (name := batch.settings["contrast"]) != NO_AMATEUR:
+        yield Held(name, _needed_card("contrast", name, name), 1 if batch.jobs.are_contrasted else 0)
     name = batch.settings["draft"]
     kind, _, count = name.partition(":")
-    if kind == EARLY_EXIT:
-        yield Held(name, _first_layers(card, int(count) if count.isdecimal() else None), 1)
+    if kind == EARLY_EXIT:  # it shares the weights of the model, and has the keys and values of its layers
+        total = card.layers or 1
+        share = min(int(count), total) if count.isdecimal() else -(-total // 2)
+        values = card.kv_values and card.kv_values * share // total
+        yield Held(name, replace(card, weights=Weights(stored=card.weights.stored), kv_values=values), 1)
     elif is_draft_model(name, batch.jobs.base.registry):
-        yield Held(name, _needed_card("draft", name), 1)
+        yield Held(name, _needed_card("draft", name, name), 1)
 
 
-def _first_layers(card: Card, count: int | None) -> Card:
-    total = card.layers or 1
-    share = -(-total // 2) if count is None else min(count, total)
-    values = card.kv_values and card.kv_values * share // total
-    return replace(card, weights=Weights(stored=card.weights.stored), kv_values=values)
-
-
-def _needed_card(key: str, name: str) -> Card:
-    folder = find_local(name)
+def _needed_card(key: str, value: str, model: str) -> Card:
+    folder = find_local(model)
     if folder is None:
-        raise UsageError(f"`{key}` = {name}: {name} is not on this machine.")
+        raise UsageError(f"`{key}` = {value}: {model} is not on this machine.")
     return read_card(folder)

@@ -128,25 +128,11 @@ def unpacked(opened: Callable[[], BinaryIO], suffix: str, name: str, *, seekable
             packed = stack.enter_context(pa.CompressedInputStream(stream, "zstd"))
             stream = cast(BinaryIO, stack.enter_context(io.BufferedReader(packed)))
         if seekable and (suffix or not stream.seekable()):
-            stream = stack.enter_context(spool(stream))
+            file = stack.enter_context(tempfile.TemporaryFile(prefix="gencli-"))
+            shutil.copyfileobj(stream, file)
+            file.seek(0)
+            stream = cast(BinaryIO, file)
         yield stream
-
-
-def is_damage(error: Exception) -> bool:
-    """Return whether a reading error comes from truncated or damaged compressed data."""
-    return isinstance(error, EOFError | zlib.error) or (isinstance(error, OSError) and error.errno is None)
-
-
-def spool(stream: BinaryIO) -> BinaryIO:
-    """Return a temporary file with the content of the stream, positioned at its start."""
-    file = cast(BinaryIO, tempfile.TemporaryFile(prefix="gencli-"))  # noqa: SIM115 - the caller closes it
-    try:
-        shutil.copyfileobj(stream, file)
-    except BaseException:
-        file.close()
-        raise
-    file.seek(0)
-    return file
 
 
 _SUFFIX_NAMES = f"{', '.join(SUFFIXES)}, each also with {' or '.join(COMPRESSED)}"
@@ -169,18 +155,16 @@ class Source:
         return open_local(self.address) if isinstance(self.address, Path) else open_url(self.address)
 
 
+@dataclass(frozen=True, slots=True)
 class Input:
     """The records of all sources, in order; each iteration reads them again.
 
     `notices` name skipped files. Iterating raises UsageError for a file that cannot be read.
     """
 
-    def __init__(
-        self, sources: Sequence[Source], *, notices: Sequence[str] = (), delimiter: str | None = None
-    ) -> None:
-        self.sources = tuple(sources)
-        self.notices = tuple(notices)
-        self._delimiter = delimiter
+    sources: tuple[Source, ...]
+    notices: tuple[str, ...] = ()
+    delimiter: str | None = None
 
     @property
     def paths(self) -> tuple[Path, ...]:
@@ -196,22 +180,19 @@ class Input:
 
     def _records(self, source: Source, index: int) -> Iterator[Record]:
         reader, number = READERS[source.format], 0
-        if self._delimiter is not None and source.format in ("csv", "tsv"):
-            reader = partial(read_table, delimiter=self._delimiter)
+        if self.delimiter is not None and source.format in ("csv", "tsv"):
+            reader = partial(read_table, delimiter=self.delimiter)
         is_seekable = source.format == "parquet"
         try:
             with unpacked(source.open, source.packing, source.name, seekable=is_seekable) as stream:
                 for number, item in reader(stream, source.name):
-                    position = f"{source.name}:{number}"
-                    if isinstance(item, Failure):
-                        yield Record(index, position, failure=item)
-                    else:
-                        yield Record(index, position, item)
+                    content = {"failure": item} if isinstance(item, Failure) else {"columns": item}
+                    yield Record(index, f"{source.name}:{number}", **content)
                     index += 1
         except Unfit as error:
             raise UsageError(f"{source.name} {error}.") from None
         except (OSError, EOFError, zlib.error) as error:
-            if not is_damage(error):
+            if isinstance(error, OSError) and error.errno is not None:  # else compressed data is damaged
                 raise UsageError(f"{source.name} cannot be read after line {number}: {error}.") from error
             text = f"{source.name} is damaged after line {number}, the rest is lost: {error}."
             yield Record(index, f"{source.name}:{number + 1}", failure=Failure("InputError", text))
@@ -235,16 +216,15 @@ def open_input(
     if delimiter is not None and len(delimiter) != 1:
         raise UsageError(f"`delimiter` is {delimiter!r}, but has to be one character.")
     notices: list[str] = []
-    sources = [source for text in spec for source in _sources(text, format, notices)]
+    sources = tuple(source for text in spec for source in _sources(text, format, notices))
     if not sources:
         raise UsageError(
             "There is no input.", hint="Name a file, a folder, a pattern, a URL, or - for stdin."
         )
-    return Input(sources, notices=notices, delimiter=delimiter)
+    return Input(sources, tuple(notices), delimiter)
 
 
 def _sources(text: str, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002
-    """Return the sources of one argument."""
     if text == "-":
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("The input is stdin (-), but nothing is piped into it.")
@@ -295,8 +275,7 @@ def _folder(folder: Path, format: str | None, notices: list[str]) -> list[Source
 
 
 def _source(name: str, address: Path | str, format: str | None) -> Source:  # noqa: A002
-    bare = urlsplit(address).path if isinstance(address, str) else name
-    suffix, packing = _split(bare)
+    suffix, packing = _split(urlsplit(address).path if isinstance(address, str) else name)
     if not format and suffix not in SUFFIXES:
         raise UsageError(f"The name {name} has no suffix of a known format.", hint=_CHOOSE)
     return Source(name, address, format or SUFFIXES[suffix], packing)
@@ -310,9 +289,16 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _piped(name: str, stream: BinaryIO, format: str | None) -> Source:  # noqa: A002
-    """Return a source that can be read repeatedly, from a stream that can be read once."""
     copy = _Copy(stream)
-    return Source(name, copy.path, format or _sniffed(copy.path, name), copy=copy)
+    if format is None:
+        with copy.path.open("rb") as file:
+            head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
+        if head.startswith(_PACKED):
+            raise UsageError(
+                f"{name} is compressed.", hint="Unpack it on the way: gzip -dc FILE | gencli batch -"
+            )
+        format = {b"{": "jsonl", b"[": "json"}.get(head[:1], "lines")  # noqa: A001
+    return Source(name, copy.path, format, copy=copy)
 
 
 class _Copy:
@@ -323,17 +309,6 @@ class _Copy:
             self.path = Path(file.name)
             weakref.finalize(self, self.path.unlink, missing_ok=True)
             shutil.copyfileobj(stream, file)
-
-
-def _sniffed(path: Path, name: str) -> str:
-    """Return the format by the first character: JSON Lines, a JSON array, or one prompt per line."""
-    with path.open("rb") as file:
-        head = file.read(4096).removeprefix(b"\xef\xbb\xbf").lstrip()
-    if head.startswith(_PACKED):
-        raise UsageError(
-            f"{name} is compressed.", hint="Unpack it on the way: gzip -dc FILE | gencli batch -"
-        )
-    return {b"{": "jsonl", b"[": "json"}.get(head[:1], "lines")
 
 
 @dataclass(frozen=True, slots=True)

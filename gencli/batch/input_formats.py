@@ -80,9 +80,7 @@ class Lines:
     """
 
     def __init__(self, stream: BinaryIO, limit: int = MAX_BYTES) -> None:
-        self.number = 0
-        self._stream = stream
-        self._limit = limit
+        self.number, self._stream, self._limit = 0, stream, limit
 
     def __iter__(self) -> Lines:
         return self
@@ -106,12 +104,7 @@ class Lines:
 LIMITS = JsonLimits(max_depth=100, max_digits=4300, has_decimals=False)
 
 
-def read_json_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
-    """Yield the records of a JSON Lines file."""
-    return _records_of_lines(stream, parse_record)
-
-
-def _records_of_lines(stream: BinaryIO, read: Callable[[bytes], Mapping[str, Any]]) -> Iterator[Item]:
+def read_lines(stream: BinaryIO, name: str, *, read: Callable[[bytes], Mapping[str, Any]]) -> Iterator[Item]:
     """Yield the record that `read` makes of each line that is not blank, or its fault."""
     lines = Lines(stream)
     while True:
@@ -178,12 +171,10 @@ class _Splitter:
 
     def __init__(self, stream: BinaryIO, limit: int = MAX_BYTES) -> None:
         self._stream, self._limit = stream, limit
-        self._line = 1
         self._pieces: list[bytes] = []
-        self._size = 0
-        self._depth = 0
+        self._line = self._depth = 1
+        self._size = self._num_elements = 0
         self._in_string = self._is_escaped = False
-        self._num_elements = 0
 
     def elements(self) -> Iterator[_Element]:
         """Yield the elements in order; a missing end, or text after the end, is a further fault."""
@@ -215,7 +206,6 @@ class _Splitter:
         if not bare.startswith(b"["):
             raise Unfit("is not a JSON array. If it has one object per line, use `input_format` = jsonl")
         self._line += chunk[: len(chunk) - len(bare)].count(b"\n")
-        self._depth = 1
         return bare[1:] or self._stream.read(_CHUNK)
 
     def _marks(self, chunk: bytes) -> Iterator[tuple[int, bytes]]:
@@ -272,7 +262,9 @@ def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]
     """Yield the records of a table; values are of type Cell."""
     csv.field_size_limit(MAX_BYTES)  # the module's own limit, 128 KiB, is smaller than some documents
     lines = Lines(stream)
-    rows = csv.reader(_Texts(lines), delimiter=delimiter, strict=True)
+    # Bytes that are not UTF-8 become surrogates, so that only their row is rejected.
+    texts = map(partial(bytes.decode, errors="surrogateescape"), lines)
+    rows = csv.reader(texts, delimiter=delimiter, strict=True)
     try:
         header = _header(next(rows, []), delimiter)
     except (csv.Error, RecordFault, UnicodeError) as error:
@@ -289,19 +281,6 @@ def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]
             yield start, RecordFault(f"This is not a row of a table: {error}.").failure
         except RecordFault as fault:
             yield start, fault.failure
-
-
-class _Texts:
-    """Lines as text. Bytes that are not UTF-8 become surrogates, so that only their row is rejected."""
-
-    def __init__(self, lines: Lines) -> None:
-        self._lines = lines
-
-    def __iter__(self) -> _Texts:
-        return self
-
-    def __next__(self) -> str:
-        return next(self._lines).decode(errors="surrogateescape")
 
 
 def _header(names: list[str], delimiter: str) -> list[str]:
@@ -360,28 +339,31 @@ def _plain(value: Any) -> Any:
     return str(value) if isinstance(value, decimal.Decimal | datetime.timedelta) else value
 
 
-def read_lines(stream: BinaryIO, name: str) -> Iterator[Item]:
-    """Yield a record for each line, without its newline."""
-    return _records_of_lines(stream, lambda line: {"prompt": _bare(line)})
-
-
 def read_paragraphs(stream: BinaryIO, name: str) -> Iterator[Item]:
     """Yield a record for each paragraph; paragraphs are separated by empty lines."""
-    lines = Lines(stream)
-    paragraph = _Paragraph()
-    while True:
+    lines, line = Lines(stream), b"\n"
+    start, data = 0, bytearray()  # of the paragraph so far
+    fault: RecordFault | None = None  # the first one in it
+    while line:
         try:
-            line = next(lines)
-            if line.strip():
-                paragraph.add(lines.number, line)
-                continue
-        except StopIteration:
-            yield from paragraph.taken()
-            return
-        except RecordFault as fault:
-            paragraph.spoil(lines.number, fault)
+            line = next(lines, b"")
+        except RecordFault as error:
+            start, fault = start or lines.number, fault or error
             continue
-        yield from paragraph.taken()
+        if line.strip():
+            start = start or lines.number
+            data += b"" if fault else line
+            fault = fault or (too_long() if len(data) > MAX_BYTES else None)
+            continue
+        try:
+            if fault:
+                raise fault
+            if data:
+                yield start, {"prompt": _bare(bytes(data))}
+        except RecordFault as error:
+            yield start, error.failure
+        start, fault = 0, None
+        data.clear()
 
 
 def read_document(stream: BinaryIO, name: str) -> Iterator[Item]:
@@ -400,46 +382,13 @@ def _bare(data: bytes) -> str:
     return decode(data).removesuffix("\n").removesuffix("\r")
 
 
-class _Paragraph:
-    """The lines of a paragraph so far, or the fault of one of them."""
-
-    def __init__(self) -> None:
-        self._lines: list[bytes] = []
-        self._start = self._size = 0
-        self._fault: RecordFault | None = None
-
-    def add(self, number: int, line: bytes) -> None:
-        self._start = self._start or number
-        self._size += len(line)
-        if self._size > MAX_BYTES:
-            self.spoil(number, too_long())
-        if not self._fault:
-            self._lines.append(line)
-
-    def spoil(self, number: int, fault: RecordFault) -> None:
-        self._start = self._start or number
-        self._fault = self._fault or fault
-        self._lines.clear()
-
-    def taken(self) -> Iterator[Item]:
-        start, fault, data = self._start, self._fault, b"".join(self._lines)
-        self.__init__()  # type: ignore[misc]
-        try:
-            if fault:
-                raise fault
-            if data:
-                yield start, {"prompt": _bare(data)}
-        except RecordFault as error:
-            yield start, error.failure
-
-
 READERS: Mapping[str, Reader] = {
-    "jsonl": read_json_lines,
+    "jsonl": partial(read_lines, read=parse_record),
     "json": read_array,
     "csv": partial(read_table, delimiter=","),
     "tsv": partial(read_table, delimiter="\t"),
     "parquet": read_parquet,
-    "lines": read_lines,
+    "lines": partial(read_lines, read=lambda line: {"prompt": _bare(line)}),
     "paragraphs": read_paragraphs,
     "document": read_document,
 }

@@ -10,7 +10,7 @@ import json
 import os
 from array import array
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from hashlib import blake2b
 from pathlib import Path
@@ -51,11 +51,6 @@ _MAX_HEADER = 2**24  # bytes of a header
 _APPENDING = os.O_RDWR | os.O_CREAT | os.O_APPEND | NO_LINK | getattr(os, "O_BINARY", 0)
 
 
-def journal_path(output: Path) -> Path:
-    """Return the path of an output's journal, in the same folder."""
-    return output.with_name(f"{output.name}.journal")
-
-
 def read_header(path: Path) -> dict[str, Any] | None:
     """Return the header of a journal; None if it is empty. Raises UsageError for another kind of file."""
     try:
@@ -82,7 +77,6 @@ def read_header(path: Path) -> dict[str, Any] | None:
 
 
 def _checked(line: bytes, fault: str) -> dict[str, Any]:
-    """Return the entry of a line. Raises UsageError that begins with `fault` for a wrong checksum."""
     data, _, check = line.rpartition(_CHECK)
     if check != _checksum(data) + b"}\n":
         raise UsageError(f"{fault}: its checksum is wrong.", hint="`overwrite` starts a new run.")
@@ -126,14 +120,15 @@ class Journal:
             self._handle = os.open(path, _APPENDING | (0 if is_old else os.O_TRUNC), 0o644)
         except OSError as error:
             raise UsageError(f"{path} cannot be written: {error.strerror}.") from error
-        self._size = self._scanned() if is_old else 0
+        self._size = 0
         if is_old:
+            self._scan()
             os.ftruncate(self._handle, self._size)
         else:
             self._write({_KEY: VERSION, **header})
 
     def close(self) -> None:
-        """Flush the journal to the disk and close it."""
+        """Close the file. Only now its rows survive a loss of power: `append` does not wait for the disk."""
         if self._handle >= 0:
             with suppress(OSError):
                 os.fsync(self._handle)
@@ -141,7 +136,7 @@ class Journal:
             self._handle = -1
 
     def remove(self) -> None:
-        """Close and delete the journal."""
+        """Delete the journal of a batch whose output has all rows."""
         self.close()
         self.path.unlink()
 
@@ -154,45 +149,42 @@ class Journal:
         head = {"row": outcome.index, "failed": outcome.is_error, "id": outcome.id}
         size = {} if traced is None else {_TRACED: traced}
         self._write({**head, **size, "result": outcome.result})
-        self._note(outcome.index, offset, outcome.is_error)
+        self._index(head, offset)
 
     def _write(self, entry: Mapping[str, Any]) -> None:
-        """Append the line of an entry: a JSON object whose last member is the checksum of the others."""
+        # A line is a JSON object whose last member is the checksum of the others.
         data = json.dumps(entry, default=as_float).encode().removesuffix(b"}")
         hint = "The rows in it are safe; `resume` continues the run."
         line = data + _CHECK + _checksum(data) + b"}\n"
         self._size = _appended(self._handle, line, self._size, str(self.path), hint)
 
-    def _scanned(self) -> int:
-        """Index all rows; return the size in bytes without an incomplete last line."""
+    def _scan(self) -> None:
+        """Index all rows; `_size` is then that without an incomplete last line."""
         with self.path.open("rb") as file:
-            offset = len(file.readline())
+            self._size = len(file.readline())
             for number, line in enumerate(file, start=2):
                 if not line.endswith(b"\n"):
                     break
                 entry = _checked(line, f"{self.path} is damaged in line {number}")
-                self._note(entry["row"], offset, entry["failed"])
+                self._index(entry, self._size)
                 self.traced = entry.get(_TRACED, self.traced)
-                offset += len(line)
-        return offset
+                self._size += len(line)
 
-    def _note(self, row: int, offset: int, is_failed: bool) -> None:
-        self._rows.append(row)
+    def _index(self, entry: Mapping[str, Any], offset: int) -> None:
+        self._rows.append(entry["row"])
         self._offsets.append(offset)
-        self._failed.append(is_failed)
+        self._failed.append(entry["failed"])
 
     def _latest(self) -> NDArray[np.int64]:
         """Return the positions of the last entry of each row, ordered by row, int64 [number of rows]."""
         rows = np.array(self._rows, dtype=np.int64)
         order = np.argsort(rows, kind="stable")
-        ordered = rows[order]
-        is_last = np.ones(len(rows), dtype=bool)
-        is_last[:-1] = ordered[1:] != ordered[:-1]
+        is_last = np.diff(rows[order], append=-1) != 0  # -1 is no row
         latest: NDArray[np.int64] = order[is_last]
         return latest
 
     def counts(self) -> tuple[int, int]:
-        """Return the number of finished rows, and how many of them failed."""
+        """Return the number of rows with an entry, and of how many the last entry is a failure."""
         latest = self._latest()
         return len(latest), int(np.frombuffer(self._failed, dtype=np.uint8)[latest].sum())
 
@@ -213,7 +205,7 @@ class Journal:
                 yield row
 
     def outcomes(self, *, by_row: bool = True) -> Iterator[Outcome]:
-        """Yield all outcomes, in the order of the input or of completion."""
+        """Yield the last outcome of each row, by index or as they were appended; one at a time is read."""
         offsets = np.array(self._offsets, dtype=np.int64)[self._latest()]
         with self.path.open("rb") as file:
             for offset in offsets if by_row else np.sort(offsets):
@@ -224,7 +216,7 @@ class Journal:
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """The paths of the output and of its journal."""
+    """Resolved paths of the output and its journal, which lies beside the file that a link leads to."""
 
     output: Path
     journal: Path
@@ -236,39 +228,35 @@ class Places:
             return None
         path = output.path.resolve()
         is_ordinary = not path.exists() or path.is_file() or path.is_dir()
-        return cls(path, journal_path(path)) if is_ordinary else None
+        return cls(path, path.with_name(f"{path.name}.journal")) if is_ordinary else None
 
-    def is_complete(self, plan: BatchPlan) -> bool:
-        """Return whether `resume` has nothing to do: the output exists and the journal does not."""
-        return bool(plan["resume"]) and self._exists() and not self.journal.exists()
-
-    def claim(self, plan: BatchPlan) -> None:
-        """Raise UsageError if output or journal exist and the plan neither resumes nor overwrites.
+    def claim(self, plan: BatchPlan) -> bool:
+        """Return whether there is anything to run: not if `resume` meets an output without a journal.
 
         Overwriting creates the journal immediately, so an old output is never mistaken for the new one.
+        Raises UsageError if output or journal exist and the plan neither resumes nor overwrites.
         """
+        has_output = any(self.output.iterdir()) if self.output.is_dir() else self.output.exists()
+        if plan["resume"]:
+            return self.journal.exists() or not has_output
         if plan["overwrite"]:
             try:
                 os.close(new_file(self.journal))
             except OSError as error:
                 raise UsageError(f"{self.journal} cannot be written: {error.strerror}.") from error
-        if plan["resume"] or plan["overwrite"]:
-            return
-        if read_header(self.journal) is not None:
+        elif read_header(self.journal) is not None:
             raise UsageError(
                 f"{self.journal} exists: a run was interrupted, or some of its rows failed.",
                 hint="`resume` continues it, `overwrite` starts a new run.",
             )
-        if self._exists():
+        elif has_output:
             raise UsageError(f"{self.output} exists already.", hint="`overwrite` replaces it.")
+        return True
 
     def open(self, fingerprint: Mapping[str, Any], *, company: Collection[str], is_free: bool) -> Journal:
-        """Return the existing journal or a new one.
+        """Return the existing journal or a new one. Raises UsageError with the values changed since it began.
 
-        Raises UsageError that lists the values changed since it began.
-
-        `company`: names of values that determine which texts share a forward pass; they may change if
-        `is_free`.
+        `company`: names of values that decide which texts share a forward pass; they may change if `is_free`.
         """
         header = read_header(self.journal)
         changed = differences(header["fingerprint"], fingerprint) if header else {}
@@ -285,10 +273,6 @@ class Places:
             )
         return Journal(self.journal, {"fingerprint": fingerprint})
 
-    def _exists(self) -> bool:
-        is_folder = self.output.is_dir()
-        return any(self.output.iterdir()) if is_folder else self.output.exists()
-
 
 # Number and size of the samples read from a weight file; two trainings of a model differ in all of them.
 _SAMPLES, _BYTES = 16, 65536
@@ -296,20 +280,10 @@ _MAX_SHOWN = 300  # characters of a value in a message
 _FILE = "file of "  # before the key of an option whose value names a file
 _DIGESTS = ("input", "model files", "plugins", _FILE)  # beginnings of the names whose values are not shown
 # Options that do not change texts, or that the fingerprint records in another form.
-_BESIDE = {
-    "seed",
-    "file",
-    "threads",
-    "debug",
-    "model",
-    "preset",
-    "trust_remote_code",
-    "offline",
-    "download",
-    "memory_check",
-    "cuda_graphs",
-    "watermark_key",
-}
+_BESIDE = frozenset(
+    "seed file threads debug model preset trust_remote_code offline download memory_check cuda_graphs "
+    "watermark_key".split()
+)
 # Options that determine which texts and drafts share a forward pass.
 _COMPANY = {"max_batch", "async_steps", "draft", "draft_tokens", "draft_min_p"}
 
@@ -334,12 +308,19 @@ def fingerprint(
     }
     name = settings["model"]
     folder = find_local(name) if name != "fake" else None
+    weights: dict[str, str | None] = {}
+    for key, model in named_models(settings, job.registry).items():
+        if key != "draft" or _drafts_decide(settings, survey):
+            identity = identify_model(model, on_bytes)
+            prefix = "" if key == "model" else f"`{key}` "
+            weights[f"{prefix}revision"] = identity.revision if identity else None
+            weights[f"{prefix}weights_sha256"] = identity.sha256 if identity else None
     values = {
         "gencli": __version__,
         "model": name,
         "model files": folder_digest(folder) if folder else "",
         "number format": number_format,
-        **dict(_weights(settings, job, on_bytes, is_drafted=_drafts_decide(settings, survey))),
+        **weights,
         "plugins": [_with_digest(text) for text in settings["plugin"]],
         "chain": job.assembly.chain.to_list(),
         "seed": job.seed,
@@ -358,20 +339,8 @@ def company(settings: Settings, survey: Survey) -> frozenset[str]:
     return frozenset(f"`{key}`" for key in keys)
 
 
-def _weights(
-    settings: Settings, job: Job, on_bytes: OnBytes | None, *, is_drafted: bool
-) -> Iterator[tuple[str, str | None]]:
-    """Yield revision and hash of the weights of each model that affects the texts."""
-    for key, name in named_models(settings, job.registry).items():
-        if key != "draft" or is_drafted:
-            identity = identify_model(name, on_bytes)
-            prefix = "" if key == "model" else f"`{key}` "
-            yield f"{prefix}revision", identity.revision if identity else None
-            yield f"{prefix}weights_sha256", identity.sha256 if identity else None
-
-
 def _drafts_decide(settings: Settings, survey: Survey) -> bool:
-    """Return whether texts depend on drafts; under the policy `match` they do not."""
+    # Under the policy `match` texts do not depend on drafts.
     return settings["verify"] != MATCH.policy or "verify" in survey.options
 
 
@@ -402,24 +371,20 @@ def folder_digest(folder: Path) -> str:
     else:
         files = {path for kind in kinds for path in folder.glob(kind)}
     for path in sorted(files):
-        digest.update(f"{path.name}:{path.stat().st_size}\n".encode())
+        size = path.stat().st_size
+        digest.update(f"{path.name}:{size}\n".encode())
+        offsets: Iterable[int] = range(0, size, _BYTES)
+        if path.suffix in (".safetensors", ".gguf") and size > _SAMPLES * _BYTES:
+            offsets = (part * (size - _BYTES) // (_SAMPLES - 1) for part in range(_SAMPLES))
         with path.open("rb") as file:
-            for offset in _sample_offsets(path):
+            for offset in offsets:
                 file.seek(offset)
                 digest.update(file.read(_BYTES))
     return digest.hexdigest()
 
 
-def _sample_offsets(path: Path) -> Iterator[int]:
-    size = path.stat().st_size
-    if path.suffix not in (".safetensors", ".gguf") or size <= _SAMPLES * _BYTES:
-        yield from range(0, size, _BYTES)
-    else:
-        yield from (part * (size - _BYTES) // (_SAMPLES - 1) for part in range(_SAMPLES))
-
-
 def _with_digest(plugin: str) -> str:
-    """Return the plug-in as given, with a hash of its code if it is a file."""
+    # With a hash of the code, if the plug-in is a file.
     path = Path(plugin)
     if not path.is_file():
         path = Path(plugin.rpartition(":")[0] or plugin)
@@ -467,20 +432,19 @@ def refuse_old_trace(path: str | None, plan: BatchPlan, places: Places | None) -
 
 @contextmanager
 def opened_trace(path: str | None, size: int = 0) -> Iterator[TraceFile | None]:
-    """Open the trace of a batch; its finished rows take `size` bytes. None without a trace."""
+    """Lock and open the trace of a batch, whose finished rows take `size` bytes; None without a trace."""
     if path is None:
         yield None
         return
-    with locked(Path(path).resolve(), hint="Give each batch a trace of its own."):
-        trace = TraceFile(Path(path), size)
-        try:
-            yield trace
-        finally:
-            trace.close()
+    with (
+        locked(Path(path).resolve(), hint="Give each batch a trace of its own."),
+        closing(TraceFile(Path(path), size)) as trace,
+    ):
+        yield trace
 
 
 class TraceFile:
-    """Appends the lines of rows, each row's lines in one write."""
+    """Appends the lines of rows, each row's in one write, so that only the last row can be incomplete."""
 
     def __init__(self, path: Path, size: int = 0) -> None:
         """Open the file and drop the bytes from `size` on, the lines of unfinished rows.
@@ -503,7 +467,7 @@ class TraceFile:
         return self._size
 
     def close(self) -> None:
-        """Flush the file to the disk and close it."""
+        """Close the file. Only now its lines survive a loss of power: `append` does not wait for the disk."""
         with suppress(OSError):
             os.fsync(self._handle)
         os.close(self._handle)

@@ -11,10 +11,11 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO, cast
 from urllib.parse import quote
@@ -37,49 +38,23 @@ from gencli.files import beside, replaced, sync_folder
 from gencli.json_text import to_json
 
 
-class _JsonLines:
-    """Writes the records of `gencli run` with `format` = json, with the row's index first."""
-
-    def __init__(self, target: TextTarget) -> None:
-        self._target = target
-
-    def write(self, outcome: Outcome) -> None:
-        """Write the row's line."""
-        self._target.write(to_json(self.line(outcome)) + "\n")
-
-    def line(self, outcome: Outcome) -> Any:
-        """Return the fields of a record of `gencli run` after the row's index."""
-        return {"index": outcome.index, **outcome.result, "id": outcome.id}
-
-
-class _OpenAILines(_JsonLines):
-    def line(self, outcome: Outcome) -> Any:
-        """Return a response with choices and usage, or an error."""
-        return response_line(outcome.id, outcome.result)
-
-
 def _open_jsonl(
-    make: type[_JsonLines], target: TextTarget, table: Table
+    line: Callable[[Outcome], Any], target: TextTarget, table: Table
 ) -> AbstractContextManager[RowWriter]:
-    return nullcontext(make(target))
+    return nullcontext(RowWriter(lambda outcome: target.write(to_json(line(outcome)) + "\n")))
 
 
-JSONL = OutputFormat("jsonl", (".jsonl", ".ndjson"), lines=partial(_open_jsonl, _JsonLines))
-OPENAI = OutputFormat("openai", lines=partial(_open_jsonl, _OpenAILines))
+def _record(outcome: Outcome) -> dict[str, Any]:
+    """Return the record of `gencli run` with `format` = json, with the row's index first."""
+    return {"index": outcome.index, **outcome.result, "id": outcome.id}
 
 
-class _TableLines:
-    """Writes a table. Null is an empty cell."""
+def _response(outcome: Outcome) -> dict[str, Any]:
+    return response_line(outcome.id, outcome.result)
 
-    def __init__(self, target: TextTarget, table: Table, *, delimiter: str) -> None:
-        self._table = table
-        self._writer = csv.writer(_Newlines(target), delimiter=delimiter)
-        self._writer.writerow(table.columns)
 
-    def write(self, outcome: Outcome) -> None:
-        """Write a row for each sample."""
-        for row in self._table.rows(outcome):
-            self._writer.writerow([_cell(value) for value in row.values()])
+JSONL = OutputFormat("jsonl", (".jsonl", ".ndjson"), lines=partial(_open_jsonl, _record))
+OPENAI = OutputFormat("openai", lines=partial(_open_jsonl, _response))
 
 
 class _Newlines:
@@ -99,14 +74,19 @@ def _cell(value: object) -> object:
 
 
 def _open_table(target: TextTarget, table: Table, *, delimiter: str) -> AbstractContextManager[RowWriter]:
-    return nullcontext(_TableLines(target, table, delimiter=delimiter))
+    """Write the column names; return a writer of rows in which null is an empty cell."""
+    writer = csv.writer(_Newlines(target), delimiter=delimiter)
+    writer.writerow(table.columns)
+    return nullcontext(
+        RowWriter(lambda outcome: writer.writerows(map(_cell, row.values()) for row in table.rows(outcome)))
+    )
 
 
 CSV = OutputFormat("csv", (".csv",), lines=partial(_open_table, delimiter=","), is_table=True)
 TSV = OutputFormat("tsv", (".tsv",), lines=partial(_open_table, delimiter="\t"), is_table=True)
 
 
-_ROWS = 10_000
+_ROWS = 10_000  # of a group
 _TYPES: Mapping[Type, str] = {
     "boolean": "bool_",
     "integer": "int64",
@@ -114,28 +94,6 @@ _TYPES: Mapping[Type, str] = {
     "text": "string",
     "json": "string",
 }
-
-
-class _ParquetRows:
-    """Collects rows into groups; `flush` writes the last group."""
-
-    def __init__(self, writer: Any, schema: Any, table: Table) -> None:
-        self._writer, self._schema, self._table = writer, schema, table
-        self._rows: list[dict[str, Any]] = []
-
-    def write(self, outcome: Outcome) -> None:
-        """Add the rows of the outcome; write the group if it is full."""
-        self._rows.extend(self._table.rows(outcome))
-        if len(self._rows) >= _ROWS:
-            self.flush()
-
-    def flush(self) -> None:
-        """Write the collected rows."""
-        import pyarrow as pa
-
-        if self._rows:
-            self._writer.write_table(pa.Table.from_pylist(self._rows, schema=self._schema))
-            self._rows.clear()
 
 
 def _stored(kind: Type) -> Any:
@@ -154,10 +112,20 @@ def _open_parquet(file: BinaryIO, table: Table) -> Iterator[RowWriter]:
     from pyarrow.parquet import ParquetWriter
 
     schema = pa.schema([(name, _stored(kind)) for name, kind in table.columns.items()])
-    with ParquetWriter(file, schema) as writer:
-        rows = _ParquetRows(writer, schema, table)
-        yield rows
-        rows.flush()
+    rows: list[dict[str, Any]] = []  # of the group that is not written yet
+
+    def flush(size: int) -> None:
+        if len(rows) >= size:
+            parquet.write_table(pa.Table.from_pylist(rows, schema=schema))
+            rows.clear()
+
+    def write(outcome: Outcome) -> None:
+        rows.extend(table.rows(outcome))
+        flush(_ROWS)
+
+    with ParquetWriter(file, schema) as parquet:
+        yield RowWriter(write)
+        flush(1)
 
 
 PARQUET = OutputFormat("parquet", (".parquet", ".pq"), file=_open_parquet, needs_pyarrow=True, is_table=True)
@@ -201,41 +169,32 @@ def _holds_texts_alone(folder: Path) -> bool:
         return sum(1 for _ in entries) == num_files + 1
 
 
-class _FolderOfTexts:
-    """Writes texts as files. A name that already exists in the folder gets the suffix ~2, ~3, ..."""
+def _write_texts(folder: Path, index: TextIO, outcome: Outcome) -> None:
+    """Write the texts of the row and its line in the index; a failed sample has no file."""
+    samples, name = samples_of(outcome.result), safe_name(outcome.id)
+    files: list[str | None] = []
+    for number, sample in enumerate(samples, start=1):
+        stem = name if len(samples) == 1 else f"{name}.{number}"
+        files.append(None if sample["error"] else _write_text(folder, stem, sample["text"]))
+    line = {
+        "index": outcome.index,
+        "id": outcome.id,
+        "files": files,
+        "finish_reason": [sample["finish_reason"] for sample in samples],
+        "error": [sample["error"] for sample in samples],
+    }
+    kept = outcome.result.get("input")
+    index.write(to_json({**line, **({} if kept is None else {"input": kept})}) + "\n")
 
-    def __init__(self, folder: Path, index: TextIO) -> None:
-        self._folder, self._index = folder, index
 
-    def write(self, outcome: Outcome) -> None:
-        """Write the texts of the row and its line in the index; a failed sample has no file."""
-        samples = samples_of(outcome.result)
-        name = safe_name(outcome.id)
-        files: list[str | None] = []
-        for number, sample in enumerate(samples, start=1):
-            stem = name if len(samples) == 1 else f"{name}.{number}"
-            files.append(None if sample["error"] else self._file(stem, sample["text"]))
-        line = {
-            "index": outcome.index,
-            "id": outcome.id,
-            "files": files,
-            "finish_reason": [sample["finish_reason"] for sample in samples],
-            "error": [sample["error"] for sample in samples],
-        }
-        kept = outcome.result.get("input")
-        self._index.write(to_json({**line, **({} if kept is None else {"input": kept})}) + "\n")
-
-    def _file(self, stem: str, text: str) -> str:
-        number = 1
-        while True:
-            name = f"{stem}.txt" if number == 1 else f"{stem}~{number}.txt"
-            try:
-                with (self._folder / name).open("x", encoding="utf-8", newline="") as file:
-                    file.write(text)
-            except FileExistsError:
-                number += 1
-            else:
-                return name
+def _write_text(folder: Path, stem: str, text: str) -> str:
+    """Write a text as a file; return its name, with the suffix ~2, ~3, ... if the folder has it already."""
+    for number in count(1):
+        name = f"{stem}.txt" if number == 1 else f"{stem}~{number}.txt"
+        with suppress(FileExistsError), (folder / name).open("x", encoding="utf-8", newline="") as file:
+            file.write(text)
+            break
+    return name
 
 
 @contextmanager
@@ -246,7 +205,7 @@ def _open_folder(path: Path) -> Iterator[RowWriter]:
     part.mkdir()
     try:
         with (part / INDEX).open("w", encoding="utf-8", newline="") as index:
-            yield _FolderOfTexts(part, index)
+            yield RowWriter(partial(_write_texts, part, index))
         check_replaceable(path)  # checked again: the folder may have changed
         if path.is_dir():
             shutil.rmtree(old, ignore_errors=True)
@@ -260,8 +219,6 @@ def _open_folder(path: Path) -> Iterator[RowWriter]:
 
 
 TEXTS = OutputFormat("texts", folder=_open_folder)
-
-
 OUTPUT_FORMATS: Mapping[str, OutputFormat] = {
     form.name: form for form in (JSONL, OPENAI, CSV, TSV, PARQUET, TEXTS)
 }
@@ -282,35 +239,26 @@ class Output:
         fails.
         """
         try:
-            with self._open(table or generated(), stdout) as writer:
-                yield writer
+            with ExitStack() as stack:
+                yield self._opened(table or generated(), stdout, stack)
         except OSError as error:
             where = self.path or "stdout"
             raise GenerationError(f"Cannot write to {where}: {error.strerror or error}.") from error
 
-    @contextmanager
-    def _open(self, table: Table, stdout: TextTarget | None) -> Iterator[RowWriter]:
+    def _opened(self, table: Table, stdout: TextTarget | None, stack: ExitStack) -> RowWriter:
         form, path = self.format, self.path
-        if path is None:
-            assert form.lines is not None  # plan_output rejects other formats on stdout
-            with form.lines(cast(TextTarget, stdout), table) as writer:
-                yield writer
-        elif form.folder is not None:
-            with form.folder(path) as writer:
-                yield writer
-        elif form.file is not None:
-            with open_beside(path) as file, form.file(file, table) as writer:
-                yield writer
-        elif form.lines is not None:
+        if path is not None and form.folder is not None:
+            return stack.enter_context(form.folder(path))
+        file = None if path is None else stack.enter_context(open_beside(path))
+        if file is not None and form.file is not None:
+            return stack.enter_context(form.file(file, table))
+        assert form.lines is not None  # plan_output rejects other formats on stdout
+        target = stdout
+        if file is not None:
             # A lone surrogate cannot be encoded. JSON reads it back from its escape.
-            with open_beside(path) as file:
-                text = io.TextIOWrapper(file, encoding="utf-8", newline="", errors="backslashreplace")
-                try:
-                    with form.lines(text, table) as writer:
-                        yield writer
-                    text.flush()
-                finally:
-                    text.detach()
+            target = io.TextIOWrapper(file, encoding="utf-8", newline="", errors="backslashreplace")
+            stack.callback(target.detach)  # flushes
+        return stack.enter_context(form.lines(cast(TextTarget, target), table))
 
 
 def plan_output(
@@ -361,7 +309,11 @@ def _check(output: Output, path: Path, inputs: Iterable[Path]) -> None:
     name = f"`output` = {path}"
     if path.resolve() in {source.resolve() for source in inputs}:
         raise UsageError(f"{name} is also the input, which would be overwritten.", hint="Name another file.")
-    check_writable(path.resolve())
+    target = path.resolve()
+    if not target.parent.is_dir():
+        raise UsageError(f"`output` = {target}: there is no folder {target.parent}.", hint="Create it first.")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise UsageError(f"`output` = {target}: the folder {target.parent} cannot be written to.")
     form, packing = output.format, packing_of(path)
     if form.needs_pyarrow or packing == ".zst":
         need_pyarrow(str(path))
@@ -380,32 +332,19 @@ def packing_of(path: Path) -> str:
     return path.suffix.lower() if path.suffix.lower() in (".gz", ".zst") else ""
 
 
-def check_writable(path: Path) -> None:
-    """Raise UsageError if the folder of a result is missing or not writable."""
-    if not path.parent.is_dir():
-        raise UsageError(f"`output` = {path}: there is no folder {path.parent}.", hint="Create it first.")
-    if not os.access(path.parent, os.W_OK | os.X_OK):
-        raise UsageError(f"`output` = {path}: the folder {path.parent} cannot be written to.")
-
-
 @contextmanager
 def open_beside(path: Path) -> Iterator[BinaryIO]:
     """Open a file to write, compressed by its suffix. It is renamed to `path` after the block, or deleted.
 
     The target of a link is replaced, not the link. A device or a named pipe is written directly.
     """
-    with replaced(path) as file, _packed(file, packing_of(path.resolve()), path.name) as stream:
-        yield stream
-
-
-@contextmanager
-def _packed(file: BinaryIO, packing: str, name: str) -> Iterator[BinaryIO]:
-    with ExitStack() as stack:
+    packing = packing_of(path.resolve())
+    with replaced(path) as file, ExitStack() as stack:
         if packing == ".gz":  # without name and time, so equal results give equal files
             packed = gzip.GzipFile(filename="", mode="wb", fileobj=file, mtime=0)
             file = cast(BinaryIO, stack.enter_context(packed))
         elif packing == ".zst":
-            need_pyarrow(name)
+            need_pyarrow(path.name)
             import pyarrow as pa
 
             sink = pa.PythonFile(_OpenFile(file), mode="w")

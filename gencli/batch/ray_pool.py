@@ -54,26 +54,21 @@ class Pool:
 
     @property
     def occupancy(self) -> float:
-        """Share of the slots in use, over all workers."""
         return sum(member.last.occupancy for member in self._members) / len(self._members)
 
     @property
     def reading(self) -> str:
-        """Prefill progress of long prompts of some worker, as text; "" if there are none."""
         return next((member.last.reading for member in self._members if member.last.reading), "")
 
     @property
     def limit(self) -> int:
-        """The number of samples that may run at once on all workers."""
         return sum(member.last.limit for member in self._members)
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` was called, after which no row starts."""
         return self._drain is not None
 
     def stop(self, drain: float = 0.0) -> None:
-        """Stop: running rows have `drain` more seconds, no further rows start. Safe in a signal handler."""
         self._drain = drain
 
     def wait(self) -> None:
@@ -83,24 +78,18 @@ class Pool:
             list(self._reports())
 
     def run(self, rows: Iterable[Row], on_tokens: OnTokens = lambda tokens: None) -> Iterator[Outcome]:
-        """Yield the outcome of each row as it ends. Interrupted rows have none."""
         self._source, self._is_dry = iter(rows), False
         while True:
             self._call_all(self._is_needed)
-            if self._is_through():
+            is_held = any(member.held for member in self._members)
+            is_through = self._is_dry and not self._again and not is_held
+            if all(member.is_over for member in self._members) if self.is_stopped else is_through:
                 return
             for report in self._reports():
                 on_tokens(report.tokens)
                 yield from report.outcomes
 
-    def _is_through(self) -> bool:
-        if self.is_stopped:
-            return all(member.is_over for member in self._members)
-        is_held = any(member.held for member in self._members)
-        return self._is_dry and not self._again and not is_held
-
     def _is_needed(self, member: _Member) -> bool:
-        """Return whether the worker has rows to run, or still has to stop or load."""
         if self.is_stopped:
             member.is_over |= not member.held
             return not member.is_over

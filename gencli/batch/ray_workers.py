@@ -48,7 +48,10 @@ def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
             hint="Run gencli on a node of the cluster, with RAY_ADDRESS=auto.",
         )
     is_local = address in ("", "local")
-    _set_environ(is_local=is_local)
+    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+    if is_local and "RAY_AUTH_MODE" not in os.environ:
+        # A token for this run only; otherwise Ray stores one in the user's home.
+        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
     import ray  # not earlier: Ray reads the environment on import
 
     # Ray prints its messages to stdout, where the results go; a dead worker has a notice anyway.
@@ -60,13 +63,6 @@ def connected() -> Iterator[tuple[str, Mapping[str, float]]]:
         finally:
             with _same_handlers():
                 ray.shutdown()
-
-
-def _set_environ(*, is_local: bool) -> None:
-    os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
-    if is_local and "RAY_AUTH_MODE" not in os.environ:
-        # A token for this run only; otherwise Ray stores one in the user's home.
-        os.environ.update(RAY_AUTH_MODE="token", RAY_AUTH_TOKEN=secrets.token_hex(32))
 
 
 def _connect(address: str, *, is_local: bool) -> None:
@@ -103,9 +99,9 @@ def fair_share(
     Raises UsageError if the nodes have too few CPUs or GPUs.
     """
     has_cpus, has_gpus = resources.get("CPU", 0.0), 0.0 if is_cpu else resources.get("GPU", 0.0)
-    share = Share(
-        _part(has_cpus, workers) if cpus is None else cpus, _part(has_gpus, workers) if gpus is None else gpus
-    )
+    # An equal part is rounded down to Ray's precision of 0.0001.
+    parts = [min(1.0, int(amount / workers * 10_000) / 10_000) for amount in (has_cpus, has_gpus)]
+    share = Share(parts[0] if cpus is None else cpus, parts[1] if gpus is None else gpus)
     for key, amount, has in (("worker_cpus", share.cpus, has_cpus), ("worker_gpus", share.gpus, has_gpus)):
         if amount * workers > has:
             raise UsageError(
@@ -113,11 +109,6 @@ def fair_share(
                 hint=f"Lower `workers` or `{key}`; fractions such as 0.5 are fine.",
             )
     return share
-
-
-def _part(amount: float, workers: int) -> float:
-    """Return an equal part, at most 1, rounded down to Ray's precision of 0.0001."""
-    return min(1.0, int(amount / workers * 10_000) / 10_000)
 
 
 OpenEngine = Callable[[], AbstractContextManager[RowEngine]]  # loads the model
@@ -159,10 +150,9 @@ class _Inbox:
         return self
 
     def __next__(self) -> Row:
-        try:
-            return self._rows.popleft()
-        except IndexError:
-            raise StopIteration from None
+        if not self._rows:
+            raise StopIteration
+        return self._rows.popleft()
 
 
 class Worker:
@@ -172,7 +162,7 @@ class Worker:
         self._inbox, self._outbox = _Inbox(), queue.SimpleQueue[Outcome]()
         self._engine: RowEngine | None = None
         self._error: BaseException | None = None
-        self._num_tokens = self._num_told = self._num_said = 0
+        self._num_tokens = self._reported_tokens = self._reported_notices = 0
         self._thread = threading.Thread(target=self._serve, args=(open_engine,), daemon=True)
         self._thread.start()
 
@@ -188,34 +178,28 @@ class Worker:
             self._engine.stop(drain)
             self._inbox.put(())
         is_over = not self._thread.is_alive()  # checked before the remaining outcomes are taken
-        outcomes = self._ended()
+        outcomes: list[Outcome] = []
+        with suppress(queue.Empty):
+            outcomes.append(self._outbox.get(timeout=_PATIENCE))
+            while True:
+                outcomes.append(self._outbox.get_nowait())
         if self._error is not None:
             raise self._error
-        return Report() if self._engine is None else self._report(self._engine, outcomes, is_over=is_over)
-
-    def _report(self, engine: RowEngine, outcomes: tuple[Outcome, ...], *, is_over: bool) -> Report:
+        if (engine := self._engine) is None:
+            return Report()
         notices, tokens = tuple(engine.notices), self._num_tokens
         report = Report(
-            outcomes,
-            tokens - self._num_told,
-            notices[self._num_said :],
+            tuple(outcomes),
+            tokens - self._reported_tokens,
+            notices[self._reported_notices :],
             engine.occupancy,
             engine.limit,
             engine.reading,
             is_ready=True,
             is_over=is_over,
         )
-        self._num_told, self._num_said = tokens, len(notices)
+        self._reported_tokens, self._reported_notices = tokens, len(notices)
         return report
-
-    def _ended(self) -> tuple[Outcome, ...]:
-        """Return the outcomes so far; waits up to _PATIENCE seconds for the first."""
-        outcomes = []
-        with suppress(queue.Empty):
-            outcomes.append(self._outbox.get(timeout=_PATIENCE))
-            while True:
-                outcomes.append(self._outbox.get_nowait())
-        return tuple(outcomes)
 
     def _serve(self, open_engine: OpenEngine) -> None:
         """Body of the thread: load the model, then run rows until stopped."""

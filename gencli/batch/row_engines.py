@@ -6,16 +6,15 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
-from typing import Any
 
 from gencli import __version__
 from gencli.batch.batch_records import Failure, OnTokens, Outcome, OwnEngine, Row, RowEngine
-from gencli.batch.batch_rows import kept_columns, row_jobs
-from gencli.batch.batch_setup import Batch, row_request
+from gencli.batch.batch_rows import row_jobs
+from gencli.batch.batch_setup import Batch, job_of, row_request
 from gencli.batch.journal import row_trace
 from gencli.batch.ray_workers import connected, fair_share
 from gencli.config.job import Job, Jobs, chat_notices
@@ -26,7 +25,6 @@ from gencli.engine.engine import Engine
 from gencli.errors import ConfigError, UsageError
 from gencli.explain.token_record import Views, views
 from gencli.helpers import once
-from gencli.models.files.checkpoint import ModelIdentity
 from gencli.plugins.plugin_registry import make_registry
 from gencli.results import run_results as results
 from gencli.results.run_record import RunInfo, record
@@ -55,81 +53,38 @@ def open_loop(
     with closing(make_compiler(grammar_env(loaded), settings["grammar_timeout"])) as compiler:
         engine = make_engine(loaded, settings, compiler, registry=jobs.base.registry)
         grammars = Grammars(compiler)
-        identity = model_identity(settings, reporter)
-        judge = _make_judge(
-            engine, settings["model"], identity, grammars, loaded.tokenizer, keep_input=keep_input
-        )
+        identity, tokenizer = model_identity(settings, reporter), loaded.tokenizer
+
+        @lru_cache(maxsize=1024)
+        def effective(chain: Chain, is_greedy: bool) -> Chain:
+            return engine.effective(Request("", (), chain, draw="greedy" if is_greedy else "gumbel")).chain
+
+        def judge(row: Row, job: Job, ends: Sequence[Ended], tokens: Tokens) -> Outcome:
+            compiled = None
+            with suppress(ConfigError):  # the row has failed with this error, which `ends` contains
+                compiled = grammars.compiled(job)
+            if compiled is not None:
+                job = job.on(compiled.variant.constraint)
+            is_partial = job.structure is None or job.structure.is_partial
+            texts = [end.text for end in ends]
+            line = results.PromptRow(row.id, row.prompt or "", texts, list(ends), is_partial)
+            line.scores, line.ids, line.prompt_ids = tokens.scores, tokens.ids, tokens.prompt_ids
+            chain = effective(job.assembly.chain, job.is_greedy)
+            info = RunInfo(settings["model"], chain, job, compiled, identity, tokenizer, engine.eos_ids)
+            result = {**record(line, info), "prompt": row.prompt}
+            if row.messages:
+                result["messages"] = list(row.messages)
+            if keep_input:
+                result["input"] = dict(row.record.columns)
+            is_error = any(results.failure(end) is not None for end in ends)
+            trace = row_trace(row, info, ends, tokens.views, tokens.prompt_ids)
+            return Outcome(row.record.index, row.id, result, is_error, trace=trace)
+
         ahead = _AHEAD * engine.limit
-        yield Loop(engine, loaded.tokenizer, jobs, grammars, judge, ahead=ahead, notice=reporter.notice)
-
-
-def _make_judge(
-    engine: Engine,
-    model: str,
-    identity: ModelIdentity | None,
-    grammars: Grammars,
-    tokenizer: Tokenizer,
-    *,
-    keep_input: bool,
-) -> Judge:
-    """Return the function that makes a row's outcome from its finished samples."""
-
-    @lru_cache(maxsize=1024)
-    def effective(chain: Chain, is_greedy: bool) -> Chain:
-        return engine.effective(Request("", (), chain, draw="greedy" if is_greedy else "gumbel")).chain
-
-    def judge(row: Row, job: Job, ends: Sequence[Ended], tokens: Tokens) -> Outcome:
-        compiled = None
-        with suppress(ConfigError):  # the row has failed with this error, which `ends` contains
-            compiled = grammars.compiled(job)
-        if compiled is not None:
-            job = job.on(compiled.variant.constraint)
-        is_partial = job.structure is None or job.structure.is_partial
-        texts = [end.text for end in ends]
-        line = results.Row(
-            row.id,
-            row.prompt or "",
-            texts,
-            list(ends),
-            is_partial,
-            scores=tokens.scores,
-            ids=tokens.ids,
-            prompt_ids=tokens.prompt_ids,
-        )
-        chain = effective(job.assembly.chain, job.is_greedy)
-        info = RunInfo(model, chain, job, compiled, identity, tokenizer, engine.eos_ids)
-        result = {**record(line, info), **_of_input(row, keep_input=keep_input)}
-        is_error = any(results.failure(end) is not None for end in ends)
-        trace = row_trace(row, info, ends, tokens.views, tokens.prompt_ids)
-        return Outcome(row.record.index, row.id, result, is_error, trace=trace)
-
-    return judge
-
-
-def _of_input(row: Row, *, keep_input: bool) -> Mapping[str, Any]:
-    """Return the fields of a result copied from the row: prompt, messages, kept columns."""
-    fields: dict[str, Any] = {"prompt": row.prompt}
-    if row.messages:
-        fields["messages"] = list(row.messages)
-    if keep_input:
-        fields["input"] = kept_columns(row)
-    return fields
+        yield Loop(engine, tokenizer, jobs, grammars, judge, ahead=ahead, notice=reporter.notice)
 
 
 _WORKERS = 2
-
-
-@dataclass(frozen=True, slots=True)
-class _Orders:
-    """Settings with which a worker runs rows as this process would."""
-
-    version: str
-    folder: str
-    layers: tuple[Layer, ...]
-    is_chat: bool
-    keep_input: bool
-    are_guided: bool
-    named_keys: tuple[tuple[str, str], ...]  # names and files of watermark keys, which each worker reads
 
 
 @contextmanager
@@ -142,15 +97,8 @@ def open_pool(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[Ro
     workers = plan["workers"] or _WORKERS
     # A random seed is chosen once, for all workers.
     layers = (*settings.layers, Layer.of(FLAG, {"seed": batch.jobs.base.seed}))
-    orders = _Orders(
-        __version__,
-        os.getcwd(),
-        layers,
-        is_chat,
-        plan["keep_input"],
-        batch.jobs.are_guided,
-        plan["named_key"],
-    )
+    options = {"is_chat": is_chat, "are_guided": batch.jobs.are_guided, "keep_input": plan["keep_input"]}
+    open_engine = partial(_open, __version__, os.getcwd(), layers, plan["named_key"], **options)
     with connected() as (address, resources):
         share = fair_share(
             resources, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
@@ -159,33 +107,30 @@ def open_pool(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[Ro
         from gencli.batch.ray_pool import Pool
 
         window = 2 * settings["max_batch"]  # as many rows wait as run
-        pool = Pool(partial(_open, orders), workers=workers, share=share, window=window)
+        pool = Pool(open_engine, workers=workers, share=share, window=window)
         pool.wait()
         yield pool
 
 
 @contextmanager
-def _open(orders: _Orders) -> Iterator[RowEngine]:
-    """Load the model in a worker; the context's value is the loop that runs rows on it."""
-    if orders.version != __version__:
+def _open(
+    version: str, folder: str, layers: Sequence[Layer], keys: Sequence[tuple[str, str]], **options: bool
+) -> Iterator[RowEngine]:
+    """Load the model in a worker; the context's value is the loop that runs rows on it.
+
+    `keys`: names and files of watermark keys, which each worker reads.
+    """
+    if version != __version__:
         raise UsageError(
-            f"A worker has gencli {__version__}, but the batch was started with {orders.version}.",
+            f"A worker has gencli {__version__}, but the batch was started with {version}.",
             hint="Install the same version on every node.",
         )
     with suppress(OSError):  # a relative path of the driver may not exist on the node
-        os.chdir(orders.folder)
+        os.chdir(folder)
     with quiet_libraries():
-        plugins = resolve(*orders.layers)["plugin"]
-        settings = resolve(*orders.layers, registry=make_registry(plugins))
-        reporter = Recorder()
-        with open_loop(
-            row_jobs(settings, NamedKey.read_all(orders.named_keys)),
-            settings,
-            is_chat=orders.is_chat,
-            are_guided=orders.are_guided,
-            keep_input=orders.keep_input,
-            reporter=reporter,
-        ) as loop:
+        settings = resolve(*layers, registry=make_registry(resolve(*layers)["plugin"]))
+        jobs, reporter = row_jobs(settings, NamedKey.read_all(keys)), Recorder()
+        with open_loop(jobs, settings, reporter=reporter, **options) as loop:
             loop.notices.extend(reporter.lines)
             yield loop
 
@@ -255,20 +200,16 @@ class Loop(OwnEngine):
 
     @property
     def reading(self) -> str:
-        """Prefill progress of long prompts as text; "" if there are none."""
         return self._prompts.text
 
     @property
     def is_stopped(self) -> bool:
-        """Whether `stop` was called, after which no row starts."""
         return self._deadline is not None
 
     def stop(self, drain: float = 0.0) -> None:
-        """Stop: running rows have `drain` more seconds, no further rows start. Safe in a signal handler."""
         self._deadline = time.monotonic() + drain
 
     def run(self, rows: Iterable[Row], on_tokens: OnTokens = lambda tokens: None) -> Iterator[Outcome]:
-        """Yield the outcome of each row as it ends. Interrupted rows have none."""
         source = iter(rows)
         yield from self._feed(source)
         while self._open and not self._is_late:
@@ -285,30 +226,27 @@ class Loop(OwnEngine):
             row = next(source, None)
             if row is None:
                 return
-            yield from self._submitted(row)
+            job, failure = self._jobs.base, row.failure
+            try:
+                if not failure:
+                    job = job_of(row, self._jobs)
+                    self._submit(row, job)
+            except Exception as error:  # an error of any kind fails only this row
+                failure = Failure.of(error)
+            if failure:
+                ends = [
+                    Error(str(row.record.index), sample, failure.type, failure.message, "")
+                    for sample in range(job.n)
+                ]
+                yield self._judge(row, job, ends, Tokens())
 
-    def _submitted(self, row: Row) -> Iterator[Outcome]:
-        job = self._jobs.base
-        if row.failure:
-            yield self._refused(row, job, row.failure.type, row.failure.message)
-            return
-        try:
-            job = self._jobs.job(row.options, is_chat=bool(row.messages))
-            request = row_request(row, self._grammars.ready(job), self._tokenizer)
-            for text in chat_notices(job, self._tokenizer):
-                self._notice(text)
-            self._attempts.submit(request, job.structure)
-        except Exception as error:  # an error of any kind fails only this row
-            failure = Failure.of(error)
-            yield self._refused(row, job, failure.type, failure.message)
-        else:
-            self._open[request.id] = _OpenRow(row, job, [None] * job.n, job.n, Tokens(request.prompt_ids))
-            self._num_samples += job.n
-
-    def _refused(self, row: Row, job: Job, kind: str, message: str) -> Outcome:
-        name = str(row.record.index)
-        ends = [Error(name, sample, kind, message, "") for sample in range(job.n)]
-        return self._judge(row, job, ends, Tokens())
+    def _submit(self, row: Row, job: Job) -> None:
+        request = row_request(row, self._grammars.ready(job), self._tokenizer)
+        for text in chat_notices(job, self._tokenizer):
+            self._notice(text)
+        self._attempts.submit(request, job.structure)
+        self._open[request.id] = _OpenRow(row, job, [None] * job.n, job.n, Tokens(request.prompt_ids))
+        self._num_samples += job.n
 
     def _took(self, event: Event) -> Iterator[Outcome]:
         if not isinstance(event, Token | PromptScores | Finish | Error):
@@ -347,5 +285,4 @@ class Loop(OwnEngine):
 
     @property
     def _is_late(self) -> bool:
-        """Whether the time after `stop` is over, so that no row ends any more."""
         return self._deadline is not None and time.monotonic() >= self._deadline

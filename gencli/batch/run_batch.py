@@ -7,16 +7,17 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 from gencli.batch.batch_records import BatchReporter, Outcome, Progress, Record, Row, RowEngine, Summary
-from gencli.batch.batch_rows import Kind, RowOptions, Survey, make_rows
-from gencli.batch.batch_setup import Batch, Work, plan_rows
-from gencli.batch.journal import Journal, Places, TraceFile, opened_trace, refuse_old_trace
+from gencli.batch.batch_rows import RowOptions, Survey, make_rows
+from gencli.batch.batch_setup import Batch, begun_with, plan_rows
+from gencli.batch.journal import Journal, Places, TraceFile, company, opened_trace, refuse_old_trace
 from gencli.batch.output_formats import OUTPUT_FORMATS
 from gencli.batch.row_engines import open_loop, open_pool
-from gencli.batch.table_columns import IDS, SCORES, RowWriter, Table, TextTarget, generated, of_result
+from gencli.batch.table_columns import IDS, SCORES, RowWriter, Table, TextTarget, generated
 from gencli.config.job import Jobs
 from gencli.config.settings import Layer, resolve
 from gencli.errors import UsageError
@@ -44,59 +45,52 @@ def run_batch(batch: Batch, reporter: BatchReporter, stdout: TextTarget) -> int:
 
     Raises UsageError for an input in which no row can run, or with more faults than allowed failures.
     """
-    if batch.places is None:
-        refuse_old_trace(batch.settings["trace"], batch.plan, batch.places)
+    places = batch.places
+    with ExitStack() as stack:
+        if places is not None:
+            hint = "Wait until it has ended, or name another `output`."
+            stack.enter_context(locked(places.output, hint=hint))
+            if not places.claim(batch.plan):
+                reporter.say(f"{places.output} is complete: there is nothing to resume.")
+                return 0
+        refuse_old_trace(batch.settings["trace"], batch.plan, places)
         survey = _survey(batch, reporter)
-        return _streamed(_Run(_sized(batch, reporter), survey, reporter, stdout))
-    with locked(batch.places.output, hint="Wait until it has ended, or name another `output`."):
-        batch.places.claim(batch.plan)
-        if batch.places.is_complete(batch.plan):
-            reporter.say(f"{batch.places.output} is complete: there is nothing to resume.")
-            return 0
-        refuse_old_trace(batch.settings["trace"], batch.plan, batch.places)
-        survey = _survey(batch, reporter)
-        return _journalled(_Run(_sized(batch, reporter), survey, reporter, stdout), batch.places)
+        run = _Run(_sized(batch, reporter), survey, reporter, stdout)
+        return _streamed(run) if places is None else _journalled(run, places)
 
 
 def _survey(batch: Batch, reporter: BatchReporter) -> Survey:
     """Read all rows. Raises UsageError if no row can run, or for more faults than allowed."""
-    faults: list[Row] = []
-    misnamed: list[Row] = []
+    faults: dict[bool, str] = {}  # the first fault, and the first one of column names
 
     def note(row: Row) -> None:
-        if not faults:
-            faults.append(row)
-        if not misnamed and row.failure and row.failure.is_of_columns:
-            misnamed.append(row)
+        if row.failure:
+            fault = f"{row.record.place}: {row.failure.message}"
+            faults.setdefault(False, fault)
+            faults.setdefault(row.failure.is_of_columns, fault)
 
     survey = batch.survey(note)
     if survey.num_read and survey.num_misnamed == survey.num_read:
-        raise UsageError(f"No row of the input can run. {_fault(misnamed[0])}")
+        raise UsageError(f"No row of the input can run. {faults[True]}")
     allowed = batch.plan.max_errors
     if allowed is not None and survey.num_faults > allowed:
         raise UsageError(
-            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {_fault(faults[0])}",
+            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {faults[False]}",
             hint="`dry_run` lists them all.",
         )
     jobs = batch.jobs
-    if not survey.num_chats and survey.num_faults < survey.num_rows:
-        _refuse_untold_tools(batch)
-    if batch.keys and "watermark_key" not in survey.options:
-        reporter.notice("No row that can run has watermark_key, so the keys of `named_key` are not used.")
-    for text in plugin_notices(jobs.stages, jobs.base.registry, drafters=jobs.drafters):
-        reporter.notice(text)
-    return survey
-
-
-def _refuse_untold_tools(batch: Batch) -> None:
-    """Raise UsageError if no prompt mentions a tool although no chat template renders the tools."""
-    names = batch.jobs.base.untold_tools
+    names = () if survey.num_chats or survey.num_faults == survey.num_rows else jobs.base.untold_tools
     if names and not any(name in (row.prompt or "") for row in batch.rows() for name in names):
         raise UsageError(
             f"{batch.settings.name('tools')} reaches the model in the chat template, which no row uses, and "
             "no prompt names a tool: the model would not know them.",
             hint="Add `chat`, or name the tools in the prompts.",
         )
+    if batch.keys and "watermark_key" not in survey.options:
+        reporter.notice("No row that can run has watermark_key, so the keys of `named_key` are not used.")
+    for text in plugin_notices(jobs.stages, jobs.base.registry, drafters=jobs.drafters):
+        reporter.notice(text)
+    return survey
 
 
 def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
@@ -106,7 +100,7 @@ def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
     """
     if batch.plan["max_batch"] != "auto" and batch.plan["kv_memory"] is None:
         return batch
-    number = batch.begun_with("max_batch")
+    number = begun_with("`max_batch`", batch.plan, batch.places)
     if number is None or batch.is_free:
         plan = plan_rows(batch)
         each = f", {size(plan.kv_bytes)} of keys and values each" if plan.kv_bytes else ""
@@ -117,10 +111,6 @@ def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
     return replace(batch, settings=resolve(*layers, registry=settings.registry))
 
 
-def _fault(row: Row) -> str:
-    return f"{row.record.place}: {row.failure.message if row.failure else ''}"
-
-
 def _streamed(run: _Run) -> int:
     """Run with results on a stream, which has no journal: each result is written in order."""
     batch, plan = run.batch, run.batch.plan
@@ -129,29 +119,24 @@ def _streamed(run: _Run) -> int:
         opened_trace(batch.settings["trace"]) as trace,
         batch.output.open(batch.work.table(batch, run.survey), stdout=run.stdout) as writer,
     ):
-        store = StreamStore(
-            _Noting(writer, batch.work),
-            by_row=plan["order"] == "input",
-            has_timings=not plan["no_timings"],
-            trace=trace,
-        )
-        end = _generated(run, store, progress)
+        store = StreamStore(_noting(writer, batch), by_row=plan["order"] == "input", trace=trace)
+        end = _generated(run, store.pending, store.add, progress)
         store.close()
     return _finished(run, progress, end)
 
 
 def _journalled(run: _Run, places: Places) -> int:
     """Run with a journal: results are kept there until all are complete, then the output is written."""
-    plan = run.batch.plan
-    with run.reporter.loading(run.batch.settings["model"], "Hashing") as on_bytes:
-        journal = run.batch.open_journal(places, run.survey, on_bytes)
+    batch, plan = run.batch, run.batch.plan
+    with run.reporter.loading(batch.settings["model"], "Hashing") as on_bytes:
+        fingerprint, names = batch.fingerprint(run.survey, on_bytes), company(batch.settings, run.survey)
+        journal = places.open(fingerprint, company=names, is_free=batch.is_free)
     try:
-        with opened_trace(run.batch.settings["trace"], journal.traced) as trace:
+        with opened_trace(batch.settings["trace"], journal.traced) as trace:
             if trace is not None and trace.missing:
                 run.reporter.notice(f"{trace.path} lacks {trace.missing:,} bytes of rows that have finished.")
             progress, end = _kept_safe(run, journal, trace)
-        is_needed = end.status != "complete" or progress.failed or plan["keep_journal"]
-        if not is_needed:
+        if end.status == "complete" and not progress.failed and not plan["keep_journal"]:
             journal.remove()
     except Exception:
         run.reporter.say_always(
@@ -174,43 +159,83 @@ def _kept_safe(run: _Run, journal: Journal, trace: TraceFile | None) -> tuple[Pr
     if plan["retry_errors"]:
         done, failed = done - failed, 0
     progress = Progress(run.survey.num_rows, before=done, failed_before=failed)
-    store = JournalStore(journal, with_failed=plan["retry_errors"], trace=trace)
-    end = _generated(run, store, progress)
+
+    def add(outcome: Outcome) -> None:
+        # First the trace, then the journal: a trace without an outcome is dropped.
+        journal.append(outcome, traced=trace.append(outcome.trace) if trace else None)
+
+    end = _generated(run, partial(journal.pending, with_failed=plan["retry_errors"]), add, progress)
     if end.status == "complete":
         with batch.output.open(batch.work.table(batch, run.survey)) as writer:
-            store.write(
-                _Noting(writer, batch.work),
-                by_row=plan["order"] == "input",
-                has_timings=not plan["no_timings"],
-            )
+            noting = _noting(writer, batch)
+            for outcome in journal.outcomes(by_row=plan["order"] == "input"):
+                noting.write(outcome)
     return progress, end
 
 
-class _Noting:
-    """A writer that also passes each outcome to the work."""
+def _noting(writer: RowWriter, batch: Batch) -> RowWriter:
+    """Return a writer that also passes each outcome to the work; with `no_timings` without times."""
 
-    def __init__(self, writer: RowWriter, work: Work) -> None:
-        self._writer, self._work = writer, work
+    def write(outcome: Outcome) -> None:
+        outcome = untimed(outcome) if batch.plan["no_timings"] else outcome
+        batch.work.add(outcome)
+        writer.write(outcome)
 
-    def write(self, outcome: Outcome) -> None:
-        """Write one row."""
-        self._work.add(outcome)
-        self._writer.write(outcome)
+    return RowWriter(write)
 
 
-def _generated(run: _Run, store: Store, progress: Progress) -> End:
-    if progress.done == run.survey.num_rows:  # no model is needed if all rows are finished
+def untimed(outcome: Outcome) -> Outcome:
+    """Return the outcome without times, which differ between runs."""
+    result = {key: value for key, value in outcome.result.items() if key not in ("timings", "speculation")}
+    if result.get("grammar"):
+        result["grammar"] = {k: v for k, v in result["grammar"].items() if k != "compile_seconds"}
+    return replace(outcome, result=result)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """Status of a run at its end, and the number of samples that ran at once in the end.
+
+    stopped: more rows failed than allowed.
+    """
+
+    status: Literal["complete", "interrupted", "stopped"]
+    max_batch: int
+
+
+def _generated(
+    run: _Run,
+    pending: Callable[[Iterator[Row]], Iterator[Row]],
+    add: Callable[[Outcome], None],
+    progress: Progress,
+) -> End:
+    """Run the rows that are `pending`; end early at a signal, or after too many errors."""
+    batch, num_rows, allowed = run.batch, run.survey.num_rows, run.batch.plan.max_errors
+    if progress.done == num_rows:  # no model is needed if all rows are finished
         return End("complete", 0)
-    end = run_rows(
-        run.batch,
-        store,
-        progress,
-        run.reporter,
-        is_chat=run.batch.jobs.base.is_chat or run.survey.has_only_chats,
-    )
-    if end.status == "complete" and progress.done != run.survey.num_rows:
+    is_chat, is_over = batch.jobs.base.is_chat or run.survey.has_only_chats, False
+    with (
+        batch.work.open(batch, run.reporter, is_chat=is_chat) as engine,
+        run.reporter.watch(progress, engine) as show,
+    ):
+
+        def count(tokens: int) -> None:
+            progress.add_tokens(tokens, time.monotonic(), engine.occupancy)
+            show()
+
+        run.reporter.on_interrupt(lambda: engine.stop(batch.plan["drain"]))
+        progress.start(time.monotonic())
+        for outcome in engine.run(pending(batch.rows()), count):
+            add(outcome)
+            progress.add_outcome(outcome)
+            if allowed is not None and progress.failed > allowed and not is_over:
+                is_over = True
+                engine.stop()
+        run.reporter.on_interrupt(None)
+        end = End("stopped" if is_over else "interrupted" if engine.is_stopped else "complete", engine.limit)
+    if end.status == "complete" and progress.done != num_rows:
         raise UsageError(
-            f"The input had {run.survey.num_rows:,} rows before the run and {progress.done:,} during it.",
+            f"The input had {num_rows:,} rows before the run and {progress.done:,} during it.",
             hint="Do not change the input while the batch runs.",
         )
     return end
@@ -218,21 +243,8 @@ def _generated(run: _Run, store: Store, progress: Progress) -> End:
 
 def _finished(run: _Run, progress: Progress, end: End) -> int:
     """Print the summary; return the exit code."""
-    summary, work = _summary(run, progress, end), run.batch.work
-    for line in work.lines(run.batch, summary):
-        run.reporter.say(line)
-    if (path := run.batch.plan["summary"]) is not None:
-        try:
-            with replaced(Path(path)) as file:
-                file.write((to_json(work.record(summary), indent=2) + "\n").encode())
-        except OSError as error:
-            raise UsageError(f"`summary` = {path}: cannot be written: {error.strerror}.") from error
-    return _EXIT.get(end.status, 7 if progress.failed else 0)
-
-
-def _summary(run: _Run, progress: Progress, end: End) -> Summary:
-    tally, rates = progress.tally, progress.rates(time.monotonic())
-    return Summary(
+    tally, rates, work = progress.tally, progress.rates(time.monotonic()), run.batch.work
+    summary = Summary(
         status=end.status,
         rows=run.survey.num_rows,
         done=progress.done,
@@ -256,6 +268,15 @@ def _summary(run: _Run, progress: Progress, end: End) -> Summary:
         drafts=dict(tally.drafts) or None,
         error_messages=tally.frequent[:_MESSAGES],
     )
+    for line in work.lines(run.batch, summary):
+        run.reporter.say(line)
+    if (path := run.batch.plan["summary"]) is not None:
+        try:
+            with replaced(Path(path)) as file:
+                file.write((to_json(work.record(summary), indent=2) + "\n").encode())
+        except OSError as error:
+            raise UsageError(f"`summary` = {path}: cannot be written: {error.strerror}.") from error
+    return _EXIT.get(end.status, 7 if progress.failed else 0)
 
 
 class Generation:
@@ -287,8 +308,7 @@ class Generation:
         columns = survey.columns if batch.plan["keep_input"] else {}
         asked = [key for key in SCORES if key in survey.options or batch.settings[key] is not None]
         asked += IDS if batch.settings["token_ids"] else ()
-        kept: dict[str, Kind] = {**columns, **dict.fromkeys((of_result(key) for key in asked), "text")}
-        return generated(kept, documents=batch.documents)
+        return generated(columns, documents=batch.documents, asked=asked)
 
     def add(self, outcome: Outcome) -> None:
         pass
@@ -302,109 +322,19 @@ class Generation:
         return summary.to_dict()
 
 
-Status = Literal["complete", "interrupted", "stopped"]
-
-
-@dataclass(frozen=True, slots=True)
-class End:
-    """Status of a run at its end, and the number of samples that ran at once in the end.
-
-    `stopped`: more rows failed than allowed.
-    """
-
-    status: Status
-    max_batch: int
-
-
-def run_rows(
-    batch: Batch, store: Store, progress: Progress, reporter: BatchReporter, *, is_chat: bool
-) -> End:
-    """Run the rows without a stored outcome; end early at a signal or after too many errors.
-
-    `is_chat`: all rows need the chat template. Raises ModelError for a model without one.
-    """
-    with ExitStack() as stack:
-        engine = stack.enter_context(batch.work.open(batch, reporter, is_chat=is_chat))
-        show = stack.enter_context(reporter.watch(progress, engine))
-        reporter.on_interrupt(lambda: engine.stop(batch.plan["drain"]))
-        is_over = _run(batch, engine, store, progress, show)
-        reporter.on_interrupt(None)
-        status: Status = "stopped" if is_over else "interrupted" if engine.is_stopped else "complete"
-        return End(status, engine.limit)
-
-
-def _run(batch: Batch, engine: RowEngine, store: Store, progress: Progress, show: Callable[[], None]) -> bool:
-    """Store all outcomes; return whether more rows failed than allowed."""
-
-    def count(tokens: int) -> None:
-        progress.add_tokens(tokens, time.monotonic(), engine.occupancy)
-        show()
-
-    progress.start(time.monotonic())
-    allowed, is_over = batch.plan.max_errors, False
-    for outcome in engine.run(store.pending(batch.rows()), count):
-        store.add(outcome)
-        progress.add_outcome(outcome)
-        if allowed is not None and progress.failed > allowed and not is_over:
-            is_over = True
-            engine.stop()
-    return is_over
-
-
-def untimed(outcome: Outcome) -> Outcome:
-    """Return the outcome without times, which differ between runs."""
-    result = {key: value for key, value in outcome.result.items() if key not in ("timings", "speculation")}
-    if result.get("grammar"):
-        result["grammar"] = {k: v for k, v in result["grammar"].items() if k != "compile_seconds"}
-    return replace(outcome, result=result)
-
-
-class Store(Protocol):
-    """Interface of a store of outcomes."""
-
-    def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the rows that have to run."""
-
-    def add(self, outcome: Outcome) -> None:
-        """Store an outcome."""
-
-
-class JournalStore:
-    """Stores outcomes and their traces in a journal until all rows have ended."""
-
-    def __init__(self, journal: Journal, *, with_failed: bool, trace: TraceFile | None = None) -> None:
-        self._journal, self._with_failed, self._trace = journal, with_failed, trace
-
-    def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield the rows that are not finished."""
-        return self._journal.pending(rows, with_failed=self._with_failed)
-
-    def add(self, outcome: Outcome) -> None:
-        """Append the row's trace, then its outcome to the journal; a trace without outcome is dropped."""
-        traced = self._trace.append(outcome.trace) if self._trace else None
-        self._journal.append(outcome, traced=traced)
-
-    def write(self, writer: RowWriter, *, by_row: bool, has_timings: bool) -> None:
-        """Write all outcomes of the journal."""
-        for outcome in self._journal.outcomes(by_row=by_row):
-            writer.write(outcome if has_timings else untimed(outcome))
-
-
 class StreamStore:
     """Writes outcomes immediately; with `by_row` in the order of rows, so that early ones wait in memory.
 
     Traces do not wait.
     """
 
-    def __init__(
-        self, writer: RowWriter, *, by_row: bool, has_timings: bool, trace: TraceFile | None = None
-    ) -> None:
-        self._writer, self._by_row, self._has_timings, self._trace = writer, by_row, has_timings, trace
+    def __init__(self, writer: RowWriter, *, by_row: bool, trace: TraceFile | None = None) -> None:
+        self._writer, self._by_row, self._trace = writer, by_row, trace
         self._order: deque[int] = deque()  # indices of started rows that are not written yet
         self._early: dict[int, Outcome] = {}
 
     def pending(self, rows: Iterator[Row]) -> Iterator[Row]:
-        """Yield all rows."""
+        """Yield all rows, and note their order."""
         for row in rows:
             self._order.append(row.record.index)
             yield row
@@ -415,16 +345,13 @@ class StreamStore:
             self._trace.append(outcome.trace)
             outcome = replace(outcome, trace="")
         if not self._by_row:
-            self._write(outcome)
+            self._writer.write(outcome)
             return
         self._early[outcome.index] = outcome
         while self._order and self._order[0] in self._early:
-            self._write(self._early.pop(self._order.popleft()))
+            self._writer.write(self._early.pop(self._order.popleft()))
 
     def close(self) -> None:
         """Write the outcomes that waited for rows without an outcome."""
         for index in sorted(self._early):
-            self._write(self._early[index])
-
-    def _write(self, outcome: Outcome) -> None:
-        self._writer.write(outcome if self._has_timings else untimed(outcome))
+            self._writer.write(self._early[index])

@@ -46,11 +46,11 @@ class TextTarget(Protocol):
         """Write text to the file. Raises OSError, for example for a full disk."""
 
 
-class RowWriter(Protocol):
-    """Interface of a writer of outcomes, which arrive in output order."""
+@dataclass(frozen=True, slots=True)
+class RowWriter:
+    """`write` writes one outcome, in output order: as a record, or as a row for each sample."""
 
-    def write(self, outcome: Outcome) -> None:
-        """Write one outcome in the format: a record, or a row for each sample."""
+    write: Callable[[Outcome], object]
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,23 +106,21 @@ SCORES = ("logprobs", "prompt_logprobs")  # columns, as JSON, of tables whose ro
 IDS = ("token_ids", "prompt_token_ids")  # columns, as JSON, of tables with `token_ids`
 INPUT = "input."  # before the name of a kept column
 _OF_PROMPT = ("prompt", "prompt_tokens", "seed", "prompt_logprobs", "prompt_token_ids")
-_RESULT = "\0"
 
 
-def of_result(name: str) -> str:
-    """Return the key under which `generated` expects a column `name` of the result.
+def generated(
+    kept: Mapping[str, Kind] | None = None,
+    *,
+    documents: DocumentColumns | None = None,
+    asked: Iterable[str] = (),
+) -> Table:
+    """Return the table of generated texts: its columns, of documents, and of kept input as `input.NAME`.
 
-    Keys without this prefix are columns of the input, named `input.NAME` in the table.
+    `asked`: further columns of the result, such as those of SCORES and IDS.
     """
-    return _RESULT + name
-
-
-def generated(kept: Mapping[str, Kind] | None = None, *, documents: DocumentColumns | None = None) -> Table:
-    """Return the table of generated texts: its columns, of documents, and of kept input as `input.NAME`."""
-    kinds = (kept or {}).items()
-    more = {name if name.startswith(_RESULT) else INPUT + name: kind for name, kind in kinds}
     columns: dict[str, Type] = {**COLUMNS, **(documents.types if documents else {})}
-    columns |= {name.removeprefix(_RESULT): kind for name, kind in more.items()}
+    columns |= {INPUT + name: kind for name, kind in (kept or {}).items()}
+    columns |= dict.fromkeys(asked, "text")
     return Table(columns, partial(_flat, documents=documents))
 
 
@@ -239,21 +237,15 @@ def document_columns(spec: OutputSpec | None, form: OutputFormat, *, is_open: bo
     types = property_types(spec.schema, is_open=is_open)
     if not types:
         raise UsageError(f"`columns` needs properties, and the schema of `{spec.kind}` names none.")
-    names = _named(types)
-    return DocumentColumns({names[name]: type_ for name, type_ in types.items()}, names)
-
-
-def _named(properties: Iterable[str]) -> dict[str, str]:
-    """Return the column of each property. Many readers of tables ignore the case of names."""
     taken = {name.casefold() for name in (*COLUMNS, *SCORES, *IDS, "")}
     names: dict[str, str] = {}
-    for name in properties:
+    for name in types:
         column = name
         while column.casefold() in taken or column.casefold().startswith(INPUT):
-            column = _PREFIX + column
+            column = _PREFIX + column  # many readers of tables ignore the case of names
         names[name] = column
         taken.add(column.casefold())
-    return names
+    return DocumentColumns({names[name]: type_ for name, type_ in types.items()}, names)
 
 
 def _held(type_: Type, value: Any) -> Any:
@@ -273,20 +265,13 @@ def _held(type_: Type, value: Any) -> Any:
         if more := [name for name in value if name not in fields]:
             raise _Misfit(f"has the field {more[0]!r}, which the schema does not name")
         return {name: _held(field, value.get(name)) for name, field in fields.items()}
-    if type_ == "text":
-        if isinstance(value, str):
+    if type_ in ("text", "boolean"):
+        if isinstance(value, str if type_ == "text" else bool):
             return value
-        raise _wrong(value, "a text")
-    if type_ == "boolean":
-        if isinstance(value, bool):
-            return value
-        raise _wrong(value, "true or false")
-    return _number(value, is_whole=type_ == "integer")
-
-
-def _number(value: Any, *, is_whole: bool) -> int | float:
+        raise _wrong(value, "a text" if type_ == "text" else "true or false")
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         raise _wrong(value, "a number")
+    is_whole = type_ == "integer"
     try:
         number = int(value) if is_whole else float(value)
     except OverflowError:
@@ -308,13 +293,7 @@ _MAX_WORK = 100_000  # subschemas of all properties
 
 _Types = frozenset[Type] | None  # the types of a value that is not null; None: any
 _JSON: frozenset[Type] = frozenset({"json"})
-_NAMES: Mapping[str, Type] = {
-    "boolean": "boolean",
-    "integer": "integer",
-    "number": "number",
-    "string": "text",
-}
-_OF_OBJECTS = ("properties", "patternProperties")
+_NAMES: dict[str, Type] = {"boolean": "boolean", "integer": "integer", "number": "number", "string": "text"}
 _CONDITIONS = ("if", "dependentSchemas", "dependencies")  # may add properties to an object
 
 
@@ -361,7 +340,6 @@ class _TypeReader:
         return types_of
 
     def _types(self, pointer: str, depth: int) -> _Types:
-        """Return the types of a schema's values."""
         schema = self._references.at(pointer)
         self._parts -= 1
         self._work -= 1
@@ -392,10 +370,8 @@ class _TypeReader:
                 else _NAMES[name]
                 for name in declared_types(dict(schema)) - {"null"}
             )
-        elif any(
-            schema.get(keyword) for keyword in _OF_OBJECTS
-        ):  # objects and, by the standard, anything else
-            types = _JSON
+        elif schema.get("properties") or schema.get("patternProperties"):
+            types = _JSON  # objects and, by the standard, anything else
         for values in (schema.get("enum"), [schema["const"]] if "const" in schema else None):
             if values is not None:
                 types = _both(types, frozenset(_type_of(value) for value in values if value is not None))
@@ -429,7 +405,6 @@ class _TypeReader:
 
 
 def _each(pointer: str, schema: Mapping[str, Any], keyword: str) -> list[str]:
-    """Return the pointers of a keyword's list of subschemas."""
     return [child(pointer, keyword, index) for index in range(len(schema.get(keyword, ())))]
 
 
@@ -459,14 +434,12 @@ def _either(alternatives: Iterable[_Types]) -> _Types:
 
 
 def _column_type(types: _Types) -> Type:
-    """Return the type of a column for values of these types."""
     if types == frozenset[Type]({"integer", "number"}):
         return "number"
     return next(iter(types)) if types is not None and len(types) == 1 else "json"
 
 
 def _type_of(value: Any) -> Type:
-    """Return the type of a value that a schema names."""
     if isinstance(value, bool):
         return "boolean"
     if isinstance(value, int | float):

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ChatTurn:
     """A user's message and its answer.
 
     `reason`: why the answer ended, "" before its end. `attempt`: number of retries. `job`: settings of the
@@ -47,7 +47,7 @@ class Conversation:
 
     seed: int
     system: str | None = None
-    turns: tuple[Turn, ...] = ()
+    turns: tuple[ChatTurn, ...] = ()
 
     @property
     def is_waiting(self) -> bool:
@@ -66,7 +66,7 @@ class Conversation:
 
     def asked(self, text: str) -> Conversation:
         """Return a copy with a new turn that has no answer yet."""
-        return replace(self, turns=(*self.turns, Turn(text)))
+        return replace(self, turns=(*self.turns, ChatTurn(text)))
 
     def answered(self, text: str, reason: str, job: Job | None = None) -> Conversation:
         """Return a copy with the answer of the last turn. Raises UsageError without a turn."""
@@ -78,25 +78,22 @@ class Conversation:
         return replace(self, turns=self.turns[:-1])
 
     def again(self) -> Conversation:
-        """Return a copy whose last turn is unanswered, as its next attempt.
-
-        Raises UsageError if there is no turn.
-        """
+        """Return a copy whose last turn is unanswered, as its next attempt. Raises UsageError without one."""
         last = self.last()
-        return self._with_last(Turn(last.user, attempt=last.attempt + 1))
+        return self._with_last(ChatTurn(last.user, attempt=last.attempt + 1))
 
     def edited(self, text: str) -> Conversation:
         """Return a copy with another last turn, unanswered. Raises UsageError if there is no turn."""
         self.last()
-        return self._with_last(Turn(text))
+        return self._with_last(ChatTurn(text))
 
-    def last(self) -> Turn:
+    def last(self) -> ChatTurn:
         """Return the last turn. Raises UsageError if there is none."""
         if not self.turns:
             raise UsageError("There is no turn yet.")
         return self.turns[-1]
 
-    def _with_last(self, turn: Turn) -> Conversation:
+    def _with_last(self, turn: ChatTurn) -> Conversation:
         return replace(self, turns=(*self.turns[:-1], turn))
 
 
@@ -150,14 +147,10 @@ _FIXED = ("seed", "plugin", "preset", "contrast", *KINDS)
 _SECTIONS = ("Chain", "Guidance", "Draw", "Limits and stops", "Structure")
 
 
-def changeable() -> Iterator[Option]:
-    """Yield the options that /set accepts and a transcript records."""
-    for entry in CHAT_OPTIONS:
-        if entry.section in _SECTIONS and entry.key not in _FIXED:
-            yield entry
-
-
-_CHANGEABLE = frozenset(entry.key for entry in changeable())
+# What /set accepts and a transcript records.
+CHANGEABLE: Mapping[str, Option] = {
+    entry.key: entry for entry in CHAT_OPTIONS if entry.section in _SECTIONS and entry.key not in _FIXED
+}
 _OPTIONS = frozenset(entry.key for entry in CHAT_OPTIONS)
 _OF_CONVERSATION = ("seed", "system")
 
@@ -166,7 +159,7 @@ _OF_CONVERSATION = ("seed", "system")
 class Chat:
     """A conversation, and layers of typed values: of a loaded transcript, of flags, and of /set.
 
-    `own`: "seed" or "system" if the user set it in the chat; presets then do not change it.
+    `fixed`: "seed" or "system" if the user set it in the chat; presets then do not change it.
     """
 
     conversation: Conversation
@@ -194,19 +187,14 @@ class Chat:
     def typed(self) -> dict[str, Any]:
         """The typed values of the options that a transcript records."""
         items = [item for _, values in self.layers for item in values.items()]
-        return {key: value for key, value in items if key in _CHANGEABLE}
+        return {key: value for key, value in items if key in CHANGEABLE}
 
     @property
     def above_transcript(self) -> list[str]:
         """The names of settings from flags, /set or /schema, which override a transcript's."""
         keys = [key for _, values in self.layers[-2:] for key in values]
-        names = {key: option(key).flag.lstrip("-") for key in keys if key in _CHANGEABLE}
+        names = {key: option(key).flag.lstrip("-") for key in keys if key in CHANGEABLE}
         return [*names.values(), *(["schema"] if set(KINDS) & set(keys) else [])]
-
-    @property
-    def is_structure_typed(self) -> bool:
-        """Whether a flag or /schema sets or removes the structure of answers."""
-        return any(kind in values for _, values in self.layers for kind in KINDS)
 
     def with_conversation(self, conversation: Conversation) -> Chat:
         """Return a copy with another conversation."""
@@ -214,9 +202,8 @@ class Chat:
 
     def with_fixed(self, **values: Any) -> Chat:
         """Return a copy with another seed or system message; presets will not change it."""
-        return replace(
-            self, conversation=replace(self.conversation, **values), fixed=self.fixed | values.keys()
-        )
+        conversation = replace(self.conversation, **values)
+        return replace(self, conversation=conversation, fixed=self.fixed | values.keys())
 
     def with_preset(self, name: str) -> Chat:
         """Return a copy with a preset above its other presets, below all typed values.
@@ -230,7 +217,7 @@ class Chat:
         before, after = self.settings, chat.settings
         changed = {key for key in after if after[key] != before[key]}
         changed -= {key for key in changed if not after.is_given(key)}  # switched off by another key
-        if fixed := sorted(changed - _CHANGEABLE - {*_OF_CONVERSATION, "preset"}):
+        if fixed := sorted(changed - CHANGEABLE.keys() - {*_OF_CONVERSATION, "preset"}):
             raise UsageError(
                 f"The preset {name} sets {after.name(fixed[0])}, which cannot change in a running chat.",
                 hint=f"Start a chat with it: gencli chat `preset` = {name}" if fixed[0] in _OPTIONS else "",
@@ -239,10 +226,7 @@ class Chat:
         return replace(chat, conversation=replace(self.conversation, **values))._checked()
 
     def with_value(self, key: str, value: Any) -> Chat:
-        """Return a copy with an option's typed value; None removes the values of flag and /set.
-
-        Raises UsageError.
-        """
+        """Return a copy with an option's value; None removes those of flag and /set. Raises UsageError."""
         origin, values = self.layers[-1]
         layers = (*self.layers[:-1], (origin, {**values, key: value}))
         if value is None:
@@ -253,19 +237,13 @@ class Chat:
         return replace(self, layers=layers)._checked()
 
     def with_schema(self, text: str) -> Chat:
-        """Return a copy whose answers follow a schema; "" removes the schema.
-
-        Raises UsageError, ConfigError.
-        """
+        """Return a copy whose answers follow a schema; "" removes it. Raises UsageError, ConfigError."""
         origin, values = self.layers[-1]
         changed = {**values, **FREE, "json_schema": text}
         return replace(self, layers=(*self.layers[:-1], (origin, changed)))._checked()
 
     def with_typed(self, typed: Mapping[str, Any], origin: str) -> Chat:
-        """Return a copy with a transcript's settings, below flags and /set.
-
-        They replace the settings of an earlier transcript.
-        """
+        """Return a copy with a transcript's settings, instead of an earlier one's, below flags and /set."""
         layers: tuple[_Typed, ...] = ((origin, dict(typed)), *self.layers[-2:])
         return replace(self, layers=layers, fixed=frozenset(_OF_CONVERSATION))._checked()
 
@@ -295,7 +273,7 @@ _MAX_BYTES = 64 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Transcript:
+class ChatTranscript:
     """The content of a file: model, conversation, settings as typed, and presets."""
 
     model: str
@@ -306,8 +284,20 @@ class Transcript:
 
 def to_document(chat: Chat) -> dict[str, Any]:
     """Return the document. Its `turn` is the index of the next turn, on which the turn's draws depend."""
-    conversation = chat.conversation
-    system = [] if conversation.system is None else [{"role": "system", "content": conversation.system}]
+    conversation, structure = chat.conversation, chat.job.structure
+    is_typed = any(kind in values for _, values in chat.layers for kind in KINDS)
+    schema = {}
+    if is_typed and (structure is None or structure.kind == "json_schema"):
+        # The schema itself, not the name of its file; null for free answers.
+        schema = {"schema": structure.plan.schema if structure else None}
+    messages: list[dict[str, Any]] = []
+    if conversation.system is not None:
+        messages.append({"role": "system", "content": conversation.system})
+    for turn in conversation.turns:
+        messages.append({"role": "user", "content": turn.user})
+        if turn.reason:
+            answer = {"role": "assistant", "content": turn.answer, "finish_reason": turn.reason}
+            messages.append({**answer, "attempt": turn.attempt} if turn.attempt else answer)
     return {
         "format": _FORMAT,
         "model": chat.settings["model"],
@@ -315,8 +305,8 @@ def to_document(chat: Chat) -> dict[str, Any]:
         "seed": conversation.seed,
         "turn": len(conversation.turns),
         "settings": {"raw": True, **chat.typed} if chat.settings["raw"] else chat.typed,
-        **_schema(chat),
-        "messages": [*system, *(message for turn in conversation.turns for message in _messages(turn))],
+        **schema,
+        "messages": messages,
     }
 
 
@@ -330,11 +320,8 @@ def save(chat: Chat, path: Path) -> None:
         raise UsageError(f"{path}: cannot be written: {error.strerror}.") from error
 
 
-def load(path: Path) -> Transcript:
-    """Read a document.
-
-    Raises UsageError if the file cannot be read, ConfigError if it is not a transcript.
-    """
+def load(path: Path) -> ChatTranscript:
+    """Read a document. Raises UsageError for an unreadable file, ConfigError if it is not a transcript."""
     try:
         document = json.loads(read_file(path, _MAX_BYTES))
     except OSError as error:
@@ -351,7 +338,7 @@ def load(path: Path) -> Transcript:
         raise ConfigError(f"{path}: is a damaged transcript: {type(error).__name__}: {error}.") from None
 
 
-def restore(chat: Chat, transcript: Transcript, origin: str) -> Chat:
+def restore(chat: Chat, transcript: ChatTranscript, origin: str) -> Chat:
     """Return the chat with the transcript's conversation and settings; the model is unchanged.
 
     Raises UsageError if one of them is raw and the other is not, or for settings that conflict.
@@ -362,22 +349,7 @@ def restore(chat: Chat, transcript: Transcript, origin: str) -> Chat:
     return chat.with_typed(typed, origin).with_conversation(transcript.conversation)
 
 
-def _schema(chat: Chat) -> dict[str, Any]:
-    """Return the schema itself, not the name of its file; null for free answers; {} for other structures."""
-    structure = chat.job.structure
-    if not chat.is_structure_typed or (structure and structure.kind != "json_schema"):
-        return {}
-    return {"schema": structure.plan.schema if structure else None}
-
-
-def _messages(turn: Turn) -> Iterator[dict[str, Any]]:
-    yield {"role": "user", "content": turn.user}
-    if turn.reason:
-        answer = {"role": "assistant", "content": turn.answer, "finish_reason": turn.reason}
-        yield {**answer, "attempt": turn.attempt} if turn.attempt else answer
-
-
-def _read(document: dict[str, Any]) -> Transcript:
+def _read(document: dict[str, Any]) -> ChatTranscript:
     messages, system = list(document["messages"]), None
     if messages and messages[0]["role"] == "system":
         system = str(messages.pop(0)["content"])
@@ -385,33 +357,23 @@ def _read(document: dict[str, Any]) -> Transcript:
     if roles != ["user", "assistant"] * (len(roles) // 2):
         raise ValueError("the roles do not alternate")
     turns = tuple(
-        Turn(str(a["content"]), str(b["content"]), str(b["finish_reason"]), int(b.get("attempt", 0)))
+        ChatTurn(str(a["content"]), str(b["content"]), str(b["finish_reason"]), int(b.get("attempt", 0)))
         for a, b in zip(messages[::2], messages[1::2], strict=True)
     )
     conversation = Conversation(int(document["seed"]), system, turns)
     presets = tuple(map(str, document.get("preset", ())))
-    typed = _read_settings(document["settings"]) | _read_schema(document)
-    return Transcript(str(document["model"]), conversation, typed, presets)
-
-
-def _read_schema(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the typed values for the schema's text, so that a transcript never names a file."""
-    if "schema" not in document:
-        return {}
-    if not isinstance(schema := document["schema"], dict | bool | None):
-        raise TypeError(f"the schema is {schema!r}")
-    return {**FREE, "json_schema": "" if schema is None else json.dumps(schema)}
-
-
-def _read_settings(settings: dict[str, Any]) -> dict[str, Any]:
-    options = {entry.key: entry for entry in changeable()}
-    for key, value in settings.items():
+    for key, value in document["settings"].items():
         if key == "raw" and value is True:
             continue
-        if key not in options:
+        if (entry := CHANGEABLE.get(key)) is None:
             raise ValueError(f"a chat has no setting {key!r}")
-        items = value if options[key].many and isinstance(value, list) else [value]
-        kind = bool if options[key].type is bool else str
-        if (options[key].many and items is not value) or not all(isinstance(item, kind) for item in items):
+        items = value if entry.many and isinstance(value, list) else [value]
+        kind = bool if entry.type is bool else str
+        if (entry.many and items is not value) or not all(isinstance(item, kind) for item in items):
             raise ValueError(f"the setting {key} is {value!r}")
-    return dict(settings)
+    typed = dict(document["settings"])
+    if "schema" in document:  # the schema itself, so that a transcript never names a file
+        if not isinstance(schema := document["schema"], dict | bool | None):
+            raise TypeError(f"the schema is {schema!r}")
+        typed |= {**FREE, "json_schema": "" if schema is None else json.dumps(schema)}
+    return ChatTranscript(str(document["model"]), conversation, typed, presets)

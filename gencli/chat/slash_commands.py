@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gencli.chat.chat_state import Chat, Conversation, Turn, changeable, load, prompt_ids, restore, save
+from gencli.chat.chat_state import CHANGEABLE, Chat, ChatTurn, Conversation, load, prompt_ids, restore, save
 from gencli.config.chain_assembly import Assembly
 from gencli.config.job import Job
 from gencli.config.option import Option
@@ -91,121 +91,29 @@ class CommandResult:
     has_keys: bool = False
 
 
-def undo_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Remove the last turn."""
-    conversation = chat.conversation.undone()
-    left = len(conversation.turns)
-    return CommandResult(chat.with_conversation(conversation), f"Removed turn {left + 1}; {left} left.")
+_Run = Callable[[Chat, str, CommandContext], CommandResult]
+COMMANDS: dict[str, Command] = {}  # in the order of /help
 
 
-def regen_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Answer the last turn again."""
-    conversation = chat.conversation.again()
-    if _is_repeated(chat.conversation.turns[-1], chat.job):
-        raise UsageError(
-            "A greedy draw would give the same answer again.", hint="Raise it: /set temperature 0.8."
-        )
-    turn, attempt = len(conversation.turns), conversation.turns[-1].attempt
-    text = f"Turn {turn}, attempt {attempt + 1}: its draws come from (seed, turn, {attempt})."
-    return CommandResult(chat.with_conversation(conversation), text)
+def _command(values: str, sentence: str) -> Callable[[_Run], _Run]:
+    """Return a decorator that registers a function as a command; its help is `sentence`."""
+
+    def register(run: _Run) -> _Run:
+        COMMANDS[run.__name__.removesuffix("_command")] = Command(values, sentence, run)
+        return run
+
+    return register
 
 
-def _is_repeated(turn: Turn, job: Job) -> bool:
-    """Return whether the job takes the most likely tokens, which the turn's answer has already."""
-    if not job.is_greedy or turn.job is None or turn.reason == "interrupted":
-        return False
-    before, now = (
-        replace(each, assembly=Assembly(each.chain), draw_origin="", seed=0) for each in (turn.job, job)
-    )
-    return before == now
+@_command("", "List the commands.")
+def help_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    rows = [(f"/{name} {command.values}".strip(), command.help) for name, command in COMMANDS.items()]
+    width = max(len(usage) for usage, _ in rows)
+    return CommandResult(chat, "\n".join([*(f"{usage:<{width}}  {text}" for usage, text in rows), "", KEYS]))
 
 
-def same_again(before: Conversation, after: Conversation) -> str:
-    """Return a notice if another attempt at the last turn gave the same answer, otherwise ""."""
-    if not before.turns or not after.turns:
-        return ""
-    old, new = before.turns[-1], after.turns[-1]
-    is_retry = old.user == new.user and old.attempt < new.attempt
-    if not is_retry or old.answer != new.answer:
-        return ""
-    return (
-        "The same answer again: with these settings other answers are unlikely. Raise the temperature "
-        "(/set temperature), or truncate less (/chain shows the stages)."
-    )
-
-
-def edit_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Replace the last turn, or return its text to the input line; the turn stays until that is sent."""
-    if argument:
-        return CommandResult(chat.with_conversation(chat.conversation.edited(argument)))
-    draft = chat.conversation.last().user
-    text = f"Turn {len(chat.conversation.turns)}: Enter replaces it, Ctrl-C keeps it."
-    return CommandResult(chat, text, draft=draft, is_edit=True)
-
-
-def history_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Return the conversation, or its last turns."""
-    if argument and not (argument.isdecimal() and int(argument[:9])):
-        raise UsageError(f"/history needs a number of turns from 1, not {argument!r}.")
-    lines = list(history(chat.conversation, last=int(argument[:9]) if argument else None))
-    return CommandResult(chat, "\n".join(lines) or "There is no turn yet.")
-
-
-def tokens_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Return how much of the context is used."""
-    if not chat.conversation.turns:
-        return CommandResult(chat, f"No turn yet; the context has room for {env.context} tokens.")
-    ids = _context_ids(chat, env)
-    room = max(0, env.context - len(ids))
-    return CommandResult(chat, f"{len(ids)} of {env.context} tokens are used, {room} are left.")
-
-
-def prompt_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Return the conversation as passed to the model."""
-    if not chat.conversation.turns:
-        return CommandResult(chat, "No turn yet, so there is no prompt.")
-    return CommandResult(chat, env.tokenizer.decode(_context_ids(chat, env), skip_special=False))
-
-
-def _context_ids(chat: Chat, env: CommandContext) -> tuple[int, ...]:
-    """Return the token ids of the conversation so far, as passed to the model."""
-    return prompt_ids(
-        chat.conversation,
-        env.tokenizer,
-        is_raw=chat.settings["raw"],
-        context=2**63,
-        instructions=chat.job.instructions,
-    )
-
-
-def clear_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Remove all turns."""
-    return CommandResult(
-        chat.with_conversation(replace(chat.conversation, turns=())), "The conversation is empty."
-    )
-
-
-def stats_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Return the tokens and the speed of each answer."""
-    rows: list[tuple[str, ...]] = [("answer", "prompt", "kept", "read", "output", "tok/s", "end")]
-    for number, end in enumerate(env.answers, start=1):
-        speed = (end.completion_tokens - 1) / end.timings.decode if end.timings.decode > 0 else 0.0
-        counts = (end.prompt_tokens, end.cached_tokens, end.prompt_tokens - end.cached_tokens)
-        shown = f"{speed:.1f}" if speed else "-"
-        rows.append((str(number), *map(str, counts), str(end.completion_tokens), shown, end.reason))
-    return CommandResult(chat, "\n".join("  ".join(f"{cell:>6}" for cell in row) for row in rows))
-
-
-def why_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Return the effect of each stage on the tokens of the last answer, or on one of them."""
-    position = whole(argument)
-    if argument and position is None:
-        raise UsageError(f"/why needs the number of a token, from 0 on, not {argument[:60]!r}.")
-    return CommandResult(chat, env.explain(chat, position).rstrip("\n"))
-
-
+@_command("KEY VALUE", "Set an option, as in /set top-p 0.9; default undoes flag and /set.")
 def set_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Set an option for the next answer; the value `default` removes the setting."""
     key, _, text = argument.partition(" ")
     if not key or not text:
         raise UsageError(
@@ -228,26 +136,18 @@ def _typed(entry: Option, text: str) -> Any:
     return words[text]
 
 
+@_command("[KEY]", "Show the settings, or one of them, and where they come from.")
 def show_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Return the settings, or one of them, with their origins."""
     return CommandResult(chat, rows=tuple(about(chat, argument) if argument else everything(chat)))
 
 
+@_command("", "Show every stage, its values and their origin.")
 def chain_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Return the stages of the next answer."""
     return CommandResult(chat, env.describe_chain(chat).rstrip("\n"))
 
 
-def color_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Set or show the measure by which answers are coloured."""
-    if not argument:
-        return CommandResult(chat, f"Answers are coloured by: {chat.settings['color']}.")
-    after = chat.with_value("color", argument)
-    return CommandResult(after, f"Answers are coloured by: {after.settings['color']}, from the next one on.")
-
-
+@_command("[NAME]", "Apply a preset, below flags and /set.")
 def preset_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Apply a preset, or list the presets."""
     if not argument:
         names = ", ".join(name for name, _, _ in list_presets())
         return CommandResult(
@@ -265,8 +165,8 @@ def preset_command(chat: Chat, argument: str, env: CommandContext) -> CommandRes
     return CommandResult(after, text)
 
 
+@_command("[SCHEMA]", "Show or set the JSON schema of answers; off removes it.")
 def schema_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Set or show the schema of answers."""
     if not argument:
         structure = chat.job.structure
         text = f"{structure.kind.replace('_', '-')} {structure.source}".strip() if structure else "free"
@@ -278,8 +178,8 @@ def schema_command(chat: Chat, argument: str, env: CommandContext) -> CommandRes
     )
 
 
+@_command("[TEXT]", "Show or set the system message; the text default removes it.")
 def system_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Set or show the system message."""
     if chat.settings["raw"]:
         raise UsageError("A raw chat has no system message.")
     if not argument:
@@ -289,8 +189,62 @@ def system_command(chat: Chat, argument: str, env: CommandContext) -> CommandRes
     return CommandResult(chat.with_fixed(system=None if argument == "default" else argument), text)
 
 
+@_command("[N]", "Show the conversation, or its last turns.")
+def history_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    if argument and not (argument.isdecimal() and int(argument[:9])):
+        raise UsageError(f"/history needs a number of turns from 1, not {argument!r}.")
+    lines = list(history(chat.conversation, last=int(argument[:9]) if argument else None))
+    return CommandResult(chat, "\n".join(lines) or "There is no turn yet.")
+
+
+@_command("", "Show the conversation as the model gets it, special tokens included.")
+def prompt_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    if not chat.conversation.turns:
+        return CommandResult(chat, "No turn yet, so there is no prompt.")
+    return CommandResult(chat, env.tokenizer.decode(_context_ids(chat, env), skip_special=False))
+
+
+@_command("", "Remove the last turn.")
+def undo_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    conversation = chat.conversation.undone()
+    left = len(conversation.turns)
+    return CommandResult(chat.with_conversation(conversation), f"Removed turn {left + 1}; {left} left.")
+
+
+@_command("", "Answer the last turn again, with other draws.")
+def regen_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    conversation = chat.conversation.again()
+    if _is_repeated(chat.conversation.turns[-1], chat.job):
+        raise UsageError(
+            "A greedy draw would give the same answer again.", hint="Raise it: /set temperature 0.8."
+        )
+    turn, attempt = len(conversation.turns), conversation.turns[-1].attempt
+    text = f"Turn {turn}, attempt {attempt + 1}: its draws come from (seed, turn, {attempt})."
+    return CommandResult(chat.with_conversation(conversation), text)
+
+
+def _is_repeated(turn: ChatTurn, job: Job) -> bool:
+    """Return whether the job takes the most likely tokens, which the turn's answer has already."""
+    if not job.is_greedy or turn.job is None or turn.reason == "interrupted":
+        return False
+    before, now = (
+        replace(each, assembly=Assembly(each.chain), draw_origin="", seed=0) for each in (turn.job, job)
+    )
+    return before == now
+
+
+@_command("[TEXT]", "Replace the last turn.")
+def edit_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    # Without a text the turn stays until another one is sent.
+    if argument:
+        return CommandResult(chat.with_conversation(chat.conversation.edited(argument)))
+    draft = chat.conversation.last().user
+    text = f"Turn {len(chat.conversation.turns)}: Enter replaces it, Ctrl-C keeps it."
+    return CommandResult(chat, text, draft=draft, is_edit=True)
+
+
+@_command("[N]", "Show or set the seed.")
 def seed_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Set or show the seed."""
     if not argument:
         return CommandResult(chat, f"The seed is {chat.conversation.seed}.")
     seed = whole(argument)
@@ -299,18 +253,15 @@ def seed_command(chat: Chat, argument: str, env: CommandContext) -> CommandResul
     return CommandResult(chat.with_fixed(seed=seed), f"The seed is {argument} from the next answer on.")
 
 
-_NUM_SHOWN = 2  # turns that /load shows
-
-
+@_command("FILE", "Write the conversation, seed and settings to a file.")
 def save_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Write the conversation to a file."""
     path = _path("save", argument)
     save(chat, path)
     return CommandResult(chat, f"Saved {_turns(len(chat.conversation.turns))} to {path}.")
 
 
+@_command("FILE", "Continue a saved conversation; flags and /set override its settings.")
 def load_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    """Continue the conversation of a file."""
     path = _path("load", argument)
     transcript = load(path)
     chat = restore(chat, transcript, f"transcript {path}")
@@ -325,7 +276,7 @@ def load_command(chat: Chat, argument: str, env: CommandContext) -> CommandResul
     if transcript.presets != (presets := chat.settings["preset"]):
         old, new = shown(transcript.presets) or "none", shown(presets) or "none"
         text += f" The transcript's presets are {old}; here: {new}."
-    return CommandResult(chat, "\n".join([text, *history(chat.conversation, last=_NUM_SHOWN)]))
+    return CommandResult(chat, "\n".join([text, *history(chat.conversation, last=2)]))
 
 
 def _path(name: str, argument: str) -> Path:
@@ -338,19 +289,88 @@ def _turns(count: int) -> str:
     return f"{count} turn{'' if count == 1 else 's'}"
 
 
-def find_option(key: str) -> Option:
-    """Return an option that /set takes, by key, flag or short flag.
+@_command("", "Show the cached, read and generated tokens of each answer.")
+def stats_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    rows: list[tuple[str, ...]] = [("answer", "prompt", "kept", "read", "output", "tok/s", "end")]
+    for number, end in enumerate(env.answers, start=1):
+        speed = (end.completion_tokens - 1) / end.timings.decode if end.timings.decode > 0 else 0.0
+        counts = (end.prompt_tokens, end.cached_tokens, end.prompt_tokens - end.cached_tokens)
+        shown = f"{speed:.1f}" if speed else "-"
+        rows.append((str(number), *map(str, counts), str(end.completion_tokens), shown, end.reason))
+    return CommandResult(chat, "\n".join("  ".join(f"{cell:>6}" for cell in row) for row in rows))
 
-    Raises UsageError with the nearest name.
-    """
+
+@_command("", "Show how much of the context is used.")
+def tokens_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    if not chat.conversation.turns:
+        return CommandResult(chat, f"No turn yet; the context has room for {env.context} tokens.")
+    ids = _context_ids(chat, env)
+    room = max(0, env.context - len(ids))
+    return CommandResult(chat, f"{len(ids)} of {env.context} tokens are used, {room} are left.")
+
+
+def _context_ids(chat: Chat, env: CommandContext) -> tuple[int, ...]:
+    """Return the token ids of the conversation so far, as passed to the model."""
+    return prompt_ids(
+        chat.conversation,
+        env.tokenizer,
+        is_raw=chat.settings["raw"],
+        context=2**63,
+        instructions=chat.job.instructions,
+    )
+
+
+@_command("[SCALE]", "Show or set the colours of answers: probability, rank, entropy, decided, off.")
+def color_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    if not argument:
+        return CommandResult(chat, f"Answers are coloured by: {chat.settings['color']}.")
+    after = chat.with_value("color", argument)
+    return CommandResult(after, f"Answers are coloured by: {after.settings['color']}, from the next one on.")
+
+
+@_command("[N]", "Show what each stage did to the tokens of the last answer, or to token N.")
+def why_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    position = whole(argument)
+    if argument and position is None:
+        raise UsageError(f"/why needs the number of a token, from 0 on, not {argument[:60]!r}.")
+    return CommandResult(chat, env.explain(chat, position).rstrip("\n"))
+
+
+@_command("", "Remove all turns; settings and system message stay.")
+def clear_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    return CommandResult(
+        chat.with_conversation(replace(chat.conversation, turns=())), "The conversation is empty."
+    )
+
+
+@_command("", "Leave (as Ctrl-D does).")
+def quit_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
+    return CommandResult(chat, is_over=True)
+
+
+def same_again(before: Conversation, after: Conversation) -> str:
+    """Return a notice if another attempt at the last turn gave the same answer, otherwise ""."""
+    if not before.turns or not after.turns:
+        return ""
+    old, new = before.turns[-1], after.turns[-1]
+    is_retry = old.user == new.user and old.attempt < new.attempt
+    if not is_retry or old.answer != new.answer:
+        return ""
+    return (
+        "The same answer again: with these settings other answers are unlikely. Raise the temperature "
+        "(/set temperature), or truncate less (/chain shows the stages)."
+    )
+
+
+def find_option(key: str) -> Option:
+    """Return an option of /set by key, flag or short flag. Raises UsageError with the nearest name."""
     name = key.lstrip("-").replace("-", "_")
-    options = {entry.key: entry for entry in changeable()}
-    by_flag = {flag.lstrip("-"): entry for entry in options.values() for flag in entry.names}
-    if entry := options.get(name) or by_flag.get(name):
+    by_flag = {flag.lstrip("-"): entry for entry in CHANGEABLE.values() for flag in entry.names}
+    if entry := CHANGEABLE.get(name) or by_flag.get(name):
         return entry
     if name in _OWN:
         raise UsageError(f"{key} has its own command.", hint=f"See {_OWN[name]}.")
-    spelled = {key: entry.flag.lstrip("-") for key, entry in options.items()}
+    spelled = {key: entry.flag.lstrip("-") for key, entry in CHANGEABLE.items()}
     raise UsageError(f"A chat cannot set {key!r}.", hint=meant_option(key, spelled) or "See /show.")
 
 
@@ -376,7 +396,7 @@ def about(chat: Chat, key: str) -> list[SettingRow]:
         if row[0] == key:
             return [row]
     of_stage = [_row(value) for value in chat.job.assembly.of_stage(name)]
-    if of_stage and name not in (entry.key for entry in changeable()):
+    if of_stage and name not in CHANGEABLE:
         return of_stage
     entry = find_option(key)
     others = map(_row, chat.job.assembly.of_stage(entry.stage))
@@ -388,7 +408,7 @@ def everything(chat: Chat) -> list[SettingRow]:
     assembly, settings = chat.job.assembly, chat.settings
     rows = [*_head(chat)]
     rows += [_row(value) for name, params in assembly.chain for value in assembly.of_entry(name, params)]
-    for entry in changeable():
+    for entry in CHANGEABLE.values():
         is_given = settings.is_given(entry.key) or entry.key == "max_tokens"
         if is_given and not entry.field and entry.key != "stage":
             rows += option_rows(chat, entry)
@@ -451,55 +471,6 @@ Alt-Enter or Ctrl-J starts a new line, Enter sends the turn, Tab completes a com
 Ctrl-C stops an answer and keeps its beginning, or empties the line; Ctrl-D leaves."""
 
 
-def _help(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    rows = [(f"/{name} {command.values}".strip(), command.help) for name, command in COMMANDS.items()]
-    width = max(len(usage) for usage, _ in rows)
-    return CommandResult(chat, "\n".join([*(f"{usage:<{width}}  {text}" for usage, text in rows), "", KEYS]))
-
-
-def _quit(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
-    return CommandResult(chat, is_over=True)
-
-
-COMMANDS: dict[str, Command] = {
-    "help": Command("", "List the commands.", _help),
-    "set": Command(
-        "KEY VALUE", "Set an option, as in /set top-p 0.9; default undoes flag and /set.", set_command
-    ),
-    "show": Command("[KEY]", "Show the settings, or one of them, and where they come from.", show_command),
-    "chain": Command("", "Show every stage, its values and their origin.", chain_command),
-    "preset": Command("[NAME]", "Apply a preset, below flags and /set.", preset_command),
-    "schema": Command("[SCHEMA]", "Show or set the JSON schema of answers; off removes it.", schema_command),
-    "system": Command(
-        "[TEXT]", "Show or set the system message; the text default removes it.", system_command
-    ),
-    "history": Command("[N]", "Show the conversation, or its last turns.", history_command),
-    "prompt": Command(
-        "", "Show the conversation as the model gets it, special tokens included.", prompt_command
-    ),
-    "undo": Command("", "Remove the last turn.", undo_command),
-    "regen": Command("", "Answer the last turn again, with other draws.", regen_command),
-    "edit": Command("[TEXT]", "Replace the last turn.", edit_command),
-    "seed": Command("[N]", "Show or set the seed.", seed_command),
-    "save": Command("FILE", "Write the conversation, seed and settings to a file.", save_command),
-    "load": Command(
-        "FILE", "Continue a saved conversation; flags and /set override its settings.", load_command
-    ),
-    "stats": Command("", "Show the cached, read and generated tokens of each answer.", stats_command),
-    "tokens": Command("", "Show how much of the context is used.", tokens_command),
-    "color": Command(
-        "[SCALE]",
-        "Show or set the colours of answers: probability, rank, entropy, decided, off.",
-        color_command,
-    ),
-    "why": Command(
-        "[N]", "Show what each stage did to the tokens of the last answer, or to token N.", why_command
-    ),
-    "clear": Command("", "Remove all turns; settings and system message stay.", clear_command),
-    "quit": Command("", "Leave (as Ctrl-D does).", _quit),
-}
-
-
 def complete(line: str, chat: Chat) -> tuple[str, list[str]]:
     """Return the last word of a line up to the cursor, and its possible completions."""
     if not line.startswith("/") or line.startswith("//"):
@@ -507,8 +478,7 @@ def complete(line: str, chat: Chat) -> tuple[str, list[str]]:
     name, space, argument = line[1:].partition(" ")
     if not space:
         return line, [f"/{command}" for command in COMMANDS if command.startswith(name)]
-    completer = _COMPLETERS.get(name)
-    if completer is None:
+    if (completer := _COMPLETERS.get(name)) is None:
         return "", []
     word = argument.rpartition(" ")[2] if name == "set" else argument
     return word, completer(argument, chat)
@@ -516,11 +486,10 @@ def complete(line: str, chat: Chat) -> tuple[str, list[str]]:
 
 def _set(argument: str, chat: Chat) -> list[str]:
     key, space, value = argument.partition(" ")
-    options = {entry.flag.lstrip("-"): entry for entry in changeable()}
+    options = {entry.flag.lstrip("-"): entry for entry in CHANGEABLE.values()}
     if not space:
         return _with_prefix(key, options)
-    entry = options.get(key)
-    if entry is None:
+    if (entry := options.get(key)) is None:
         return []
     if key == "stage":
         return stage_values(value)
@@ -529,7 +498,7 @@ def _set(argument: str, chat: Chat) -> list[str]:
 
 
 def _show(argument: str, chat: Chat) -> list[str]:
-    names = [entry.flag.lstrip("-") for entry in changeable()]
+    names = [entry.flag.lstrip("-") for entry in CHANGEABLE.values()]
     stages = list(dict.fromkeys(name for name, _ in chat.job.assembly.chain))
     return _with_prefix(argument, dict.fromkeys(["model", "seed", "system", *names, *stages]))
 

@@ -19,7 +19,7 @@ from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Toke
 from gencli.explain.token_levels import Scale
 from gencli.explain.trace_file import text_label
 from gencli.results.run_record import RunInfo, record, thinking
-from gencli.results.run_results import Results, Row
+from gencli.results.run_results import PromptRow, Results
 from gencli.structured.output_spec import ThinkingSplitter
 from gencli.text.escapes import escape_controls
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from gencli.text.detokenizer import TokenDecoder
     from gencli.text.tokenizer import Tokenizer
 
-Pen = Callable[[Row, int, str], None]  # writes the next part of the text of a sample
+Pen = Callable[[PromptRow, int, str], None]  # writes the next part of the text of a sample
 
 
 def open_writers(
@@ -176,7 +176,7 @@ class BlockWriter(Writer):
             self.num_written += 1
             self._written = None
 
-    def _write(self, row: Row, sample: int, *, is_done: bool) -> None:
+    def _write(self, row: PromptRow, sample: int, *, is_done: bool) -> None:
         text = row.shown(sample) if is_done else row.texts[sample]
         if text is None:
             return
@@ -199,7 +199,7 @@ class LiveWriter(Writer):
     def __init__(self, sink: Sink, results: Results, drawing: Drawing, meter: Meter | None, pen: Pen) -> None:
         self._results, self._blocks = results, BlockWriter(sink, results, pen)
         self._drawing, self._meter = drawing, meter
-        self._held: dict[int, tuple[Row, int]] = {}  # finished out of order, by index
+        self._held: dict[int, tuple[PromptRow, int]] = {}  # finished out of order, by index
 
     def add(self, event: Event) -> None:
         """Redraw the lines if a drawing is due; write texts that are finished and next in order."""
@@ -245,11 +245,11 @@ class LiveWriter(Writer):
         return [*texts, *([Text(f"{more} more")] if more else [])][:room]
 
 
-def _index(row: Row, sample: int) -> int:  # among all samples of the run
+def _index(row: PromptRow, sample: int) -> int:  # among all samples of the run
     return (int(row.id) - 1) * len(row.texts) + sample
 
 
-def label(row: Row, sample: int) -> str:
+def label(row: PromptRow, sample: int) -> str:
     """Return the line above a block, in the format of head(1) and tail(1)."""
     return block_label(text_label((row.id, sample), len(row.texts)), row.prompt)
 
@@ -350,7 +350,7 @@ class ColoredPen(Writer):
         elif isinstance(event, Finish):
             self._of(event.request, event.sample).keep(event.completion_tokens)
 
-    def write(self, row: Row, sample: int, text: str) -> None:
+    def write(self, row: PromptRow, sample: int, text: str) -> None:
         """Write the next part of the text of a sample."""
         for piece, number in self._of(row.id, sample).spans(text):
             self._brush.write(piece, number)

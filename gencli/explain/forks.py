@@ -13,7 +13,7 @@ from gencli.errors import GenerationError, UsageError
 from gencli.explain.text_sets import ROOT, Node, Tree
 from gencli.explain.trace_file import TracedText
 from gencli.results.run_record import RunInfo
-from gencli.results.run_results import Row, piece
+from gencli.results.run_results import PromptRow, piece
 from gencli.text.tokenizer import Tokenizer
 from processors.rng import derive
 
@@ -96,7 +96,7 @@ class Forks:
         ids, request = tree.ids(cut.node)[: cut.at + 1], self._request("rank", 0)
         return replace(request, given=ids, logprobs=rank, limits=replace(request.limits, max_time=None))
 
-    def node(self, tree: Tree, cut: Cut, request: Request, row: Row) -> Node | None:
+    def node(self, tree: Tree, cut: Cut, request: Request, row: PromptRow) -> Node | None:
         """Return the node of a request's result; None if it failed or has no new token."""
         end, entries = row.outcomes[0], row.scores.of(0)
         if not isinstance(end, Finish) or len(entries) <= cut.at:

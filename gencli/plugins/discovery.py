@@ -11,6 +11,7 @@ import operator
 import os
 import types
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, get_type_hints
@@ -74,10 +75,7 @@ _ANYTHING = bool | int | float | str  # type of arguments without an annotation
 
 @dataclass(frozen=True)  # no slots: `super` needs the original class
 class AdapterParams(Params):
-    """Params of an adapted stage.
-
-    `enabled` is set by naming the stage; the other fields are its arguments.
-    """
+    """Params of an adapted stage: `enabled`, which naming the stage sets, and its arguments."""
 
     enabled: bool = param(False, "Whether the stage is on; naming the stage sets it.")
 
@@ -103,17 +101,14 @@ class AdapterParams(Params):
 
     def to_mapping(self) -> dict[str, Any]:
         """Return the arguments, without `enabled`."""
-        values = super().to_mapping()
-        if self.enabled:
-            values.pop("enabled", None)
-        return values
+        return {key: v for key, v in super().to_mapping().items() if key != "enabled" or not self.enabled}
 
     def build(self) -> Callable[..., Any]:
         """Return a new callable (ids, logits) -> logits with these values."""
         names = [field.name for field in self.own_fields() if field.name != "enabled"]
         values = {name: _listed(getattr(self, name)) for name in names}
-        for name in names:
-            if name in self.required and values[name] is None:
+        for name, value in values.items():
+            if name in self.required and value is None:
                 raise ParamError(f"{name} is required: it has no default.")
         try:
             built: Callable[..., Any] = type(self).make(**values)
@@ -126,7 +121,12 @@ def params_of(
     make: Callable[..., Any], parameters: list[inspect.Parameter], *, owner: Any, name: str, source: str
 ) -> type[AdapterParams]:
     """Return the Params of an adapted stage, whose `make` takes these parameters as keywords."""
-    hints = _hints(owner)
+    annotated = owner
+    if isinstance(owner, type):
+        annotated = next(vars(base)["__init__"] for base in owner.__mro__ if "__init__" in vars(base))
+    hints: dict[str, Any] = {}
+    with suppress(Exception):  # annotations with unresolvable names
+        hints = get_type_hints(annotated)
     fields = list(_fields(parameters, hints, source))
     required = frozenset(entry.name for entry in parameters if entry.default is entry.empty)
     return dataclasses.make_dataclass(
@@ -141,15 +141,6 @@ def params_of(
             "__doc__": inspect.cleandoc(owner.__doc__ or f"Adapted from {source}."),
         },
     )
-
-
-def _hints(owner: Any) -> dict[str, Any]:
-    if isinstance(owner, type):
-        owner = next(vars(base)["__init__"] for base in owner.__mro__ if "__init__" in vars(base))
-    try:
-        return get_type_hints(owner)
-    except Exception:  # annotations with unresolvable names
-        return {}
 
 
 def _fields(

@@ -13,6 +13,7 @@ import re
 import sys
 import zlib
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
@@ -78,7 +79,6 @@ def load_plugin(plugin: Plugin) -> type[Processor[Any]] | type[Drafter]:
 
 
 def _file(path: Path) -> ModuleType:
-    """Execute a file and return its module."""
     try:
         open_regular(path).close()
     except FileNotFoundError:
@@ -151,20 +151,19 @@ def check_defaults(stage: type[Processor[Any]], source: str) -> None:
 
 def check_drafter(drafter: type[Drafter], plugin: Plugin) -> None:
     """Raise PluginError for a drafter with a wrong name, without `propose`, or with required arguments."""
-    name = drafter.name
+    name, refuse = drafter.name, functools.partial(_refuse, drafter, plugin.source)
     if not re.fullmatch("[a-z][a-z0-9_-]*", name):
-        _refuse(drafter, plugin.source, f"has the name {name!r}", 'name = "my_drafter", in small letters')
+        refuse(f"has the name {name!r}", 'name = "my_drafter", in small letters')
     if name in (*BUILT_IN_DRAFTERS, NO_DRAFTER):
-        _refuse(drafter, plugin.source, f"has the name {name!r}", "a name that gencli does not use")
+        refuse(f"has the name {name!r}", "a name that gencli does not use")
     if plugin.name and name != plugin.name:
-        _refuse(drafter, plugin.source, f"has the name {name!r}", f"that of its entry point, {plugin.name!r}")
+        refuse(f"has the name {name!r}", f"that of its entry point, {plugin.name!r}")
     if drafter.propose is Drafter.propose:
-        _refuse(drafter, plugin.source, "has no propose", "propose(self, asks)")
+        refuse("has no propose", "propose(self, asks)")
     try:
         inspect.signature(drafter).bind()
     except TypeError:
-        seen = f"takes {inspect.signature(drafter)}"
-        _refuse(drafter, plugin.source, seen, "a class without arguments")
+        refuse(f"takes {inspect.signature(drafter)}", "a class without arguments")
 
 
 def _refuse(stage: type[Any], source: str, seen: str, expected: str) -> NoReturn:
@@ -186,19 +185,30 @@ def _faults(stage: type[Processor[Any]]) -> Iterator[tuple[str, str]]:
         yield seen, "one of " + ", ".join(f"Phase.{entry.name}" for entry in Phase)
     yield from _params_faults(getattr(stage, "Params", None))
     for method, arguments in _CALLS.items():
-        yield from _method_faults(stage, method, arguments)
+        expected, function = f"{method}({', '.join(('self', *arguments))})", getattr(stage, method)
+        if getattr(function, "__isabstractmethod__", False):
+            yield f"has no {method}", expected
+            continue
+        with suppress(ValueError):  # no readable signature
+            try:
+                inspect.signature(function).bind(None, *arguments)
+            except TypeError:
+                yield f"has {method}{inspect.signature(function)}", expected
 
 
 def _params_faults(params: Any) -> Iterator[tuple[str, str]]:
-    expected = "Params = a frozen dataclass derived from processors.Params, its fields made by param(...)"
+    seen = ""
     if params is None:
-        yield "has no Params", expected
-        return
-    if not isinstance(params, type) or not issubclass(params, Params):
-        yield f"has as Params {getattr(params, '__name__', repr(params))}", expected
-        return
-    if "__dataclass_fields__" not in vars(params) or not params.own_fields():
-        yield f"has Params {params.__name__} without fields of its own, or without @dataclass", expected
+        seen = "has no Params"
+    elif not isinstance(params, type) or not issubclass(params, Params):
+        seen = f"has as Params {getattr(params, '__name__', repr(params))}"
+    elif "__dataclass_fields__" not in vars(params) or not params.own_fields():
+        seen = f"has Params {params.__name__} without fields of its own, or without @dataclass"
+    if seen:
+        yield (
+            seen,
+            "Params = a frozen dataclass derived from processors.Params, its fields made by param(...)",
+        )
         return
     if WHEN in vars(params).get("__annotations__", ()):
         yield f"has the field {params.__name__}.{WHEN}, which every stage has", "another name"
@@ -213,22 +223,6 @@ def _params_faults(params: Any) -> Iterator[tuple[str, str]]:
         yield (f"has a default in {params.__name__} that is not valid ({error})", "a valid default")
     except (Exception, SystemExit, GeneratorExit) as error:
         yield f"has Params {params.__name__} that cannot be constructed ({error!r})", "types that param takes"
-
-
-def _method_faults(
-    stage: type[Processor[Any]], method: str, arguments: tuple[str, ...]
-) -> Iterator[tuple[str, str]]:
-    expected = f"{method}({', '.join(('self', *arguments))})"
-    function = getattr(stage, method)
-    if getattr(function, "__isabstractmethod__", False):
-        yield f"has no {method}", expected
-        return
-    try:
-        inspect.signature(function).bind(None, *arguments)
-    except TypeError:
-        yield f"has {method}{inspect.signature(function)}", expected
-    except ValueError:  # no readable signature
-        return
 
 
 _KEYWORDS = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -268,15 +262,15 @@ def adapt(target: Callable[..., Any], name: str, source: str) -> type[Adapter]:
 
     Raises PluginError for a target with too few arguments or without a signature.
     """
-    if isinstance(target, type):
-        make: Callable[..., Any] = target
-        parameters = _parameters(target, source)
-    else:
-        call, others = target, _parameters(target, source)
-        if len(others) < 2:
-            raise PluginError(f"The plugin {source} takes {len(others)} arguments, not (ids, logits).")
-        parameters = others[2:]
-        make = functools.partial(_bound, call)
+    make: Callable[..., Any] = target
+    try:
+        parameters = list(inspect.signature(target).parameters.values())
+    except (TypeError, ValueError):
+        raise PluginError(f"The plugin {source} has no readable signature.") from None
+    if not isinstance(target, type):
+        if len(parameters) < 2:
+            raise PluginError(f"The plugin {source} takes {len(parameters)} arguments, not (ids, logits).")
+        make, parameters = functools.partial(_bound, target), parameters[2:]
     fields = [entry for entry in parameters if entry.kind in _KEYWORDS]
     is_warper = getattr(target, "__name__", "").endswith("Warper")
     params = params_of(make, fields, owner=target, name=name, source=source)
@@ -301,12 +295,4 @@ def stage_name(attribute: str) -> str:
 
 
 def _bound(call: Callable[..., Any], **values: Any) -> Callable[..., Any]:
-    instance = call if inspect.isfunction(call) else copy.deepcopy(call)
-    return functools.partial(instance, **values)
-
-
-def _parameters(target: Callable[..., Any], source: str) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(target).parameters.values())
-    except (TypeError, ValueError):
-        raise PluginError(f"The plugin {source} has no readable signature.") from None
+    return functools.partial(call if inspect.isfunction(call) else copy.deepcopy(call), **values)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -100,10 +101,10 @@ class PluginRegistry(Registry):
 
         check_defaults(stage, plugin.source)
         name = stage.name
-        taken = [self._specs[name].source] if name in self._specs else []
-        taken += [other.source for other in self.installed if other.name == name and other is not plugin]
-        if taken:
-            self._refuse_two("stages", name, taken[0], plugin.source)
+        sources = [self._specs[name].source] if name in self._specs else []
+        sources += [other.source for other in self.installed if other.name == name and other is not plugin]
+        if sources:
+            self._refuse_two("stages", name, sources[0], plugin.source)
         self.register(stage, source=plugin.source)
         return self._specs[name]
 
@@ -159,14 +160,10 @@ def list_stages(
 def sentence(registry: Registry, name: str) -> str:
     """Return a stage's description: the first docstring line of its Params, or of its class."""
     spec = registry.spec(name)
-    line = _first_line(spec.params.__doc__)
-    if not line or line.startswith(f"{spec.params.__name__}("):  # the signature that @dataclass writes
-        line = "" if registry.is_builtin(name) else _first_line(registry.load(name).__doc__)
-    return line
-
-
-def _first_line(text: str | None) -> str:
-    return (text or "").strip().partition("\n")[0]
+    text = (spec.params.__doc__ or "").strip()
+    if not text or text.startswith(f"{spec.params.__name__}("):  # the signature that @dataclass writes
+        text = "" if registry.is_builtin(name) else (registry.load(name).__doc__ or "").strip()
+    return text.partition("\n")[0]
 
 
 def plugin_notices(
@@ -196,18 +193,14 @@ def adapter_notices(active: Collection[str], registry: Registry) -> Iterator[str
 
 
 def draft_fault(registry: Registry, name: str, params: Params) -> str:
-    """Return the contract check that fails if the stage sees draft tokens, with these or example values.
-
-    "" if none fails.
-    """
+    """Return the check that the stage fails with draft tokens, for these or example values, or ""."""
     from processors.testing import Subject, examples, run_check
     from processors.testing.checks import drafts_equal_steps
 
     stage = registry.load(name)
-    try:
+    others: tuple[Params, ...] = ()
+    with suppress(ParamError):
         others = examples(stage.Params)
-    except ParamError:
-        others = ()
     return run_check(drafts_equal_steps, Subject(stage, (params, *others))).detail
 
 
@@ -222,11 +215,10 @@ class DraftGuard:
     def faults(self, chain: Chain) -> Iterator[tuple[str, str]]:
         """Yield name and fault of each stage of the chain that fails with drafts; each stage once."""
         for name, params in chain:
-            is_known = (name, params) in self._checked or name in self._failed
-            if is_known or self._registry.is_builtin(name):
+            is_over = (name, params) in self._checked or name in self._failed
+            if is_over or self._registry.is_builtin(name):
                 continue
             self._checked.add((name, params))
-            fault = draft_fault(self._registry, name, params)
-            if fault:
+            if fault := draft_fault(self._registry, name, params):
                 self._failed.add(name)
                 yield name, fault

@@ -20,8 +20,8 @@ from gencli.models.device import kv_name
 from gencli.models.files.checkpoint import ModelIdentity
 from gencli.models.model_runner import ModelSpec
 from gencli.results.run_results import (
+    PromptRow,
     Results,
-    Row,
     draft_lines,
     draft_record,
     entry_record,
@@ -53,11 +53,8 @@ class RunInfo:
         return "" if name == NO_DRAFTER else name
 
 
-def record(row: Row, info: RunInfo) -> dict[str, Any]:
-    """Return the record of a prompt.
-
-    With several samples `text` becomes `texts`, and each value of a sample becomes a list.
-    """
+def record(row: PromptRow, info: RunInfo) -> dict[str, Any]:
+    """Return the record of a prompt: of several samples `texts`, and a list for each value of a sample."""
     outcomes = [(sample, outcome) for sample, outcome in enumerate(row.outcomes) if outcome]
     samples = [(_sample(row, sample, info), num_samples(outcome)) for sample, outcome in outcomes]
     of_sample: dict[str, Any] = {
@@ -84,8 +81,7 @@ def record(row: Row, info: RunInfo) -> dict[str, Any]:
         "sampler": info.job.method,
         "search": _search(info.job),
         "candidates": _candidates(row),
-        "grammar": _grammar(info),
-        "chain": _stages(info),
+        **_grammar(info),
         "origins": {f"{a.stage}.{a.field}": with_flags(a.where) for a in info.job.assembly.values},
     }
 
@@ -104,7 +100,7 @@ def timings(finishes: Sequence[Finish]) -> dict[str, float | None] | None:
     }
 
 
-def _sample(row: Row, sample: int, info: RunInfo) -> dict[str, Any]:
+def _sample(row: PromptRow, sample: int, info: RunInfo) -> dict[str, Any]:
     outcome = row.outcomes[sample]
     finish = outcome if isinstance(outcome, Finish) else None
     verdict, failed = finish and finish.verdict, failure(outcome) if outcome else None
@@ -137,19 +133,15 @@ def _logprobs(
 
 
 def _search(job: Job) -> dict[str, Any] | None:
-    """Return the options of beam search, contrastive search or best-of-n; None without a search."""
-    if job.beams is not None:
-        return {
-            "beams": job.beams.width,
-            "length_penalty": job.beams.length_penalty,
-            "early_stopping": job.beams.early_stopping,
-        }
+    if (beams := job.beams) is not None:
+        penalty, stopping = beams.length_penalty, beams.early_stopping
+        return {"beams": beams.width, "length_penalty": penalty, "early_stopping": stopping}
     if job.contrastive is not None:
         return {"contrastive_alpha": job.contrastive.alpha, "contrastive_k": job.contrastive.k}
     return {"best_of": job.best_of} if job.best_of else None
 
 
-def _candidates(row: Row) -> list[dict[str, Any]] | None:
+def _candidates(row: PromptRow) -> list[dict[str, Any]] | None:
     """Return a prompt's candidates, best first; None without beam search or best-of-n."""
     ranked = next((finish.candidates for finish in row.finishes), ())
     return [
@@ -164,25 +156,21 @@ def _candidates(row: Row) -> list[dict[str, Any]] | None:
     ] or None
 
 
-def _grammar(info: RunInfo) -> dict[str, Any] | None:
-    if info.compiled is None or info.job.structure is None:
-        return None
-    variant = info.compiled.variant
-    return {
-        "kind": info.job.structure.kind,
-        "backend": variant.constraint.backend,
-        "exact": variant.audit.is_exact,
-        "compile_seconds": round(info.compiled.seconds, 6),
-    }
-
-
-def _stages(info: RunInfo) -> list[dict[str, dict[str, Any]]]:
-    """Return the chain. The text of a grammar set by an option is omitted, because it may be long."""
-    stages = info.chain.to_list()
-    if info.job.structure is not None:
+def _grammar(info: RunInfo) -> dict[str, Any]:
+    """Return `grammar` and `chain`, without the text of a grammar set by an option, which may be long."""
+    structure, stages, grammar = info.job.structure, info.chain.to_list(), None
+    if structure is not None:
         for stage in stages:
             stage.get("grammar", {}).pop("text", None)
-    return stages
+        if info.compiled is not None:
+            variant = info.compiled.variant
+            grammar = {
+                "kind": structure.kind,
+                "backend": variant.constraint.backend,
+                "exact": variant.audit.is_exact,
+                "compile_seconds": round(info.compiled.seconds, 6),
+            }
+    return {"grammar": grammar, "chain": stages}
 
 
 def summary(results: Results, info: RunInfo) -> Iterator[str]:
@@ -203,8 +191,20 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
         yield f"Cut at `max_time` = {info.job.limits.max_time:g} s; raise it for more."
     if "context" in limits:
         yield "Cut at the end of the model's context; a shorter prompt leaves more room."
-    yield from _about_samples(results)
-    yield from _about_structure(results, info)
+    counts = [(row.finishes, sum(map(num_samples, row.finishes))) for row in results.rows]
+    if equal := [count for ends, count in counts if count > 1 and len({end.text for end in ends}) == 1]:
+        of = "" if len(results.rows) == 1 else f" for {len(equal)} of {len(results.rows)} prompts"
+        yield f"Notice: All {equal[0]} samples are the same text{of}."
+    for finish in finishes:
+        verdict = finish.verdict
+        if verdict and verdict.is_valid and verdict.attempts > 1:
+            which = _which(finish.request, finish.sample, results)
+            yield f"{which}Valid after {verdict.attempts} attempts."
+    longer = Counter(stage for finish in finishes if (stage := _asks_for_more(finish, info.chain)))
+    for stage, count in longer.items():
+        total = sum(map(num_samples, finishes))
+        texts = "it" if total == 1 else f"{count} of {total} texts"
+        yield f"Notice: The grammar allows nothing more, so {stage} did not make {texts} longer."
     if info.drafter:
         yield from draft_lines(finishes, info.drafter)
 
@@ -259,29 +259,6 @@ def stats(
         yield f"decode: {times['decode']:.3f} s" + (f", {speed:.1f} tok/s" if speed is not None else "")
 
 
-def _about_samples(results: Results) -> Iterator[str]:
-    """Yield a notice if all samples of a prompt have the same text."""
-    counts = [(row.finishes, sum(map(num_samples, row.finishes))) for row in results.rows]
-    equal = [count for ends, count in counts if count > 1 and len({end.text for end in ends}) == 1]
-    if equal:
-        of = "" if len(results.rows) == 1 else f" for {len(equal)} of {len(results.rows)} prompts"
-        yield f"Notice: All {equal[0]} samples are the same text{of}."
-
-
-def _about_structure(results: Results, info: RunInfo) -> Iterator[str]:
-    """Yield the number of attempts of each valid result, and stages that a grammar overrode."""
-    for finish in results.finishes:
-        verdict = finish.verdict
-        if verdict and verdict.is_valid and verdict.attempts > 1:
-            which = _which(finish.request, finish.sample, results)
-            yield f"{which}Valid after {verdict.attempts} attempts."
-    longer = Counter(stage for finish in results.finishes if (stage := _asks_for_more(finish, info.chain)))
-    for stage, count in longer.items():
-        total = sum(map(num_samples, results.finishes))
-        texts = "it" if total == 1 else f"{count} of {total} texts"
-        yield f"Notice: The grammar allows nothing more, so {stage} did not make {texts} longer."
-
-
 def _asks_for_more(finish: Finish, chain: Chain) -> str:
     """Return the stage that requires a longer text than the grammar allows; "" if there is none."""
     if finish.reason != "grammar":
@@ -293,7 +270,7 @@ def _asks_for_more(finish: Finish, chain: Chain) -> str:
 
 
 def _which(request: str, sample: int, results: Results) -> str:
-    """Return the beginning of a sentence that names the prompt and sample; "" if there is only one."""
+    # The beginning of a sentence that names the prompt and the sample, where there are several.
     rows = f"prompt {request}" if len(results.rows) > 1 else ""
     samples = f"sample {sample + 1}" if len(results.row(request).outcomes) > 1 else ""
     which = ", ".join(part for part in (rows, samples) if part)
@@ -312,5 +289,6 @@ def _reasons(results: Results) -> str:
             reasons["error" if isinstance(outcome, Error) else outcome.reason] += num_samples(outcome)
         return ", ".join(f"{count} {reason}" for reason, count in reasons.items())
     finish = results.finishes[0]
-    is_said = finish.reason == "stop" and finish.matched is not None
-    return f"stop at {json.dumps(finish.matched, ensure_ascii=False)}" if is_said else finish.reason
+    if finish.reason == "stop" and finish.matched is not None:
+        return f"stop at {json.dumps(finish.matched, ensure_ascii=False)}"
+    return finish.reason

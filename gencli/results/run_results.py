@@ -101,7 +101,7 @@ def _alternative(token: Alternative, tokenizer: Tokenizer) -> dict[str, Any]:
 
 
 def _number(value: float) -> float | None:
-    """Return a log-probability rounded to the digits that do not depend on the rest of its batch."""
+    # Rounded to the digits that do not depend on the rest of its batch.
     return None if not math.isfinite(value) else float(f"{value:.6g}")
 
 
@@ -148,7 +148,7 @@ class SampleFailure:
 
 
 @dataclass(slots=True)
-class Row:
+class PromptRow:
     """A prompt with the text so far and the outcome of each sample.
 
     Samples that had not begun have one outcome, that of the first of them (see `Finish.more`).
@@ -183,13 +183,11 @@ class Row:
         if isinstance(event, Token):
             self.texts[event.sample] += event.text
             self.running.add(event.sample)
-            return
-        if not isinstance(event, Finish | Error):
-            return
-        self.texts[event.sample] = event.text
-        self.outcomes[event.sample] = event
-        self.running.discard(event.sample)
-        self.num_open -= num_samples(event)
+        elif isinstance(event, Finish | Error):
+            self.texts[event.sample] = event.text
+            self.outcomes[event.sample] = event
+            self.running.discard(event.sample)
+            self.num_open -= num_samples(event)
 
     @property
     def ended(self) -> list[Outcome]:
@@ -204,34 +202,30 @@ class Row:
     def shown(self, sample: int) -> str | None:
         """Return the output of a finished sample; None if it is invalid and hidden, or has not begun."""
         outcome = self.outcomes[sample]
-        if isinstance(outcome, Finish) and outcome.reason == "interrupted" and not outcome.completion_tokens:
-            return None
-        verdict = outcome.verdict if isinstance(outcome, Finish) else None
-        is_late = isinstance(outcome, Finish) and outcome.is_late
-        is_result = verdict.is_valid if verdict else isinstance(outcome, Finish)
-        if is_late or (not is_result and not self.is_partial):
+        if not isinstance(outcome, Finish):
+            return self.texts[sample] if self.is_partial else None
+        has_begun = outcome.reason != "interrupted" or outcome.completion_tokens
+        verdict = outcome.verdict
+        if not has_begun or outcome.is_late or (verdict and not verdict.is_valid and not self.is_partial):
             return None
         return verdict.written if verdict else self.texts[sample]
 
 
 class Results:
-    """The rows of a run, in the order of the prompts.
-
-    `is_partial`: whether texts of failed samples are shown.
-    """
+    """The rows of a run, in the order of the prompts. `is_partial`: texts of failed samples are shown."""
 
     def __init__(self, prompts: Sequence[str], num_samples: int, *, is_partial: bool = True) -> None:
         self.rows = [
-            Row(str(number), prompt, [""] * num_samples, [None] * num_samples, is_partial)
+            PromptRow(str(number), prompt, [""] * num_samples, [None] * num_samples, is_partial)
             for number, prompt in enumerate(prompts, start=1)
         ]
         self._by_id = {row.id: row for row in self.rows}
 
-    def row(self, request: str) -> Row:
+    def row(self, request: str) -> PromptRow:
         """Return the row of a request."""
         return self._by_id[request]
 
-    def add(self, event: Event) -> Row:
+    def add(self, event: Event) -> PromptRow:
         """Add an event; return its row."""
         row = self._by_id[event.request]
         row.add(event)
@@ -297,10 +291,7 @@ def tokens_per_second(finishes: Sequence[Finish]) -> float | None:
 
 
 class PromptProgress:
-    """Counts the prefilled tokens of prompts without output so far.
-
-    A prompt shared by several samples counts once.
-    """
+    """Counts the prefilled tokens of prompts without output so far; once for all samples of a prompt."""
 
     def __init__(self) -> None:
         self._open: dict[str, tuple[int, int]] = {}  # tokens prefilled, and total, by request
@@ -345,8 +336,7 @@ class Meter:
         self._prompts = PromptProgress()
         self._open: dict[tuple[str, int], int] = {}
         self._num_ended = self._num_failed = 0
-        self._ended_tokens = 0
-        self._failed_tokens = 0  # not used to estimate lengths
+        self._ended_tokens = self._failed_tokens = 0  # those of failed samples do not estimate lengths
         self._first: tuple[float, int] | None = None  # time of the first event, and tokens by then
 
     def add(self, event: Event, now: float) -> None:
@@ -431,15 +421,14 @@ def draft_lines(finishes: Sequence[Finish], drafter: str) -> Iterator[str]:
         )
     if total.held:
         yield f"The stage {total.held} needs each token before the next, so its texts took no drafts."
-    if proposed and _is_loss(total, tokens):
-        yield "Drafting took longer than the forwards that it saved: leave out `draft`, or name another."
-
-
-def _is_loss(total: Drafted, tokens: int) -> bool:
-    """Return whether drafting was slower than plain steps, estimated if too few of those were timed."""
+    if not proposed:
+        return
     if total.speedup is not None:
-        return total.speedup < _LOSS
-    return tokens / total.forwards * total.verify_seconds < total.draft_seconds + total.verify_seconds
+        is_loss = total.speedup < _LOSS
+    else:  # too few plain steps were timed: it is estimated
+        is_loss = tokens / total.forwards * total.verify_seconds < total.draft_seconds + total.verify_seconds
+    if is_loss:
+        yield "Drafting took longer than the forwards that it saved: leave out `draft`, or name another."
 
 
 def _rounded(tokens: int, forwards: int) -> float | None:

@@ -37,7 +37,7 @@ from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_e
 from gencli.runtime.completion import OF_LLM, Bar, Completion, Completions, missing, state_of
 from gencli.runtime.model_loading import Loaded, batch_notices, load, model_notices
 from gencli.runtime.wiring import make_engine, model_choice
-from gencli.scoring.scorer import Scorer, Terms, make_convention, read_item
+from gencli.scoring.scorer import Terms, TextScorer, make_convention, read_item
 from gencli.scoring.text_scores import CHAIN_KEYS, CONVENTIONS, MODES, Score
 from gencli.templates.chat_templates import Message, check_messages, render_conversation
 from gencli.text.escapes import shown
@@ -275,7 +275,7 @@ class LLM:
         terms = self._terms(mode, params, values)
         scores = list[Score]()
         with Bar(len(wanted), lambda now: (len(scores), ""), progress) as bar:
-            for score in Scorer(self._engine, spec, self.tokenizer, how, top=top).scores(wanted, terms):
+            for score in TextScorer(self._engine, spec, self.tokenizer, how, top=top).scores(wanted, terms):
                 scores.append(score)
                 bar.tick()
         self._warn()

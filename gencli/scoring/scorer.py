@@ -1,5 +1,5 @@
-"""`Scorer`: scores items (a text, a continuation of a context, choices after a context, the last turn of a
-chat) on an engine, under the model alone or under a chain.
+"""`TextScorer`: scores items (a text, a continuation of a context, choices after a context, the last turn of
+a chat) on an engine, under the model alone or under a chain.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from gencli.scoring.text_scores import (
     Convention,
     PairScore,
     Score,
+    ScoredWindow,
     TextScore,
     Totals,
-    Window,
     count_words,
     cut_window,
     encoded,
@@ -77,11 +77,11 @@ def read_item(value: Any) -> Item:
     if isinstance(value, TextItem | PairItem | ChoiceItem | ChatItem):
         return value
     if isinstance(value, str):
-        return _filled(TextItem(value), value)
+        value = {"text": value}
+    elif isinstance(value, Sequence) and len(value) == 2 and all(isinstance(part, str) for part in value):
+        value = {"context": value[0], "continuation": value[1]}
     if isinstance(value, Mapping):
         return _from_columns(value)
-    if isinstance(value, Sequence) and len(value) == 2 and all(isinstance(part, str) for part in value):
-        return _filled(PairItem(value[0], value[1]), value[1])
     raise UsageError(f"{str(value)[:60]!r} cannot be scored.", hint=_FORMS)
 
 
@@ -92,13 +92,17 @@ def _from_columns(columns: Mapping[str, Any]) -> Item:
         names = " and ".join(kinds) if kinds else ", ".join(sorted(map(str, keys))[:8]) or "nothing"
         raise UsageError(f"A row to score has {names}, but needs one form of input.", hint=_FORMS)
     (kind,) = kinds
-    if kind == "text":
-        return _filled(TextItem(_text(columns, "text")), columns["text"])
     if kind == "messages":
-        return _chat(columns["messages"])
-    context = _text(columns, "context") if "context" in keys else ""
-    if kind == "continuation":
-        return _filled(PairItem(context, _text(columns, kind)), columns[kind])
+        messages = check_messages(columns["messages"])
+        if len(messages) < 2 or messages[-1]["role"] != "assistant" or not messages[-1]["content"]:
+            raise UsageError("messages has to end with an answer: a message of the assistant with content.")
+        return ChatItem(messages)
+    context = _text(columns, "context") if "context" in keys and kind != "text" else ""
+    if kind != "choices":
+        text = _text(columns, kind)
+        if not text:
+            raise UsageError("An empty text has nothing to score.")
+        return TextItem(text) if kind == "text" else PairItem(context, text)
     choices = columns["choices"]
     if isinstance(choices, str) or not isinstance(choices, Sequence) or len(choices) < 1:
         raise UsageError("choices has to be a list of texts.", hint=_FORMS)
@@ -107,24 +111,11 @@ def _from_columns(columns: Mapping[str, Any]) -> Item:
     return ChoiceItem(context, tuple(choices))
 
 
-def _chat(value: Any) -> ChatItem:
-    messages = check_messages(value)
-    if len(messages) < 2 or messages[-1]["role"] != "assistant" or not messages[-1]["content"]:
-        raise UsageError("messages has to end with an answer: a message of the assistant with content.")
-    return ChatItem(messages)
-
-
 def _text(columns: Mapping[str, Any], key: str) -> str:
     value = columns[key]
     if not isinstance(value, str):
         raise UsageError(f"{key} is {str(value)[:60]!r}, but has to be a text.")
     return value
-
-
-def _filled(item: Item, text: str) -> Item:
-    if not text:
-        raise UsageError("An empty text has nothing to score.")
-    return item
 
 
 T = TypeVar("T")
@@ -167,7 +158,9 @@ class Terms:
         """ "raw" or "processed"."""
         return "raw" if self.job is None else "processed"
 
-    def request(self, name: str, window: Window, top: int, spec: ModelSpec, tokenizer: Tokenizer) -> Request:
+    def request(
+        self, name: str, window: ScoredWindow, top: int, spec: ModelSpec, tokenizer: Tokenizer
+    ) -> Request:
         """Return the request for the scored tokens of a window."""
         if self.job is None:
             limits = Limits(0)
@@ -193,8 +186,17 @@ class Task(Generic[T]):
     """An item to score under some terms; an error instead of an item is its outcome. `key`: the caller's."""
 
     key: T
-    item: Item | GencliError
+    item: Item | Exception
     terms: Terms = field(default_factory=Terms)
+
+
+@dataclass(frozen=True, slots=True)
+class _WindowedText:
+    """A text, continuation or answer, the number of its tokens, and its windows."""
+
+    text: str
+    tokens: int
+    windows: tuple[ScoredWindow, ...]
 
 
 @dataclass(slots=True, eq=False)
@@ -203,14 +205,14 @@ class _OpenTask(Generic[T]):
 
     task: Task[T]
     item: Item
-    parts: tuple[WindowedText, ...]
+    parts: tuple[_WindowedText, ...]
     entries: list[list[TokenLogprobs]]
     num_open: int
     error: GencliError | None = None
     is_interrupted: bool = False
 
 
-class Scorer:
+class TextScorer:
     """Scores texts, pairs, choices and chats. `top`: number of alternatives for each token."""
 
     def __init__(
@@ -218,19 +220,18 @@ class Scorer:
     ) -> None:
         self._engine, self._spec, self.tokenizer = engine, spec, tokenizer
         self.convention, self._top = convention, top
-        self._planner = Planner(spec, tokenizer, convention)
         self._num_requests = 0
         self._open: dict[str, tuple[_OpenTask[object], int, int]] = {}  # task, window, first scored position
 
     def scores(self, items: Iterable[Item], terms: Terms | None = None) -> Iterator[Score]:
         """Yield the score of each item, in order. Raises the error of the first one that cannot be scored."""
-        scores_ahead, next_number = dict[int, Score | GencliError](), 0
+        scores_ahead, next_number = dict[int, Score | Exception](), 0
         tasks = (Task(number, item, terms or Terms()) for number, item in enumerate(items))
         with closing(self.run(tasks)) as outcomes:
             for number, outcome in outcomes:
                 scores_ahead[number] = outcome
                 while next_number in scores_ahead:
-                    if isinstance(score := scores_ahead.pop(next_number), GencliError):
+                    if isinstance(score := scores_ahead.pop(next_number), Exception):
                         raise score
                     next_number += 1
                     yield score
@@ -239,7 +240,7 @@ class Scorer:
 
     def run(
         self, tasks: Iterable[Task[T]], *, ahead: int | None = None
-    ) -> Generator[tuple[T, Score | GencliError], None, None]:
+    ) -> Generator[tuple[T, Score | Exception], None, None]:
         """Yield (key, score or error) of each task when it ends; interrupted tasks yield nothing.
 
         Tasks are read ahead until the engine holds `ahead` windows.
@@ -252,25 +253,21 @@ class Scorer:
                     yield from self._receive(event)
                     yield from self._feed(source, max_open)
         finally:
-            if self._open:
-                self._drop()
-
-    def _drop(self) -> None:
-        """End all running requests, and discard their events."""
-        self._open.clear()
-        with suppress(Exception):  # the original error is raised instead
-            self._engine.interrupt()
-            for _ in self._engine.run():
-                pass
+            if self._open:  # end all running requests, and discard their events
+                self._open.clear()
+                with suppress(Exception):  # the original error is raised instead
+                    self._engine.interrupt()
+                    for _ in self._engine.run():
+                        pass
 
     def interrupt(self) -> None:
         """End the scoring. Safe in a signal handler."""
         self._engine.interrupt()
 
-    def window_entries(self, windows: Sequence[Window]) -> list[tuple[TokenLogprobs, ...]]:
+    def window_entries(self, windows: Sequence[ScoredWindow]) -> list[tuple[TokenLogprobs, ...]]:
         """Return the entries of the scored tokens of each window, under the model without a chain."""
         text = TextItem(" ")  # never scored: the entries of the windows are the result
-        part = WindowedText("", 0, tuple(windows))
+        part = _WindowedText("", 0, tuple(windows))
         task = _OpenTask[object](Task(None, text), text, (part,), [[] for _ in windows], 0)
         if windows:
             self._submit(task, list(windows))
@@ -282,14 +279,14 @@ class Scorer:
             raise GenerationError("The scoring was interrupted.")
         return [tuple(entries) for entries in task.entries]
 
-    def _feed(self, source: Iterator[Task[T]], max_open: int) -> Iterator[tuple[T, Score | GencliError]]:
+    def _feed(self, source: Iterator[Task[T]], max_open: int) -> Iterator[tuple[T, Score | Exception]]:
         """Submit tasks until the engine holds `max_open` windows; yield those that cannot be scored."""
         while len(self._open) < max_open and (task := next(source, None)) is not None:
-            if isinstance(task.item, GencliError):
+            if isinstance(task.item, Exception):
                 yield task.key, task.item
                 continue
             try:
-                parts = tuple(self._planner.parts(task.item))
+                parts = tuple(self._parts(task.item))
                 windows = [window for part in parts for window in part.windows]
                 _check(task, parts)
                 self._submit(_OpenTask(task, task.item, parts, [[] for _ in windows], 0), windows)
@@ -298,7 +295,46 @@ class Scorer:
             except ProcessorsError as error:  # a stage rejects the request
                 yield task.key, UsageError(str(error))
 
-    def _submit(self, task: _OpenTask[T], windows: Sequence[Window]) -> None:
+    def _parts(self, item: Item) -> Iterator[_WindowedText]:
+        """Yield the parts of an item: of choices the choices, then the choices without the context.
+
+        Raises UsageError for an item that the convention cannot score.
+        """
+        if isinstance(item, TextItem):
+            prefix = None if self.convention.name == "strided" else self._prefix
+            ids = encoded(item.text, self.tokenizer, prefix)
+            if self.convention.name == "lm-eval" and ids[:1] == [prefix]:
+                ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and not part of the text
+            yield _part(item.text, len(ids), *text_windows(ids, self.convention, prefix))
+        elif isinstance(item, ChatItem):
+            before = render_conversation(self.tokenizer, item.messages[:-1])
+            answer = item.messages[-1]["content"]
+            head = self.tokenizer.encode(before, special=False)
+            whole = self.tokenizer.encode(before + answer, special=False)
+            window = cut_window(head, whole[len(head) :], self.convention.window)
+            yield _part(answer, len(window.ids) - window.first, window)
+        elif isinstance(item, PairItem):
+            yield self._pair_part(item.context, item.continuation)
+        else:
+            yield from (self._pair_part(item.context, choice) for choice in item.choices)
+            if item.context and self._has_prefix:
+                yield from (self._pair_part("", choice) for choice in item.choices)
+
+    @property
+    def _prefix(self) -> int:
+        return prefix_id(self.tokenizer, self._spec.eos_ids)
+
+    @property
+    def _has_prefix(self) -> bool:
+        tokenizer = self.tokenizer
+        return tokenizer.bos_id is not None or bool((*tokenizer.eos_ids, *self._spec.eos_ids))
+
+    def _pair_part(self, context: str, continuation: str) -> _WindowedText:
+        prefix = self._prefix if self._has_prefix or not context else None
+        window = pair_window(context, continuation, self.tokenizer, prefix, self.convention.window)
+        return _part(continuation, len(window.ids) - window.first, window)
+
+    def _submit(self, task: _OpenTask[T], windows: Sequence[ScoredWindow]) -> None:
         names = list[str]()
         try:
             for number, window in enumerate(windows):
@@ -315,7 +351,7 @@ class Scorer:
                 self._engine.cancel(name)
             raise
 
-    def _receive(self, event: Event, *, is_scored: bool = True) -> Iterator[tuple[T, Score | GencliError]]:
+    def _receive(self, event: Event, *, is_scored: bool = True) -> Iterator[tuple[T, Score | Exception]]:
         if event.request not in self._open:
             return
         task, number, first = self._open[event.request]
@@ -323,16 +359,14 @@ class Scorer:
             task.entries[number] += [entry for entry in event.scores[first:] if entry is not None]
         elif isinstance(event, Token):
             task.entries[number] += event.logprobs
-        if not isinstance(event, Finish | Error):
-            return
-        del self._open[event.request]
-        task.num_open -= 1
-        if isinstance(event, Error):
-            task.error = task.error or GenerationError(event.message)
-        task.is_interrupted |= isinstance(event, Finish) and event.reason == "interrupted"
-        if task.num_open or task.is_interrupted or not is_scored:
-            return
-        yield task.task.key, task.error or self._score(task)  # type: ignore[misc]
+        elif isinstance(event, Finish | Error):
+            del self._open[event.request]
+            task.num_open -= 1
+            if isinstance(event, Error):
+                task.error = task.error or GenerationError(event.message)
+            task.is_interrupted |= isinstance(event, Finish) and event.reason == "interrupted"
+            if is_scored and not task.num_open and not task.is_interrupted:
+                yield task.task.key, task.error or self._score(task)  # type: ignore[misc]
 
     def _score(self, task: _OpenTask[T]) -> Score:
         windows = iter(task.entries)
@@ -356,7 +390,7 @@ class Scorer:
         size = len(text.encode()) if is_whole else sum(len(token_bytes[e.chosen.id]) for e in entries)
         return Totals.of(_values(entries, mode), num_bytes=size, words=words)
 
-    def _pair(self, part: WindowedText, entries: tuple[TokenLogprobs, ...], mode: MODES) -> PairScore:
+    def _pair(self, part: _WindowedText, entries: tuple[TokenLogprobs, ...], mode: MODES) -> PairScore:
         text, size = part.text, len(part.text.encode())
         totals = Totals.of(_values(entries, mode), num_bytes=size, words=count_words(text))
         ranks = (entry.rank if mode == "raw" else entry.processed_rank for entry in entries)
@@ -368,72 +402,18 @@ def _values(entries: Iterable[TokenLogprobs], mode: MODES) -> Iterator[float]:
     return (entry.chosen.logprob if mode == "raw" else entry.chosen.processed for entry in entries)
 
 
-def _check(task: Task[T], parts: Iterable[WindowedText]) -> None:
+def _check(task: Task[T], parts: Iterable[_WindowedText]) -> None:
     """Raise UsageError for several windows under a grammar, which would restart in each of them."""
     job = task.terms.job
-    if job is None or job.assembly.chain.get("grammar") is None:
-        return
-    if any(len(part.windows) > 1 for part in parts):
+    has_grammar = job is not None and job.assembly.chain.get("grammar") is not None
+    if has_grammar and any(len(part.windows) > 1 for part in parts):
         raise UsageError(
             "A text of several windows cannot be scored under a grammar, which would begin anew in each.",
             hint="Raise `window`, or score it as a continuation.",
         )
 
 
-@dataclass(frozen=True, slots=True)
-class WindowedText:
-    """Windows of a text or continuation, with the values that its totals need."""
-
-    text: str
-    tokens: int
-    windows: tuple[Window, ...]
-
-
-class Planner:
-    """Makes the parts of items. A choice item has its choices, then the choices without the context."""
-
-    def __init__(self, spec: ModelSpec, tokenizer: Tokenizer, convention: Convention) -> None:
-        self._spec, self._tokenizer, self._convention = spec, tokenizer, convention
-
-    def parts(self, item: Item) -> Iterator[WindowedText]:
-        """Yield the parts of an item. Raises UsageError for an item that the convention cannot score."""
-        if isinstance(item, TextItem):
-            prefix = None if self._convention.name == "strided" else self._prefix
-            ids = encoded(item.text, self._tokenizer, prefix)
-            if self._convention.name == "lm-eval" and ids[:1] == [prefix]:
-                ids = ids[1:]  # the tokenizer's own BOS is the prefix token, and not part of the text
-            windows = tuple(text_windows(ids, self._convention, prefix))
-            yield WindowedText(item.text, len(ids), _checked(windows))
-        elif isinstance(item, ChatItem):
-            before = render_conversation(self._tokenizer, item.messages[:-1])
-            answer = item.messages[-1]["content"]
-            head = self._tokenizer.encode(before, special=False)
-            whole = self._tokenizer.encode(before + answer, special=False)
-            window = cut_window(head, whole[len(head) :], self._convention.window)
-            yield WindowedText(answer, len(window.ids) - window.first, _checked((window,)))
-        elif isinstance(item, PairItem):
-            yield self._pair_part(item.context, item.continuation)
-        else:
-            yield from (self._pair_part(item.context, choice) for choice in item.choices)
-            if item.context and self._has_prefix:
-                yield from (self._pair_part("", choice) for choice in item.choices)
-
-    @property
-    def _prefix(self) -> int:
-        return prefix_id(self._tokenizer, self._spec.eos_ids)
-
-    @property
-    def _has_prefix(self) -> bool:
-        tokenizer = self._tokenizer
-        return tokenizer.bos_id is not None or bool((*tokenizer.eos_ids, *self._spec.eos_ids))
-
-    def _pair_part(self, context: str, continuation: str) -> WindowedText:
-        prefix = self._prefix if self._has_prefix or not context else None
-        window = pair_window(context, continuation, self._tokenizer, prefix, self._convention.window)
-        return WindowedText(continuation, len(window.ids) - window.first, _checked((window,)))
-
-
-def _checked(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+def _part(text: str, tokens: int, *windows: ScoredWindow) -> _WindowedText:
     if not any(window.first < len(window.ids) for window in windows):
         raise UsageError("There is no token to score: the only token has none before it.")
-    return windows
+    return _WindowedText(text, tokens, windows)

@@ -32,7 +32,7 @@ CHAIN_KEYS = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Window:
+class ScoredWindow:
     """Tokens read together; those from index `first` (>= 1) on are scored."""
 
     ids: tuple[int, ...]
@@ -92,7 +92,7 @@ def encoded(text: str, tokenizer: Tokenizer, prefix: int | None) -> list[int]:
 
 def pair_window(
     context: str, continuation: str, tokenizer: Tokenizer, prefix: int | None, window: int
-) -> Window:
+) -> ScoredWindow:
     """Return the window of a continuation after a context.
 
     Spaces at the end of the context are moved to the continuation. Both are encoded together, and split at
@@ -113,7 +113,7 @@ def pair_window(
     return cut_window(head, tail, window)
 
 
-def cut_window(head: Sequence[int], tail: Sequence[int], window: int) -> Window:
+def cut_window(head: Sequence[int], tail: Sequence[int], window: int) -> ScoredWindow:
     """Return the window of the tokens `tail` after `head`, truncated at its beginning."""
     if len(tail) > window:
         raise UsageError(
@@ -121,53 +121,40 @@ def cut_window(head: Sequence[int], tail: Sequence[int], window: int) -> Window:
             hint="Score it as a text.",
         )
     kept = (*head, *tail)[-(window + 1) :]
-    return Window(kept, len(kept) - len(tail))
+    return ScoredWindow(kept, len(kept) - len(tail))
 
 
-def text_windows(ids: Sequence[int], convention: Convention, prefix: int | None) -> Iterator[Window]:
+def text_windows(ids: Sequence[int], convention: Convention, prefix: int | None) -> Iterator[ScoredWindow]:
     """Yield the windows of a text with these ids. `prefix`: the id of prefix_id."""
+    window = convention.window
     if convention.name == "lm-eval":
         assert prefix is not None
-        yield from _rolling(ids, convention.window, prefix)
+        whole = (prefix, *ids)
+        for begin in range(0, len(ids), window):
+            end = min(len(ids), begin + window)
+            kept = whole[max(0, end - window) : end + 1]
+            yield ScoredWindow(kept, len(kept) - (end - begin))
     elif convention.name == "strided":
-        yield from _strided(ids, convention.window, convention.stride)
+        done = 0
+        for begin in range(0, len(ids), convention.stride):
+            end = min(begin + window, len(ids))
+            first = max(1, len(range(begin, done)))
+            if begin + first < end:
+                yield ScoredWindow(tuple(ids[begin:end]), first)
+            done = end
+            if end == len(ids):
+                return
     else:
-        yield from _halves(ids, convention.window, prefix if convention.has_bos else None)
-
-
-def _rolling(ids: Sequence[int], window: int, prefix: int) -> Iterator[Window]:
-    if ids:
-        first = ids[:window]
-        yield Window((prefix, *first), 1)
-    done = min(window, len(ids))
-    while done < len(ids):
-        end = min(len(ids), done + window)
-        kept = ids[max(0, end - window - 1) : end]
-        yield Window(tuple(kept), len(kept) - (end - done))
-        done = end
-
-
-def _strided(ids: Sequence[int], window: int, stride: int) -> Iterator[Window]:
-    done = 0
-    for begin in range(0, len(ids), stride):
-        end = min(begin + window, len(ids))
-        first = max(1, len(range(begin, done)))
-        if begin + first < end:
-            yield Window(tuple(ids[begin:end]), first)
-        done = end
-        if end == len(ids):
-            return
-
-
-def _halves(ids: Sequence[int], window: int, bos: int | None) -> Iterator[Window]:
-    if len(ids) < 2 * window:
-        raise UsageError(
-            f"The text has {len(ids)} tokens, but llama needs at least two windows of {window}.",
-            hint="Give a longer text, or a smaller `window`.",
-        )
-    for begin in range(0, len(ids) - window + 1, window):
-        part = tuple(ids[begin : begin + window])
-        yield Window(part if bos is None else (bos, *part[1:]), window // 2 + 1)
+        if len(ids) < 2 * window:
+            raise UsageError(
+                f"The text has {len(ids)} tokens, but llama needs at least two windows of {window}.",
+                hint="Give a longer text, or a smaller `window`.",
+            )
+        for begin in range(0, len(ids) - window + 1, window):
+            part = tuple(ids[begin : begin + window])
+            if prefix is not None and convention.has_bos:
+                part = (prefix, *part[1:])
+            yield ScoredWindow(part, window // 2 + 1)
 
 
 def count_words(text: str) -> int:

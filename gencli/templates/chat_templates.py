@@ -87,19 +87,15 @@ class Instructions:
 
     def notices(self, template: ChatTemplate) -> tuple[str, ...]:
         """Return what the user should know about tools in conversations of this model."""
-        if not self.tools or self.tools_of(template):
-            return ()
-        if self.tools_text and not self.is_raw_told:
-            return (
-                "The chat template has no place for tools, so a text in the prompt tells the model of them; "
-                "`schema_in_prompt` = off leaves it out.",
-            )
-        if not self.tools_text and not self.text:
-            return (
-                "The chat template has no place for tools, and `schema_in_prompt` is off: nothing tells the "
-                "model of them.",
-            )
-        return ()
+        text = ""
+        if self.tools and not self.tools_of(template):
+            if self.tools_text and not self.is_raw_told:
+                text = (
+                    "so a text in the prompt tells the model of them; `schema_in_prompt` = off leaves it out."
+                )
+            elif not self.tools_text and not self.text:
+                text = "and `schema_in_prompt` is off: nothing tells the model of them."
+        return (f"The chat template has no place for tools, {text}",) if text else ()
 
 
 NOTHING = Instructions()
@@ -117,18 +113,19 @@ def check_messages(messages: Any) -> tuple[Message, ...]:
     """
     if isinstance(messages, str) or not isinstance(messages, Sequence) or not messages:
         raise UsageError("messages has to be a list of objects with role and content, and not empty.")
-    return tuple(_check_message(message, f"Message {n}") for n, message in enumerate(messages, start=1))
-
-
-def _check_message(message: Any, name: str) -> Message:
-    if not isinstance(message, Mapping):
-        raise UsageError(f"{name} is {message!r}, but has to be an object with role and content.")
-    unknown = [k for k, value in message.items() if k not in ("role", "content") and value is not None]
-    if unknown:
-        raise UsageError(f"{name} has {unknown[0]!r}, but a message has role and content only.")
-    if message.get("role") not in ROLES:
-        raise UsageError(f"{name} has the role {message.get('role')!r}, but it is one of {', '.join(ROLES)}.")
-    return {"role": message["role"], "content": text_content(message.get("content"), name)}
+    checked = []
+    for number, message in enumerate(messages, start=1):
+        name = f"Message {number}"
+        if not isinstance(message, Mapping):
+            raise UsageError(f"{name} is {message!r}, but has to be an object with role and content.")
+        unknown = [k for k, value in message.items() if k not in ("role", "content") and value is not None]
+        if unknown:
+            raise UsageError(f"{name} has {unknown[0]!r}, but a message has role and content only.")
+        role = message.get("role")
+        if role not in ROLES:
+            raise UsageError(f"{name} has the role {role!r}, but it is one of {', '.join(ROLES)}.")
+        checked.append({"role": role, "content": text_content(message.get("content"), name)})
+    return tuple(checked)
 
 
 def text_content(value: Any, name: str) -> str:
@@ -217,15 +214,12 @@ def content_form(
     dropped: the text arrives in no form. refused: the template fails with such a message in any form.
     `render` renders a conversation; None if the template fails. `form_of` is the form of another role.
     """
-    forms = {other: form_of(other) for other in {message["role"] for message in _PROBES[role]} - {role}}
+    others = {message["role"] for message in _PROBES[role]} - {role}
+    forms: dict[str, Form] = {other: form_of(other) for other in others}
     is_rendered = False
     for form in ("text", "parts"):
-        text = render(
-            [
-                in_form(message, form if message["role"] == role else forms[message["role"]])
-                for message in _PROBES[role]
-            ]
-        )
+        forms[role] = form
+        text = render([in_form(message, forms[message["role"]]) for message in _PROBES[role]])
         if text is not None and _MARK in text:
             return form
         is_rendered = is_rendered or text is not None
@@ -253,7 +247,11 @@ class Renderer:
         """Render a template, within SECONDS and MAX_MEMORY. Failures are in the result's `error`."""
         with self._lock:
             try:
-                return self._ask(order)
+                if self._child is None or not self._child.is_alive:
+                    self._child = Child("gencli.templates.template_worker")
+                    self._child.ask(None, _START)
+                rendered: Rendered = self._child.ask(order, SECONDS)
+                return rendered
             except ChildLate:
                 return Rendered(error=f"it did not end within {SECONDS:g} seconds")
             except ChildDied as died:
@@ -266,13 +264,6 @@ class Renderer:
             if self._child is not None:
                 self._child.close()
             self._child = None
-
-    def _ask(self, order: RenderOrder) -> Rendered:
-        if self._child is None or not self._child.is_alive:
-            self._child = Child("gencli.templates.template_worker")
-            self._child.ask(None, _START)
-        rendered: Rendered = self._child.ask(order, SECONDS)
-        return rendered
 
 
 renderer = Renderer()

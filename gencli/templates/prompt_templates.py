@@ -64,9 +64,10 @@ class PromptTemplate:
         variables = {**self._variables, _WHOLE: columns, **columns}
         rendered = renderer.render(RenderOrder(self.text, variables, is_chat=False, limit=MAX_PROMPT))
         if rendered.error:
-            missing = _missing(rendered.error)
-            missing = "" if missing in columns else missing
-            reason = rendered.error.rstrip(".")
+            reason, missing = rendered.error.rstrip("."), ""
+            if reason.endswith("is undefined") and "'" in reason:
+                name = reason.split("'")[1]
+                missing = "" if name in columns else name
             if missing:
                 reason = f"the row has no column {missing!r}. {nearest(missing, columns)}".rstrip(". ")
             raise TemplateFault(
@@ -94,12 +95,6 @@ def read_template(
             hint="Write it as in `template` = 'Summarise: {{ text }}'.",
         ) from None
     return PromptTemplate(text.removesuffix("\n").removesuffix("\r"), str(path), variables)
-
-
-def _missing(error: str) -> str:
-    """Return the variable that an "is undefined" error names; "" for other errors."""
-    text = error.rstrip(".")
-    return text.split("'")[1] if text.endswith("is undefined") and "'" in text else ""
 
 
 _SUFFIXES = (".jinja", ".j2")

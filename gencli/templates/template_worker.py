@@ -7,7 +7,7 @@ processors.child).
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime
 from functools import cache
 from typing import Any
@@ -52,7 +52,7 @@ def _chat() -> ImmutableSandboxedEnvironment:
 
 @cache
 def _prompt() -> ImmutableSandboxedEnvironment:
-    """Return the environment of prompt templates: strict about undefined names, without constant folding."""
+    # `optimized` = False: without constant folding.
     return ImmutableSandboxedEnvironment(
         undefined=StrictUndefined, autoescape=False, keep_trailing_newline=True, optimized=False
     )
@@ -83,15 +83,6 @@ def _template(text: str, is_chat: bool) -> Template:
     return (_chat if is_chat else _prompt)().from_string(text)
 
 
-def _names(text: str, is_chat: bool) -> tuple[str, ...]:
-    """Return the template's free variables, sorted."""
-    environment = (_chat if is_chat else _prompt)()
-    reader = TrackingCodeGenerator(environment)
-    reader.optimizer = None  # disables constant folding
-    reader.visit(environment.parse(text))
-    return tuple(sorted(reader.undeclared_identifiers))
-
-
 def render_here(order: RenderOrder) -> Rendered:
     """Render a template in this process, without a limit of time or memory. Failures are in `error`.
 
@@ -100,8 +91,18 @@ def render_here(order: RenderOrder) -> Rendered:
     try:
         template = _template(order.template, order.is_chat)
         if order.variables is None:
-            return Rendered(names=_names(order.template, order.is_chat))
-        return _joined(template, order.variables, order.limit)
+            reader = TrackingCodeGenerator(template.environment)
+            reader.optimizer = None  # disables constant folding
+            reader.visit(template.environment.parse(order.template))
+            return Rendered(names=tuple(sorted(reader.undeclared_identifiers)))
+        parts: list[str] = []
+        size = 0
+        for part in template.generate(order.variables):
+            size += len(part)
+            if size > order.limit:
+                return Rendered(error=f"the result is longer than {order.limit} characters")
+            parts.append(part)
+        return Rendered("".join(parts))
     except MemoryError:
         return Rendered(error=f"it needs more than {MAX_MEMORY >> 20} MiB of memory")
     except RecursionError:
@@ -113,17 +114,6 @@ def render_here(order: RenderOrder) -> Rendered:
         return Rendered(error=str(error.message or type(error).__name__), is_undefined=is_undefined)
     except Exception as error:  # for example a filter with a value of the wrong type
         return Rendered(error=str(error) or type(error).__name__)
-
-
-def _joined(template: Template, variables: Mapping[str, Any], limit: int) -> Rendered:
-    parts: list[str] = []
-    size = 0
-    for part in template.generate(variables):
-        size += len(part)
-        if size > limit:
-            return Rendered(error=f"the result is longer than {limit} characters")
-        parts.append(part)
-    return Rendered("".join(parts))
 
 
 _STACK = 8 << 20

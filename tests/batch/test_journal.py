@@ -52,7 +52,7 @@ def test_rows_come_back_in_either_order(tmp_path):
 
 def test_a_stream_without_a_journal_has_the_order_of_the_input():
     written = []
-    store = StreamStore(SimpleNamespace(write=written.append), by_row=True, has_timings=True)
+    store = StreamStore(SimpleNamespace(write=written.append), by_row=True)
     assert pending(store, 4) == [0, 1, 2, 3]
     for one in map(outcome, (2, 0, 1)):
         store.add(one)

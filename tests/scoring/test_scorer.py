@@ -11,7 +11,7 @@ from gencli.core.request import Feed, StepPlan
 from gencli.engine.engine import Engine
 from gencli.errors import UsageError
 from gencli.models.other_runners import FakeRunner
-from gencli.scoring.scorer import PairItem, Scorer, TextItem, make_convention, read_item
+from gencli.scoring.scorer import PairItem, TextItem, TextScorer, make_convention, read_item
 from gencli.scoring.text_scores import prefix_id
 from gencli.text.tokenizer import ByteTokenizer
 
@@ -186,7 +186,7 @@ def test_windows_and_strides_are_checked(llm):
 
 def scorer_of(runner, convention="lm-eval"):
     how = make_convention(convention, runner.spec, TOKENIZER, window=None, stride=None)
-    return Scorer(Engine(runner, TOKENIZER), runner.spec, TOKENIZER, how)
+    return TextScorer(Engine(runner, TOKENIZER), runner.spec, TOKENIZER, how)
 
 
 def test_the_perplexity_of_a_uniform_model_is_the_size_of_its_vocabulary():

@@ -37,7 +37,7 @@ from gencli.explain.trace_file import Head, TraceWriter
 from gencli.log import Entry, PromptEntry, add_run
 from gencli.models.files.checkpoint import identify_model
 from gencli.results.run_record import RunInfo, errors, record, stats, summary
-from gencli.results.run_results import Results, Row
+from gencli.results.run_results import PromptRow, Results
 from gencli.runtime.compiled_grammars import Compiling, RetryingEngine
 from gencli.runtime.model_loading import Loaded
 from gencli.runtime.wiring import load_model, make_engine, model_identity
@@ -338,7 +338,7 @@ def differences(entry: Entry, models: Mapping[str, Any]) -> list[str]:
     return sentences
 
 
-def _texts(row: Row) -> tuple[str | None, ...]:
+def _texts(row: PromptRow) -> tuple[str | None, ...]:
     # As they were written; None for a sample without an outcome.
     outcomes = enumerate(row.outcomes)
     return tuple(row.shown(sample) if outcome is not None else None for sample, outcome in outcomes)
