@@ -226,7 +226,7 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
 
 
 def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:
-    from gencli.models.kv.lane_lengths import LaneRunner
+    from gencli.models.kv.lane_buffers import LaneRunner
 
     text = name.partition(":")[2]
     count = whole(text)

@@ -33,16 +33,17 @@ from gencli.models.kv.lane_batches import (
 from gencli.models.kv.lane_buffers import (
     SPARE_ROWS,
     LaneBuffer,
+    LaneLengths,
     LaneRows,
     LaneStore,
     StaticInputs,
     StaticSteps,
     StepRows,
     is_decode_step,
+    room_for,
     roomy,
     step_rows,
 )
-from gencli.models.kv.lane_lengths import LaneLengths, room_for
 from gencli.models.kv.model_calls import (
     LENGTH,
     NUM_LANES,
