@@ -73,8 +73,13 @@ class Branches:
         for child, slot in zip(children, assign_slots(parents, group.slots), strict=True):
             if slot != child.parent:
                 self._fork(child.parent, slot)
-            child.branch.move(slot)
+            child.branch.slot = slot  # to which the lane was copied
         self._scheduler.replace(group)
+
+    def behind(self) -> list[Beam]:
+        """Return the members of groups of which some still recompute their lanes: they choose together."""
+        groups = {sequence.group for sequence in self._scheduler.running if sequence.group is not None}
+        return [member for group in groups if group.is_behind for member in group.members]
 
 
 def assign_slots(parents: Sequence[int], slots: Sequence[int]) -> list[int]:
@@ -272,7 +277,7 @@ class Search(Group):
                 break
             parent = self.members[candidate.beam]
             child = extend(parent, candidate.token)
-            child.branch.score(candidate.logprob)
+            child.branch.logprob = candidate.logprob
             if child.branch.finish is None and len(children) < self.width:
                 children.append(child)
             elif child.branch.finish is not None and rank < self.width:
@@ -373,6 +378,9 @@ class BeamSearches(StepHook):
 
     def wants(self, sequence: Beam) -> bool:
         return sequence.request.beams is not None
+
+    def behind(self) -> list[Beam]:
+        return self._branches.behind()
 
     def before(self, step: Step) -> None:
         step.reads |= any(isinstance(sequence.group, Search) for sequence, _ in step.sampled)

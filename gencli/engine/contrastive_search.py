@@ -205,6 +205,9 @@ class ContrastiveSearches(StepHook):
     def wants(self, sequence: Text) -> bool:
         return sequence.request.contrastive is not None
 
+    def behind(self) -> list[Text]:
+        return self._branches.behind()
+
     def before(self, step: Step) -> None:
         lanes = [s.slot for s in step.sequences if s.request.contrastive is not None]
         step.lanes = frozenset(lanes)

@@ -9,7 +9,7 @@ import torch
 
 from gencli.core.events import Event
 from gencli.core.request import Request
-from gencli.engine.scheduler import Scheduler
+from gencli.engine.scheduler import Samples, Scheduler
 from gencli.engine.sequence import Group, Sequence, heads
 from processors.pipeline import Pipeline
 
@@ -53,26 +53,25 @@ class Endings:
         while self._cancelled:
             request_id, _ = self._cancelled.popitem()
             sequences = [s for s in self._scheduler.everything() if s.request.id == request_id]
-            yield from self._end(sequences, "interrupted")
-            yield from self._scheduler.pending.end("interrupted", request_id)
+            yield from self._interrupt(
+                sequences, [s for s in self._scheduler.pending if s.request.id == request_id]
+            )
 
     def everything(self) -> Iterator[Event]:
         """End all requests (reason `interrupted`)."""
-        yield from self._end(self._scheduler.everything(), "interrupted")
-        yield from self._scheduler.pending.end("interrupted")
+        return self._interrupt(self._scheduler.everything(), self._scheduler.pending)
 
     def waiting(self) -> Iterator[Event]:
         """End the requests that have not begun; running ones continue."""
-        yield from self._end([*self._scheduler.waiting], "interrupted")
-        yield from self._scheduler.pending.end("interrupted")
+        return self._interrupt(self._scheduler.waiting, self._scheduler.pending)
 
     def late(self) -> list[Event]:
         """End the requests whose `max_time` has passed."""
         now = time.monotonic()
-        timed = [s for s in self._scheduler.everything() if s.request.limits.max_time is not None]
-        late = [s for s in timed if s.request.limits.is_over(now - s.submitted)]
-        ended = self._end(late, "length", "max_time") if late else ()
-        return [*self._scheduler.pending.end_late(), *ended]
+        pending = [s for s in self._scheduler.pending if s.request.limits.is_over(now - s.submitted)]
+        late = [s for s in self._scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
+        ended = self._end(late, "length", "max_time")
+        return [*self._end_pending(pending, "length", "max_time"), *ended]
 
     def completion(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Return tokens that complete the open document after `tokens`; () without `finish_open`."""
@@ -89,6 +88,17 @@ class Endings:
         """Free the slots of a unit that has ended, or remove it from the queue."""
         slots = unit.slots
         self._release(self._scheduler.remove(unit), slots)
+
+    def _interrupt(self, sequences: Iterable[Sequence], pending: Iterable[Samples]) -> Iterator[Event]:
+        yield from self._end(sequences, "interrupted")
+        yield from self._end_pending(pending, "interrupted")
+
+    def _end_pending(
+        self, pending: Iterable[Samples], reason: str, matched: str | None = None
+    ) -> Iterator[Event]:
+        for samples in [*pending]:
+            self._scheduler.pending.remove(samples)
+            yield from samples.end(reason, matched)
 
     @torch.inference_mode()
     def _end(self, sequences: Iterable[Sequence], reason: str, matched: str | None = None) -> list[Event]:

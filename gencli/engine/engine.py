@@ -22,7 +22,7 @@ from gencli.engine.logprobs import Explanations, PromptScoringHook, TokenLogprob
 from gencli.engine.rewind import Rewind, check_rewind
 from gencli.engine.run_ahead import LaunchAhead, make_ahead
 from gencli.engine.scheduler import WINDOW, OomGuard, Samples, Scheduler
-from gencli.engine.sequence import Sequence, scoring_of
+from gencli.engine.sequence import PromptScoring, Sequence
 from gencli.engine.slot_state import (
     ProcessorState,
     SlotOwners,
@@ -178,7 +178,8 @@ class Engine:
 
     def _sample(self, request: Request, context: int, submitted: float, sample: int) -> Sequence:
         stream = text_stream(request, self._tokenizer, self.eos_ids)
-        seed, scoring = derive(request.seed, sample), scoring_of(request, sample)
+        seed, is_scored = derive(request.seed, sample), request.prompt_logprobs is not None and sample == 0
+        scoring = PromptScoring(request) if is_scored else None
         sequence = Sequence(request, sample, seed, stream, submitted, context, scoring=scoring)
         if request.beams is not None:
             self._beams.create(sequence)
@@ -218,11 +219,13 @@ class Engine:
                     events += self._scheduler.reading()
                     with self._guard:
                         events += self._admit()
-                        events += [event for hook in self._hooks.active for event in hook.report()]
+                        for hook in self._hooks.active:
+                            events += hook.report()
                         self.occupancy = len(self._scheduler.running) / self._scheduler.limit
                         step = self._steps.run()
                     if not self._guard.is_full:
-                        events += [event for hook in self._hooks.active for event in hook.report()]
+                        for hook in self._hooks.active:
+                            events += hook.report()
                         events += self._steps.take(step) if step else []
                     if self._guard.is_full:  # outside the block, whose traceback would keep tensors alive
                         events += self._preempt_all()
@@ -282,7 +285,7 @@ class Engine:
         """Assign slots to waiting sequences. Return error events of sequences that a stage rejects now."""
         events: list[Event] = []
         for sequence in self._scheduler.admit():
-            sequence.start(time.monotonic())
+            sequence.started = time.monotonic()
             try:
                 self._owners.admit(sequence)
             except ProcessorsError as error:

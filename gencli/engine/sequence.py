@@ -49,12 +49,12 @@ class Taken(NamedTuple):
 class Sequence:
     """One sample of a request: its state in the engine and its output.
 
-    Only its methods change it. `num_computed_tokens`: tokens in its KV lane, computed with the rotary factors
-    `rope` (see rope_factors). The last committed token is never included: the next step feeds it. `context`:
-    maximum number of prompt and output tokens. `group`: the group that it belongs to, if any. Times are
-    seconds of a monotonic clock. `decode_cost`: tokens fed by decoding over all lanes, including drafts that
-    must not be cut (see span_cost). `scoring`: scores of the prompt. `held`: tokens chosen after `output`
-    that may be taken back (see gencli.engine.rewind).
+    Its text changes only by its methods. `num_computed_tokens`: tokens in its KV lane, drafts included,
+    computed with the rotary factors `rope` (see rope_factors). The last committed token is never included:
+    the next step feeds it. `context`: maximum number of prompt and output tokens. `group`: the group that it
+    belongs to, if any. Times are seconds of a monotonic clock. `decode_cost`: tokens fed by decoding over all
+    lanes, including drafts that must not be cut (see span_cost). `scoring`: scores of the prompt. `held`:
+    tokens chosen after `output` that may be taken back (see gencli.engine.rewind).
     """
 
     request: Request
@@ -145,11 +145,6 @@ class Sequence:
         return self._longest - len(self)
 
     @property
-    def last(self) -> int:
-        """The last token of prompt and output."""
-        return self.output[-1] if self.output else self.prompt[-1]
-
-    @property
     def slots(self) -> tuple[int, ...]:
         """The slots that it occupies: its own, or none while it waits."""
         return (self.slot,) if self.slot >= 0 else ()
@@ -159,10 +154,6 @@ class Sequence:
         """The group of the sequence, which ends as a whole, or the sequence itself."""
         return self.group or self
 
-    def enqueue(self, number: int) -> None:
-        """Set the position in the order of submission."""
-        self.number = number
-
     def place(self, slot: int, num_cached: int = 0, rope: int = 0) -> None:
         """Take a slot whose KV lane holds the first `num_cached` tokens."""
         self.slot, self.rope = slot, rope
@@ -171,18 +162,6 @@ class Sequence:
     def reuse(self, num_cached: int) -> None:
         """Set the cached prefix of the prompt that the lane holds."""
         self.num_computed_tokens = self.num_cached_tokens = num_cached
-
-    def move(self, slot: int) -> None:
-        """Continue in another slot, to which the KV lane was copied."""
-        self.slot = slot
-
-    def start(self, now: float) -> None:
-        """Leave the queue at `now`, in monotonic seconds."""
-        self.started = now
-
-    def computed(self, count: int) -> None:
-        """Record that the model has computed `count` more tokens, drafts included."""
-        self.num_computed_tokens += count
 
     def rollback(self) -> bool:
         """Discard rejected drafts; return whether the lane holds any, so that it has to be truncated."""
@@ -203,10 +182,6 @@ class Sequence:
         if self.held != tokens:
             self.decode_cost += self.request.num_lanes * (len(tokens) - len(self.held))
             self.held = tokens
-
-    def score(self, logprob: float) -> None:
-        """Set the log-probability of the text."""
-        self.logprob = logprob
 
     def fork(self) -> Sequence:
         """Return an independent copy: text, tokens, log-probabilities and explanations so far."""
@@ -255,7 +230,8 @@ class Sequence:
             self.first_token = now
         ids = tuple(output[before:])
         self.logprob += sum(logprobs[: len(ids)]) if logprobs else 0.0
-        return Taken(ids, tuple([entry.forced for entry in followed[: len(ids)]])), error
+        forced = tuple([entry.forced for entry in followed[: len(ids)]]) if followed else ()
+        return Taken(ids, forced), error
 
     def take_given(self, tokens: Items[int], followed: Items[GrammarStatus] = (), *, now: float) -> Taken:
         """Append tokens of a given output; only the output's length ends it. Otherwise as `take`."""
@@ -318,16 +294,11 @@ class Sequence:
         if ids or text:
             events.append(Token(self.request.id, self.sample, text, ids, entries, views))
         if error is not None:
-            events.append(_failed(self, error, "".join(self._texts)))
+            name, count, text = type(error).__name__, len(self.output), "".join(self._texts)
+            events.append(Error(self.request.id, self.sample, name, str(error), text, count, error.__cause__))
         elif self.finish is not None:
             events.append(_finished(self, self.finish, "".join(self._texts), now))
         return events
-
-
-def _failed(sequence: Sequence, error: Exception, text: str) -> Error:
-    """Return the event of a sequence that failed with `error` after the output `text`."""
-    name, count = type(error).__name__, len(sequence.output)
-    return Error(sequence.request.id, sequence.sample, name, str(error), text, count, error.__cause__)
 
 
 def _finished(sequence: Sequence, finish: Reason, text: str, now: float) -> Finish:
@@ -413,11 +384,6 @@ class PromptScoring:
             yield PromptScores(self.request.id, tuple(self._scores))
 
 
-def scoring_of(request: Request, sample: int) -> PromptScoring | None:
-    """Return the scoring of a request with `prompt_logprobs`; only its first sample has one."""
-    return PromptScoring(request) if request.prompt_logprobs is not None and sample == 0 else None
-
-
 class Group(ABC):
     """Sequences of one request that run side by side and end together, such as the beams of a search.
 
@@ -493,10 +459,6 @@ class PrefixCache:
         self._begun: dict[int, Sequence] = {}
         self._awaited: set[Tokens] = set()  # without rollback: prompts whose lane stops until it is copied
 
-    def has_begun(self, sequence: Sequence) -> bool:
-        """Whether the sequence has started its prefill or received its copy."""
-        return sequence.slot in self._begun
-
     def begin(self, sequence: Sequence) -> None:
         """Start the sequence's prefill; other sequences may wait for its prefix from now on."""
         self._begun[sequence.slot] = sequence
@@ -532,7 +494,7 @@ class PrefixCache:
             return ()
         forks = []
         for sequence in running:
-            if self.has_begun(sequence):
+            if sequence.slot in self._begun:
                 continue
             match = self.best(sequence.prompt, len(sequence.reusable), salt=sequence.request.salt)
             source = self._begun.get(match.lane)
@@ -548,7 +510,7 @@ class PrefixCache:
 
     def prefill_end(self, sequence: Sequence) -> int:
         """Return the number of tokens up to which the sequence may be fed in this step."""
-        if not self.has_begun(sequence):
+        if sequence.slot not in self._begun:
             return sequence.num_computed_tokens
         shared = len(sequence.prompt) - 1
         is_awaited = sequence.num_computed_tokens < shared and sequence.prompt[:-1] in self._awaited
@@ -558,11 +520,6 @@ class PrefixCache:
 # Sequences whose next token a step chooses, each with its draft tokens.
 SampledSequences = list[tuple[Sequence, tuple[int, ...]]]
 Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by slot
-
-
-def decode_feed(sequence: Sequence, drafts: tuple[int, ...]) -> Feed:
-    """Return the feed of the last committed token followed by the drafts."""
-    return Feed(sequence.slot, sequence.num_computed_tokens, (sequence.last, *drafts), 1 + len(drafts))
 
 
 def span_feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:

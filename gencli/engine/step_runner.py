@@ -89,7 +89,7 @@ class StepRunner:
         else:
             step.own = runner.forward(plan)
         for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
-            sequence.computed(len(feed.tokens))
+            sequence.num_computed_tokens += len(feed.tokens)
         if step.companions:
             counts = [step.plan.num_rows, *(feed.num_logits for feed in step.companions)]
             step.own, *others = torch.split(step.own, counts)

@@ -109,7 +109,9 @@ class TextStream:
             text = self._search(token_id, armed=self.num_tokens > self._rules.min_tokens)
         if match := self._matcher.match:
             return self._emit(text, Finish("stop", match.text, match.offset))
-        if reason := self._count_reason(token_id, grammar_end):
+        is_loop = self._detects and self._loops.push(token_id)
+        is_full = self.num_tokens >= self._rules.max_tokens
+        if reason := "grammar" if grammar_end else "length" if is_full else "loop" if is_loop else "":
             return self._emit(text + self._flush(), Finish(reason))
         self._length += len(text)
         return Delta(text)
@@ -134,14 +136,6 @@ class TextStream:
         else:
             text = self._flush()
         return self._emit(text + shown, Finish(reason, token_id, self._length + len(text)))
-
-    def _count_reason(self, token_id: int, grammar_end: bool) -> str:
-        is_loop = self._detects and self._loops.push(token_id)
-        if grammar_end:
-            return "grammar"
-        if self.num_tokens >= self._rules.max_tokens:
-            return "length"
-        return "loop" if is_loop else ""
 
     def _search(self, token_id: int, *, armed: bool) -> str:
         text = self._matcher.push(self._decoder.push(token_id), armed=armed)
