@@ -95,19 +95,16 @@ class Companions(StepHook):
                 hint="An amateur is named for the whole run: `contrast` = NAME.",
             )
         check_layers(request, self._runner.spec)
-        if guidance.is_on:
-            self._check_prompt(request)
-
-    def _check_prompt(self, request: Request) -> None:
-        prompt = request.guidance.companion_prompt(request.prompt_ids)
-        spec = self._runners[request.guidance.amateur].spec
+        if not guidance.is_on:
+            return
+        prompt, spec = guidance.companion_prompt(request.prompt_ids), self._runners[guidance.amateur].spec
         if not prompt:
             raise UsageError("The negative prompt is empty: it has no tokens.", hint="Leave it out.")
         if len(prompt) >= spec.context:
             raise UsageError(
                 f"The prompt of the companion has {len(prompt)} tokens, but {spec.name} takes {spec.context} "
                 "with the output.",
-                hint="Shorten `negative`." if not request.guidance.amateur else "",
+                hint="Shorten `negative`." if not guidance.amateur else "",
             )
         if (largest := max(prompt)) >= spec.vocab_size or min(prompt) < 0:
             raise UsageError(f"Token id {largest} is outside the {spec.vocab_size} of {spec.name}.")
@@ -211,13 +208,11 @@ class Companions(StepHook):
         prompt, runner = companion.prompt, companion.cache.runner
         if not runner.spec.can_rollback:
             return False
-        others = [
-            other for other in self._by_slot.values() if other.has_begun and other.cache.runner is runner
-        ]
         salt = companion.sequence.request.salt
         return any(
-            other.prompt == prompt and other.lag > 1 and other.sequence.request.salt == salt
-            for other in others
+            other.has_begun and other.cache.runner is runner and other.prompt == prompt and other.lag > 1
+            for other in self._by_slot.values()
+            if other.sequence.request.salt == salt
         )
 
 
@@ -236,27 +231,26 @@ def folded(step: Step, companions: dict[int, Tensor]) -> Tensor:
 
     `companions`: by slot the companion's logits [K + 1, W] for K drafts.
     """
-    own = step.logits
+    logits, row = step.logits, 0
     rows, others = list[int](), list[Tensor]()
     scales, cutoffs = list[float](), list[float]()
-    row = 0
     for sequence, drafts in step.sampled:
         count, other = 1 + len(drafts), companions.get(sequence.slot)
         if other is not None:
             guidance = sequence.request.guidance
             rows += range(row, row + count)
-            others.append(as_wide(other, own.shape[1], own.device))
+            others.append(as_wide(other, logits.shape[1], logits.device))
             scales += [guidance.scale] * count
             cutoffs += [guidance.cutoff] * count
         row += count
     if not rows:
-        return own
-    levels = upload([scales, cutoffs], own.device)
+        return logits
+    levels = upload([scales, cutoffs], logits.device)
     if len(rows) == row:
-        return fold(own, torch.cat(others), *levels)
-    at = upload(rows, own.device)
-    mixed = fold(own.index_select(0, at), torch.cat(others), *levels)
-    return own.to(torch.float32, copy=True).index_copy_(0, at, mixed)
+        return fold(logits, torch.cat(others), *levels)
+    at = upload(rows, logits.device)
+    mixed = fold(logits.index_select(0, at), torch.cat(others), *levels)
+    return logits.to(torch.float32, copy=True).index_copy_(0, at, mixed)
 
 
 _DEEP = 40  # layers; in a deeper model `low` and `high` are among the first and last 20
@@ -312,10 +306,19 @@ def contrasted(step: Step, logits: Tensor, early: EarlyLogits, spec: ModelSpec) 
 
     `early` has rows for all wanted positions of the step, including scored prompt positions.
     """
-    targets, sources, contrasts = zip(*_rows(step), strict=True)
+    counts = {sequence.slot: 1 + len(drafts) for sequence, drafts in step.sampled}
+    targets, sources, contrasts = list[int](), list[int](), list[LayerContrast]()
+    row, position = 0, 0  # of the sequence among the sampled rows, and among the wanted positions
+    for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
+        count, first = counts.get(sequence.slot, 0), position + feed.num_scored
+        if sequence.request.dola is not None:
+            targets += range(row, row + count)
+            sources += range(first, first + count)
+            contrasts += [sequence.request.dola] * count
+        row, position = row + count, position + feed.num_logits
     sets = [candidates(dola.layers, spec) for dola in contrasts]
     cutoffs = upload([dola.cutoff for dola in contrasts], logits.device)
-    source, target = upload([*sources], logits.device), upload([*targets], logits.device)
+    source, target = upload(sources, logits.device), upload(targets, logits.device)
 
     def layers() -> Iterator[tuple[Tensor, Tensor]]:
         for layer in wanted_layers(step, spec):
@@ -326,15 +329,3 @@ def contrasted(step: Step, logits: Tensor, early: EarlyLogits, spec: ModelSpec) 
     if len(targets) == len(logits):
         return changed
     return logits.to(torch.float32, copy=True).index_copy_(0, target, changed)
-
-
-def _rows(step: Step) -> Iterable[tuple[int, int, LayerContrast]]:
-    """Yield for each row with DoLa: its index among sampled rows and among wanted positions, and contrast."""
-    sampled = {sequence.slot: 1 + len(drafts) for sequence, drafts in step.sampled}
-    row, position = 0, 0
-    for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
-        count = sampled.get(sequence.slot, 0)
-        first = position + feed.num_scored
-        if sequence.request.dola is not None:
-            yield from ((row + i, first + i, sequence.request.dola) for i in range(count))
-        row, position = row + count, position + feed.num_logits

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -82,24 +83,30 @@ class PromptScoringHook(StepHook):
     def on_logits(self, step: Step) -> None:
         if step.plan.num_scored:
             scorings = [sequence.scoring for sequence in step.sequences]
-            step.own, scored = split_scores(step.plan.feeds, scorings, step.own)
+            step.own, measured, taken = split_scores(step.plan.feeds, scorings, step.own)
             step.logits = step.own
-            step.packed.append((scored.measured.packed, scored.take))
+
+            def read(values: Sequence[Sequence[float]]) -> None:
+                entries = iter(measured.read(values))
+                for scoring, count in taken:
+                    scoring.take([*islice(entries, count)])
+
+            step.packed.append((measured.packed, read))
 
     def report(self) -> Iterator[Event]:
         """Yield the scores of prompts that are complete, and end requests that only score."""
-        for sequence in [sequence for sequence in self._scheduler.running if sequence.scoring]:
-            assert sequence.scoring is not None
-            is_due = sequence.scoring.is_complete and not sequence.scoring.is_reported
-            if is_due and (position := sequence.scoring.first_unsound) is not None:
+        for sequence in [*self._scheduler.running]:
+            if (scoring := sequence.scoring) is None or not scoring.is_complete:
+                continue
+            if not scoring.is_reported and (position := scoring.first_unsound) is not None:
                 error = GenerationError(
                     f"NaN or +inf among the logits for token {position + 1} of the prompt: the model's "
                     "number format is at fault."
                 )
                 yield from self._endings.fail(sequence.unit, error)
                 continue
-            yield from sequence.scoring.report()
-            if sequence.scoring.is_complete and sequence.scoring.is_only:
+            yield from scoring.report()
+            if scoring.is_only:
                 sequence.unit.close("length", "max_tokens")
                 yield from sequence.unit.drain(time.monotonic())
                 self._endings.remove(sequence.unit)
@@ -253,17 +260,10 @@ def measure(
     after = top if is_same else best_ids(processed, count)
     ends = (low[:, 1:], done[:, 1:]) if is_same else (_logprobs(raw, after), _logprobs(processed, after))
     head = [chosen, low[:, 0], done[:, 0], bans[0], rank, done_rank]
-    parts = [
-        torch.stack([column.double() for column in head], dim=1),
-        _side_by_side(top, low[:, 1:], done[:, 1:], bans[1]),
-        _side_by_side(after, *ends),
-    ]
-    return torch.cat(parts, dim=1)
-
-
-def _side_by_side(*columns: Tensor) -> Tensor:
-    """Return columns of shape [A, K] interleaved as [A, K * number of columns] float64, grouped by k."""
-    return torch.stack([column.double() for column in columns], dim=2).flatten(1)
+    tables = [torch.stack([column.double() for column in head], dim=1)]
+    for columns in ((top, low[:, 1:], done[:, 1:], bans[1]), (after, *ends)):  # each [A, K], grouped by k
+        tables.append(torch.stack([column.double() for column in columns], dim=2).flatten(1))
+    return torch.cat(tables, dim=1)
 
 
 def _logprobs(logits: Tensor, ids: Tensor) -> Tensor:
@@ -285,24 +285,13 @@ def slice_rows(vocab_size: int) -> int:
     return min(512, max(16, 2**24 // vocab_size))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scored:
-    """Log-probabilities of prompt positions on the device, and how many belong to each scoring."""
-
-    measured: Measured
-    taken: tuple[tuple[PromptScoring, int], ...]
-
-    def take(self, values: Sequence[Sequence[float]]) -> None:
-        """Give the scorings their entries. `values`: the numbers of `measured.packed`."""
-        entries = iter(self.measured.read(values))
-        for scoring, count in self.taken:
-            scoring.take([next(entries) for _ in range(count)])
-
-
 def split_scores(
     feeds: tuple[Feed, ...], scorings: list[PromptScoring | None], own: Tensor
-) -> tuple[Tensor, Scored]:
-    """Measure the scored rows of own [R, V]; return the other rows, and the measurements."""
+) -> tuple[Tensor, Measured, list[tuple[PromptScoring, int]]]:
+    """Measure the scored rows of own [R, V].
+
+    Return the other rows, the measurements, and how many of them belong to each scoring.
+    """
     scored, kept, targets, counts = list[int](), list[int](), list[int](), list[int]()
     row, taken = 0, list[tuple[PromptScoring, int]]()
     for feed, scoring in zip(feeds, scorings, strict=True):
@@ -320,7 +309,7 @@ def split_scores(
     is_masked = (raw == -torch.inf).gather(1, torch.cat([chosen[:, None], top], dim=1))
     bans = torch.where(is_masked, 0, -1)
     measured = Measured(measure(raw, raw, chosen, top, (bans[:, 0], bans[:, 1:])), counts, ("model",))
-    return others, Scored(measured, tuple(taken))
+    return others, measured, taken
 
 
 class Explanations(StepHook):

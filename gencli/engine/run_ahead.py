@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gencli.core.request import Feed, StepPlan
 from gencli.engine.scheduler import Scheduler
-from gencli.engine.sequence import SampledSequences, Sequence
+from gencli.engine.sequence import SampledSequences
 from gencli.engine.step import Step, StepHook
 from gencli.errors import UsageError
 from gencli.models.model_runner import AheadRunner, Inner, ModelRunner, ModelSpec
@@ -47,17 +47,14 @@ def next_feeds(sampled: SampledSequences, scheduler: Scheduler) -> list[int]:
     going = [index for index, (sequence, _) in enumerate(sampled) if sequence.room > 1]
     if len(going) < len(sampled) and (scheduler.waiting or scheduler.pending):
         return []
-    return going if all(_is_plain(*pair) for pair in sampled) else []
-
-
-def _is_plain(sequence: Sequence, drafts: tuple[int, ...]) -> bool:
-    """Whether a sequence continues with the one token drawn in this step, in a plain forward pass.
-
-    An explained sequence reads more of the step than its token, so the host would wait for the pass ahead.
-    """
-    request = sequence.request
-    is_alone = sequence.group is None and request.dola is None and not request.guidance.is_on
-    return is_alone and request.trace is None and not (drafts or sequence.held or sequence.known)
+    for sequence, drafts in sampled:
+        request = sequence.request
+        if sequence.group is not None or request.dola is not None or request.guidance.is_on:
+            return []
+        # An explained sequence reads more of the step than its token, so the host would wait for the pass.
+        if request.trace is not None or drafts or sequence.held or sequence.known:
+            return []
+    return going
 
 
 @dataclass(slots=True, eq=False)

@@ -44,13 +44,18 @@ class LookAhead:
 
     def take(self, room: int) -> Sequence | None:
         """Remove and return the next sequence that needs at most `room` slots; None if there is none."""
-        window = [*enumerate(self._window())]
-        able = [(index, sequence) for index, sequence in window if sequence.num_slots <= room]
+        able = [(index, s) for index, s in enumerate(self._window()) if s.num_slots <= room]
         if not able:
             return None
-        index, sequence = max(able, key=lambda pair: self._order(pair[1]))  # the first of equals
+
+        def order(pair: tuple[int, Sequence]) -> tuple[int, int, int]:
+            shared, length = self._lengths(pair[1])
+            difference = 0 if self._last_prefill is None else abs(length - self._last_prefill)
+            return shared // _GRAIN, -difference, pair[1].request.limits.max_tokens
+
+        index, sequence = max(able, key=order)  # the first of equals
         del self._waiting[index]
-        self._last_prefill = self._prefill_length(sequence)
+        _, self._last_prefill = self._lengths(sequence)
         return sequence
 
     def _window(self) -> Iterator[Sequence]:
@@ -59,16 +64,10 @@ class LookAhead:
         end, priority = self._waiting[0].number + self._size, _priority(self._waiting[0])
         return takewhile(lambda other: other.number < end and _priority(other) == priority, self._waiting)
 
-    def _order(self, sequence: Sequence) -> tuple[int, int, int]:
-        length = self._prefill_length(sequence)
-        difference = 0 if self._last_prefill is None else abs(length - self._last_prefill)
-        return self._num_shared(sequence) // _GRAIN, -difference, sequence.request.limits.max_tokens
-
-    def _prefill_length(self, sequence: Sequence) -> int:
-        return len(sequence.prompt) - self._num_shared(sequence)
-
-    def _num_shared(self, sequence: Sequence) -> int:
-        return self._shared.get(id(sequence), 0)
+    def _lengths(self, sequence: Sequence) -> tuple[int, int]:
+        """Return the number of prompt tokens in the lanes, and of those to prefill."""
+        shared = self._shared.get(id(sequence), 0)
+        return shared, len(sequence.prompt) - shared
 
 
 class Samples:
@@ -206,7 +205,11 @@ class Scheduler:
         if not self.waiting or not self._room:
             return []
         admitted = []
-        ahead = LookAhead(self.waiting, self._num_shared, self._window)
+        ahead = LookAhead(
+            self.waiting,
+            lambda s: self._prefix_cache.best(s.prompt, salt=s.request.salt).length,
+            self._window,
+        )
         while (sequence := ahead.take(self._room)) is not None:
             self._fill()
             limit, salt = len(sequence.reusable), sequence.request.salt
@@ -221,9 +224,6 @@ class Scheduler:
             self.running.append(sequence)
             admitted.append(sequence)
         return admitted
-
-    def _num_shared(self, sequence: Sequence) -> int:
-        return self._prefix_cache.best(sequence.prompt, salt=sequence.request.salt).length
 
     def reading(self) -> list[Event]:
         """Return the prefill progress of sequences with over 64 prompt tokens left, running or next."""

@@ -379,7 +379,7 @@ class PromptScoring:
 
     def report(self) -> Iterator[PromptScores]:
         """Yield the event of a complete prompt, once."""
-        if self.is_complete and not self.is_reported:
+        if not self.is_reported:
             self.is_reported = True
             yield PromptScores(self.request.id, tuple(self._scores))
 

@@ -187,13 +187,6 @@ def check_request(request: Request, spec: ModelSpec) -> None:
             "it cannot forget those that are rejected.",
             hint="Leave out `draft`.",
         )
-    _check_scores(request, spec)
-    if request.n < 1 or request.limits.max_tokens < (request.prompt_logprobs is None):
-        raise UsageError("`n` and `max_tokens` have to be at least 1.")
-
-
-def _check_scores(request: Request, spec: ModelSpec) -> None:
-    """Raise UsageError for log-probabilities that the request cannot have."""
     for key in ("logprobs", "prompt_logprobs"):
         count = getattr(request, key)
         if count is not None and not 0 <= count <= spec.vocab_size:
@@ -217,3 +210,5 @@ def _check_scores(request: Request, spec: ModelSpec) -> None:
             f"score_from is {request.score_from}, but nothing precedes the first token of a prompt.",
             hint="Positions count from 0; give 1 or more.",
         )
+    if request.n < 1 or request.limits.max_tokens < (request.prompt_logprobs is None):
+        raise UsageError("`n` and `max_tokens` have to be at least 1.")
