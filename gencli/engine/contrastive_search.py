@@ -34,7 +34,7 @@ class Directions:
     """Normalised hidden states [L, H] float32 of a text's tokens. The buffer doubles as the text grows."""
 
     def __init__(self) -> None:
-        self.clear()
+        self._buffer, self._length = torch.empty(0, 0), 0
 
     @property
     def rows(self) -> Tensor:

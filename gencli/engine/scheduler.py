@@ -186,8 +186,11 @@ class Scheduler:
         """Create the samples that may be admitted next: urgent ones, and any that may overtake the first."""
         while self.pending:
             samples, first = self.pending[0], self.waiting[0] if self.waiting else None
-            is_far = first is not None and self._num_added >= first.number + self._window
-            if first and is_far and _priority(samples) >= _priority(first):
+            if (
+                first is not None
+                and self._num_added >= first.number + self._window
+                and _priority(samples) >= _priority(first)
+            ):
                 return
             if (sequence := samples.take()) is None:
                 self.pending.popleft()

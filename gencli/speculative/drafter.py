@@ -137,6 +137,42 @@ class Drafter:
         """Free memory after out-of-memory. No slot is in use."""
 
 
+class OuterDrafter(Drafter):
+    """Asks other drafters: passes on to all of them what it does not do itself."""
+
+    def __init__(self, *inner: Drafter) -> None:
+        self._inner = inner
+        self.is_autoregressive = any(drafter.is_autoregressive for drafter in inner)
+        self.notices = tuple(text for drafter in inner for text in drafter.notices)
+
+    def bind(self, chooser: DraftSampler) -> None:
+        for drafter in self._inner:
+            drafter.bind(chooser)
+
+    def handles(self, request: Request) -> bool:
+        return all(drafter.handles(request) for drafter in self._inner)
+
+    def admit(self, slot: int, request: Request) -> None:
+        for drafter in self._inner:
+            drafter.admit(slot, request)
+
+    def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
+        for drafter in self._inner:
+            drafter.observe(slot, proposed=proposed, accepted=accepted)
+
+    def measure(self, step: Measured) -> None:
+        for drafter in self._inner:
+            drafter.measure(step)
+
+    def release(self, slot: int) -> None:
+        for drafter in self._inner:
+            drafter.release(slot)
+
+    def trim(self) -> None:
+        for drafter in self._inner:
+            drafter.trim()
+
+
 _SIZES = (5, 4, 3, 2)  # n-gram sizes in tokens, the largest first
 _MAX_POSITIONS = 8  # latest occurrences kept per n-gram
 

@@ -27,7 +27,15 @@ class Translation:
     ) -> None:
         self.target, self.draft = target, draft
         for tokenizer, name in zip((target, draft), names, strict=True):
-            _require_spelling(tokenizer, names[1], name)
+            ids = tokenizer.encode(_EXAMPLE, special=False)
+            spelled = b"".join(tokenizer.token_bytes[token] for token in ids).decode(errors="replace")
+            if spelled.strip() != _EXAMPLE:
+                raise ModelError(
+                    f"{names[1]} cannot draft through text: the tokenizer of {name} makes {spelled!r} of "
+                    f"{_EXAMPLE!r}.",
+                    hint="Take a draft model whose tokens spell texts as they are; ngram and suffix need no "
+                    "model.",
+                )
         first = draft.encode("a")[:1]
         self.beginning = (draft.bos_id,) if draft.bos_id is not None and first == [draft.bos_id] else ()
         here, there = _markers(target), _markers(draft)
@@ -79,16 +87,6 @@ def _whole(data: bytes) -> str:
 
 def _markers(tokenizer: Tokenizer) -> dict[str, int]:
     return {tokenizer.decode([token], skip_special=False): token for token in tokenizer.special_ids}
-
-
-def _require_spelling(tokenizer: Tokenizer, draft: str, name: str) -> None:
-    ids = tokenizer.encode(_EXAMPLE, special=False)
-    spelled = b"".join(tokenizer.token_bytes[token] for token in ids).decode(errors="replace")
-    if spelled.strip() != _EXAMPLE:
-        raise ModelError(
-            f"{draft} cannot draft through text: the tokenizer of {name} makes {spelled!r} of {_EXAMPLE!r}.",
-            hint="Take a draft model whose tokens spell texts as they are; ngram and suffix need no model.",
-        )
 
 
 _OPEN_BYTES = 32  # bytes at the end of the open text, whose tokens may change with later text
