@@ -20,19 +20,15 @@ class TokenDecoder(Protocol):
 
     def push(self, token_id: int) -> str:
         """Add a token; return the text that became certain, "" for a hidden special token."""
-        ...
 
     def hidden(self, token_id: int) -> str:
         """Return the name of a special token that `push` hides; "" for every other token."""
-        ...
 
     def flush(self) -> str:
         """End the text; incomplete bytes become U+FFFD."""
-        ...
 
     def fork(self) -> TokenDecoder:
         """Return an independent copy."""
-        ...
 
 
 class ByteDecoder(TokenDecoder):

@@ -48,10 +48,14 @@ def load_gguf_tokenizer(path: Path) -> FastTokenizer:
 
 def _load(head: GgufHead, vocabulary: GgufVocabulary) -> FastTokenizer:
     model = head.text(f"{_PREFIX}model")
+    pairs = enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True))
+    ids = {
+        text: index for index, (text, kind) in pairs if kind != UNUSED
+    }  # those have a text, but are no tokens
     if model == "gpt2":
-        tokenizer, adds_bos = _byte_level(head, vocabulary)
+        tokenizer, adds_bos = _byte_level(head, ids)
     elif model == "llama":
-        tokenizer, adds_bos = _sentencepiece(head, vocabulary), True
+        tokenizer, adds_bos = _sentencepiece(head, vocabulary, ids), True
     else:
         fault = "is missing" if model is None else f"is {model[:60]!r}"
         raise head.wrong(f"{_PREFIX}model", f"{fault}; gencli knows gpt2 and llama", hint=_ANEW)
@@ -71,7 +75,7 @@ def _load(head: GgufHead, vocabulary: GgufVocabulary) -> FastTokenizer:
     return FastTokenizer(tokenizer, special, chat_template=head.chat_template)
 
 
-def _byte_level(head: GgufHead, vocabulary: GgufVocabulary) -> tuple[Tokenizer, bool]:
+def _byte_level(head: GgufHead, ids: dict[str, int]) -> tuple[Tokenizer, bool]:
     """Return a byte-level BPE, and whether a text begins with BOS if the file does not say."""
     name = head.text(f"{_PREFIX}pre")
     pre = PRE_TOKENIZERS.get(str(name))
@@ -84,13 +88,13 @@ def _byte_level(head: GgufHead, vocabulary: GgufVocabulary) -> tuple[Tokenizer, 
     if lines is None:
         raise head.wrong(f"{_PREFIX}merges", "is missing")
     merges = [(left, right) for left, _, right in (pair.partition(" ") for pair in lines)]
-    tokenizer = Tokenizer(models.BPE(_by_text(vocabulary), merges, ignore_merges=pre.takes_whole))
+    tokenizer = Tokenizer(models.BPE(ids, merges, ignore_merges=pre.takes_whole))
     pre.give_to(tokenizer)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer, pre.adds_bos
 
 
-def _sentencepiece(head: GgufHead, vocabulary: GgufVocabulary) -> Tokenizer:
+def _sentencepiece(head: GgufHead, vocabulary: GgufVocabulary, ids: dict[str, int]) -> Tokenizer:
     """Return a BPE that merges by the scores of SentencePiece, with unknown characters as bytes."""
     scores = head.numbers(f"{_PREFIX}scores")
     if scores is None or len(scores) != len(vocabulary.tokens):
@@ -106,8 +110,8 @@ def _sentencepiece(head: GgufHead, vocabulary: GgufVocabulary) -> Tokenizer:
         )
     unknown = vocabulary.tokens[vocabulary.ids["unknown"]] if "unknown" in vocabulary.ids else None
     model = models.BPE(
-        by_text := _by_text(vocabulary),
-        list(_merges(normal, by_text)),
+        ids,
+        _merges(normal, ids),
         unk_token=unknown,
         fuse_unk=True,
         byte_fallback=vocabulary.kinds.count(BYTE) == 256,
@@ -121,12 +125,6 @@ def _sentencepiece(head: GgufHead, vocabulary: GgufVocabulary) -> Tokenizer:
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
     )
     return tokenizer
-
-
-def _by_text(vocabulary: GgufVocabulary) -> dict[str, int]:
-    """Return the id of each token. Unused ids have a text in the file, but are no tokens."""
-    pairs = enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True))
-    return {text: index for index, (text, kind) in pairs if kind != UNUSED}
 
 
 def _merges(scores: Mapping[str, float], ids: Mapping[str, int]) -> list[tuple[str, str]]:

@@ -308,7 +308,12 @@ def _compiled(pattern: str) -> Any:
     # The import takes 20 ms, and only stop patterns need it.
     import regex  # type: ignore[import-untyped]
 
-    _check_size(pattern)
+    if _num_parts(pattern) > _MAX_PARTS:
+        raise UsageError(
+            f"The stop pattern {_short(pattern)} repeats too often: written out it has more than "
+            f"{_MAX_PARTS:,} parts.",
+            hint="Lower the counts in { }.",
+        )
     try:
         regex.compile(pattern)  # compiled as given, so that errors show the given pattern
         compiled = regex.compile(_PART.sub(lambda part: _BOUNDARIES.get(part[0], part[0]), pattern))
@@ -330,23 +335,11 @@ def _compiled(pattern: str) -> Any:
     return compiled
 
 
-def _check_size(pattern: str) -> None:
-    """Raise UsageError for a pattern whose repeats are too large.
-
-    `regex` copies a part for each minimum repeat. A copy takes 280 bytes, so `a{99999999}` would take 26 GiB.
-    """
-    if _num_parts(pattern) > _MAX_PARTS:
-        raise UsageError(
-            f"The stop pattern {_short(pattern)} repeats too often: written out it has more than "
-            f"{_MAX_PARTS:,} parts.",
-            hint="Lower the counts in { }.",
-        )
-
-
 def _num_parts(pattern: str) -> int:
     """Return an upper bound of the number of parts of a pattern with its minimum repeats written out.
 
-    If comments stand between a part and its count, each count is taken for one of the whole pattern.
+    `regex` copies a part for each minimum repeat, 280 bytes a copy: `a{99999999}` would take 26 GiB. If
+    comments stand between a part and its count, each count is taken for one of the whole pattern.
     """
     if _COMMENTS.search(pattern):
         return len(pattern) * math.prod(_least(atom[1]) for atom in _ATOM.finditer(pattern) if atom[1])
