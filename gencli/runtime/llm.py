@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import torch
@@ -300,9 +299,7 @@ class LLM:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -392,14 +389,10 @@ class PromptJobs:
                 self.note(["The prompt does not name the tools, so the model does not know of them."])
         if sum(job.num_drawn for job in jobs) > 1 or any(job.is_drafted for job in jobs):
             self.note(batch_notices(self._loaded))
-        return [self._constrained(job) for job in jobs]
-
-    def _constrained(self, job: Job) -> Job:
-        """Return the job with its compiled grammar; a fallback to another back end is a notice."""
-        compiled = self._grammars.compiled(job)
-        if compiled is not None:
-            self.note(compiled.notices)
-        return self._grammars.ready(job)
+        for job in jobs:
+            if (compiled := self._grammars.compiled(job)) is not None:
+                self.note(compiled.notices)  # such as a fallback to another back end
+        return [self._grammars.ready(job) for job in jobs]
 
     def note(self, texts: Iterable[str]) -> None:
         """Add notices; a known notice keeps its position."""
@@ -437,12 +430,8 @@ class OneStream:
             is_whole = True
         finally:
             if not is_whole:
-                self._drain()
+                with suppress(Exception):  # the original error is raised instead
+                    self._engine.interrupt()
+                    for _ in self._attempts.run(is_merged=True):
+                        pass
             self._is_busy = False
-
-    def _drain(self) -> None:
-        """Interrupt all requests, and discard their events."""
-        with suppress(Exception):  # the original error is raised instead
-            self._engine.interrupt()
-            for _ in self._attempts.run(is_merged=True):
-                pass
