@@ -230,7 +230,6 @@ class Search(Group):
 
     @property
     def sums(self) -> list[float]:
-        """The log-probability of each running beam."""
         return [beam.logprob for beam in self.members]
 
     def advance(self, candidates: Iterable[BeamCandidate], extend: Extend) -> list[ChildBranch]:
@@ -333,7 +332,6 @@ class BeamSearches(StepHook):
         self._ranked: list[tuple[Search, tuple[int, ...], Ranked]] = []  # of this step
 
     def create(self, root: Beam) -> None:
-        """Make a sequence the root of a search."""
         eos_ids, request = self._pipeline.env.eos_ids, root.request
         max_tokens = admission(request, root.context).max_tokens or 1
         Search(root, max_tokens=max_tokens, num_ends=len({*eos_ids, *request.stops.ids}))

@@ -53,7 +53,6 @@ class Directions:
         self._length = length
 
     def clear(self) -> None:
-        """Drop all states and free their memory."""
         self._buffer, self._length = torch.empty(0, 0), 0
 
 
@@ -170,7 +169,6 @@ class ContrastiveSearches(StepHook):
         self._choices: list[ContrastiveChoice] = []  # of this step
 
     def create(self, root: Text) -> None:
-        """Make a sequence the root of a search."""
         ContrastiveSearch(root)
 
     def wants(self, sequence: Text) -> bool:

@@ -32,7 +32,7 @@ class Endings:
         self.may_be_due = False
 
     def cancel(self, request_id: str) -> None:
-        """Mark a request as cancelled; `cancelled` ends it. Safe from another thread."""
+        """Mark a request as cancelled; `due` ends it. Safe from another thread."""
         self._cancelled[request_id] = None
         self.may_be_due = True
 
@@ -43,19 +43,21 @@ class Endings:
         self.may_be_due |= self._is_timed
 
     def due(self) -> Iterator[Event]:
-        """End the requests that were cancelled, or whose `max_time` has passed."""
+        """End cancelled requests (reason `interrupted`), and those whose `max_time` has passed."""
         self.may_be_due = self._is_timed  # before the ids are read, since they come from other threads
-        yield from self.cancelled()
-        yield from self.late()
-
-    def cancelled(self) -> Iterator[Event]:
-        """End all samples of cancelled requests (reason `interrupted`)."""
+        scheduler = self._scheduler
         while self._cancelled:
             request_id, _ = self._cancelled.popitem()
-            sequences = [s for s in self._scheduler.everything() if s.request.id == request_id]
+            sequences = [s for s in scheduler.everything() if s.request.id == request_id]
             yield from self._interrupt(
-                sequences, [s for s in self._scheduler.pending if s.request.id == request_id]
+                sequences, [s for s in scheduler.pending if s.request.id == request_id]
             )
+        now = time.monotonic()
+        pending = [s for s in scheduler.pending if s.request.limits.is_over(now - s.submitted)]
+        late = [s for s in scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
+        ended = self._end(late, "length", "max_time")
+        yield from self._end_pending(pending, "length", "max_time")
+        yield from ended
 
     def everything(self) -> Iterator[Event]:
         """End all requests (reason `interrupted`)."""
@@ -65,21 +67,12 @@ class Endings:
         """End the requests that have not begun; running ones continue."""
         return self._interrupt(self._scheduler.waiting, self._scheduler.pending)
 
-    def late(self) -> list[Event]:
-        """End the requests whose `max_time` has passed."""
-        now = time.monotonic()
-        pending = [s for s in self._scheduler.pending if s.request.limits.is_over(now - s.submitted)]
-        late = [s for s in self._scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
-        ended = self._end(late, "length", "max_time")
-        return [*self._end_pending(pending, "length", "max_time"), *ended]
-
     def completion(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Return tokens that complete the open document after `tokens`; () without `finish_open`."""
         is_open = sequence.request.finish_open and sequence.document == "open"
         return self._pipeline.completion(sequence.slot, tokens) if is_open else ()
 
     def fail(self, unit: Sequence | Group, error: Exception) -> list[Event]:
-        """End a sequence or group with an error."""
         events = unit.drain(time.monotonic(), error)
         self.remove(unit)
         return events

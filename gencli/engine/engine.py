@@ -24,7 +24,6 @@ from gencli.engine.run_ahead import LaunchAhead, make_ahead
 from gencli.engine.scheduler import WINDOW, OomGuard, Samples, Scheduler
 from gencli.engine.sequence import PromptScoring, Sequence
 from gencli.engine.slot_state import ProcessorState, SlotOwners, check_request, effective, text_stream
-from gencli.engine.step import Hooks
 from gencli.engine.step_runner import StepRunner
 from gencli.errors import DeviceError, GenerationError, device_faults
 from gencli.models.model_runner import ModelRunner
@@ -92,8 +91,8 @@ class Engine:
                 source.notices = self.notices
         engine_drafter = make_engine_drafter(drafter, pipeline, state.sampler, state.history)
         self.notices += engine_drafter.notices
-        self._guard, self._hooks = OomGuard(), Hooks()
-        self._owners = owners = SlotOwners(self._runner, state, self._hooks, self._guard)
+        self._guard = OomGuard()
+        self._owners = owners = SlotOwners(self._runner, state, self._guard)
         self._endings = endings = Endings(scheduler, pipeline, owners.release)
         branches = Branches(scheduler, pipeline, fork=owners.fork, release=owners.release)
         self._speculation = Speculation(engine_drafter, pipeline, self._registry, spec, clock=clock)
@@ -106,7 +105,7 @@ class Engine:
         self._best_of = BestOf()
         # In the order of their calls: prompts leave a step's logits before guidance changes those of samples,
         # and known tokens are there before log-probabilities are measured.
-        self._hooks.register(
+        owners.register(
             *([LaunchAhead(self.ahead, scheduler)] if self.ahead else []),
             PromptScoringHook(scheduler, endings),
             self._companions,
@@ -119,7 +118,7 @@ class Engine:
             self._beams,
             self._contrastive,
         )
-        self._steps = StepRunner(self._runner, scheduler, state, self._hooks, endings, self._guard)
+        self._steps = StepRunner(self._runner, scheduler, state, owners, endings, self._guard)
         self._interrupted = False
         self._changing = threading.Condition(threading.RLock())  # held during a step or a change of the queue
         self.occupancy = 0.0  # running sequences / limit, in the last step
@@ -204,12 +203,12 @@ class Engine:
                     events += self._scheduler.reading()
                     with self._guard:
                         events += self._admit()
-                        for hook in self._hooks.active:
+                        for hook in self._owners.active:
                             events += hook.report()
                         self.occupancy = len(self._scheduler.running) / self._scheduler.limit
                         step = self._steps.run()
                     if not self._guard.is_full:
-                        for hook in self._hooks.active:
+                        for hook in self._owners.active:
                             events += hook.report()
                         events += self._steps.take(step) if step else []
                     if self._guard.is_full:  # outside the block, whose traceback would keep tensors alive

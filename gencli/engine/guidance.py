@@ -44,7 +44,6 @@ class _Companion:
 
     @property
     def lag(self) -> int:
-        """Number of tokens that its lane does not hold yet."""
         return len(self) - (len(self.lane) if self.has_begun else 0)
 
     def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> CompanionFeed:
@@ -144,7 +143,6 @@ class Companions(StepHook):
                 runner.free_cache()
 
     def behind(self) -> Iterable[Sequence]:
-        """Return the samples that have to wait for the prefill of their companions."""
         return [c.sequence for c in self._by_slot.values() if c.lag > _CATCH_UP]
 
     def before(self, step: Step) -> None:

@@ -94,7 +94,6 @@ class RunAhead:
 
     @property
     def spec(self) -> ModelSpec:
-        """Properties of the loaded model."""
         return self._runner.spec
 
     def launch(self, sampled: SampledSequences, tokens: Tensor, scheduler: Scheduler) -> None:
@@ -160,24 +159,20 @@ class RunAhead:
         return self._runner.forward_layers(plan, layers, lanes)
 
     def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane to its first `length` tokens."""
         self.forget(lane)
         self._runner.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy lane `source` to lane `target`."""
         self.forget(target)
         self._runner.fork(source, target)
         if self._guess and self._guess.is_fed and source in self._guess.feeds:
             self._runner.truncate(target, self._guess.feeds[source][0].start)
 
     def release(self, lane: int) -> None:
-        """Empty the lane."""
         self.forget(lane)
         self._runner.release(lane)
 
     def free_cache(self) -> None:
-        """Free the memory of the lanes; all of them must be empty."""
         self._runner.free_cache()
 
     def forget(self, lane: int) -> None:

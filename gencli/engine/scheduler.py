@@ -170,7 +170,6 @@ class Scheduler:
         self._num_added = 0
 
     def add(self, samples: Samples) -> None:
-        """Append the samples of a request to the queue."""
         insort(self.pending, samples, key=_priority)
 
     @property

@@ -170,11 +170,9 @@ class Sequence:
         return is_long
 
     def recompute(self, rope: int) -> None:
-        """Restart the prefill with other rotary factors."""
         self.rope, self.num_computed_tokens = rope, 0
 
     def record_drafts(self, drafted: Drafted) -> None:
-        """Add to the draft statistics."""
         self.drafted = drafted if self.drafted is None else self.drafted + drafted
 
     def hold(self, tokens: tuple[int, ...]) -> None:
@@ -190,11 +188,9 @@ class Sequence:
         return replace(self, stream=stream, output=output, _logprobs=logprobs, _views=views, _texts=texts)
 
     def note(self, entries: Iterable[TokenLogprobs]) -> None:
-        """Add the log-probabilities of the last tokens."""
         self._logprobs += entries
 
     def explain(self, views: Iterable[RowView]) -> None:
-        """Add the explanations of the last tokens."""
         self._views += views
 
     @property
@@ -346,12 +342,10 @@ class PromptScoring:
 
     @property
     def is_only(self) -> bool:
-        """Whether the request generates nothing."""
         return self.request.limits.max_tokens == 0
 
     @property
     def is_complete(self) -> bool:
-        """Whether every position has its score."""
         return self.next >= len(self._scores)
 
     @property
@@ -373,7 +367,6 @@ class PromptScoring:
         return None
 
     def take(self, entries: list[TokenLogprobs]) -> None:
-        """Take the scores of the next positions."""
         self._scores[self.next : self.next + len(entries)] = entries
         self.next += len(entries)
 
@@ -400,7 +393,6 @@ class Group(ABC):
     slots: tuple[int, ...]
 
     def place(self, slots: tuple[int, ...]) -> None:
-        """Assign the slots of the group; the first slot is that of its only member."""
         self.slots = slots
 
     @property

@@ -105,7 +105,6 @@ class Compiling:
         return self._compiler, compile_plan(self._structure.plan, self._compiler)
 
     def close(self) -> None:
-        """Stop compiling."""
         if self._compiler is not None:
             self._compiler.close()
 
@@ -120,7 +119,6 @@ class PerSpec(Generic[T]):
         self._made: Recent[int, tuple[OutputSpec | None, T]] = Recent(_MAX_ENTRIES)
 
     def __call__(self, structure: OutputSpec | None) -> T:
-        """Return the value for the structure."""
         return self._made.get(id(structure), lambda: (structure, self._make(structure)))[1]
 
 

@@ -166,7 +166,6 @@ def _extras() -> Iterator[Finding]:
 
 
 def _version(package: str) -> str:
-    """Return the version of an installed package; "" if it is not installed."""
     with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
     return ""

@@ -158,7 +158,6 @@ def _check_memory(
 def _load_native(
     choice: ModelChoice, checkpoint: Checkpoint, reason: str, on_bytes: OnBytes | None
 ) -> ModelRunner:
-    """Load a model for gencli's own decoder."""
     from gencli.models.decoder.decoder import DecoderRunner
     from gencli.models.decoder.products.product_maker import KernelOptions
 
@@ -283,13 +282,10 @@ class Recorder:
         self.lines: list[str] = []
 
     def say(self, text: str) -> None:
-        """Store a line."""
         self.lines.append(text)
 
     def notice(self, text: str) -> None:
-        """Store a notice."""
         self.lines.append(text)
 
     def loading(self, name: str, verb: str = "Loading") -> AbstractContextManager[OnBytes | None]:
-        """Return a context without a value: progress is not stored."""
         return nullcontext()

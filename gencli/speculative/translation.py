@@ -78,7 +78,6 @@ class Translation:
 
 
 def _whole(data: bytes) -> str:
-    """The text up to the first byte that is not part of a complete character."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:

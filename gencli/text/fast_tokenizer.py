@@ -387,18 +387,15 @@ class FastTokenizer:
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
-        """The added tokens by id."""
         added: dict[int, AddedToken] = self.backend_tokenizer.get_added_tokens_decoder()
         return added
 
     @property
     def bos_token_id(self) -> int | None:
-        """The id of the BOS token."""
         return self._id_of("bos_token")
 
     @property
     def eos_token_id(self) -> int | None:
-        """The id of the EOS token."""
         return self._id_of("eos_token")
 
     @property
@@ -407,7 +404,6 @@ class FastTokenizer:
         return [self.backend_tokenizer.token_to_id(token) for token in self.all_special_tokens]
 
     def get_vocab(self) -> dict[str, int]:
-        """Return the id of each token, added tokens included."""
         vocabulary: dict[str, int] = self.backend_tokenizer.get_vocab(with_added_tokens=True)
         return vocabulary
 

@@ -83,7 +83,6 @@ class TextStream:
         self._length = 0  # characters released so far
 
     def fork(self) -> TextStream:
-        """Return an independent copy."""
         other = copy.copy(self)
         other._decoder, other._matcher = self._decoder.fork(), self._matcher.fork()
         other._loops = self._loops.fork()
@@ -165,7 +164,6 @@ class LoopDetector:
         self._runs = [0] * MAX_PERIOD  # by period: how many last tokens equal the token a period before
 
     def fork(self) -> LoopDetector:
-        """Return an independent copy."""
         other = copy.copy(self)
         other._runs = self._runs.copy()
         return other
@@ -213,7 +211,6 @@ class StopMatcher:
         self._num_shown = 0  # characters released, counted only if there are stops
 
     def fork(self) -> StopMatcher:
-        """Return an independent copy."""
         other = copy.copy(self)
         other._finders = [copy.copy(finder) for finder in self._finders]
         other._held = self._held.copy()

@@ -44,29 +44,17 @@ _RESERVED = {"conversation", "tokenize", "continue_final_message", "messages"}
 class Tokenizer(Protocol):
     """A tokenizer as the engine and the command line use it.
 
-    `vocab_size` counts the tokenizer's ids including added tokens; logits may have further, unused ids.
-    `special_ids` are the ids that add no text.
+    `name`: the folder or name it was loaded from. `vocab_size` counts the tokenizer's ids including added
+    tokens, one more than the highest id; logits may have further, unused ids. `eos_ids` end a text; a model's
+    generation_config may list more. `bos_id` begins one. `special_ids` are the ids of control tokens, which
+    add no text.
     """
 
-    @property
-    def name(self) -> str:
-        """The folder or name it was loaded from."""
-
-    @property
-    def vocab_size(self) -> int:
-        """One more than the highest id."""
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        """Ids that end a text; a model's generation_config may list more."""
-
-    @property
-    def bos_id(self) -> int | None:
-        """The id that begins a text."""
-
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """The ids of control tokens."""
+    name: str
+    vocab_size: int
+    eos_ids: tuple[int, ...]
+    bos_id: int | None
+    special_ids: frozenset[int]
 
     @property
     def token_bytes(self) -> Sequence[bytes]:
@@ -115,11 +103,9 @@ class ByteTokenizer(Tokenizer):
         self._pieces = Pieces(PieceRules(byte_level=True), dict(names).get, self.special_ids)
 
     def renders_tools(self, tools: Sequence[Any]) -> bool:
-        """Return False: the template has no place for tools."""
         return False
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the UTF-8 bytes of `text`, with or without `special`."""
         return list(text.encode())
 
     def encode_as_text(self, text: str, *, special: bool = True) -> list[int]:
@@ -207,7 +193,6 @@ class HFTokenizer:
 
     @cached_property
     def token_bytes(self) -> Sequence[bytes]:
-        """The bytes that each id adds inside a text; b"" for a special token."""
         letter = [] if self._pieces else self.encode("a", special=False)
 
         def after_a_letter(token_id: int) -> bytes:
@@ -218,12 +203,10 @@ class HFTokenizer:
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the tokenizer came with a chat template."""
         return bool(self._hf.chat_template)
 
     @property
     def has_system_turn(self) -> bool:
-        """Whether the chat template writes system messages."""
         try:
             return self._form("system", {}) != "refused"
         except (ModelError, ValueError):  # they are dropped, or no template is for conversations
@@ -258,7 +241,6 @@ class HFTokenizer:
         return text is not None and all(mark in text for mark in marks)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the ids of `text`; `special` adds the special tokens around a text, at most one BOS."""
         with self._panics_as_errors("a text"):
             ids = list(self._hf.encode(text, add_special_tokens=special, verbose=False))
         return self._with_one_bos(ids, special)
@@ -305,7 +287,6 @@ class HFTokenizer:
         return _decode(self.stream(skip_special=skip_special), ids)
 
     def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> TokenDecoder:
-        """Return a new decoder for the text that follows the prompt."""
         if self._pieces:
             return ByteDecoder(self._pieces, prompt_ids, skip_special=skip_special)
 
