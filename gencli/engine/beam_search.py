@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar, cast
 
 import torch
@@ -69,7 +70,12 @@ class Branches:
         parents = [child.parent for child in children]
         left = set(former) - set(parents)
         self._release(left, left)
-        for child, slot in zip(children, assign_slots(parents, group.slots), strict=True):
+        # The first child of a parent keeps its slot, so a sequence with one child is not copied. Other
+        # children get slots of sequences without children.
+        free, used = iter([slot for slot in group.slots if slot not in parents]), set[int]()
+        for child in children:
+            slot = next(free) if child.parent in used else child.parent
+            used.add(slot)
             if slot != child.parent:
                 self._fork(child.parent, slot)
             child.branch.slot = slot  # to which the lane was copied
@@ -79,22 +85,6 @@ class Branches:
         """Return the members of groups of which some still recompute their lanes: they choose together."""
         groups = {sequence.group for sequence in self._scheduler.running if sequence.group is not None}
         return [member for group in groups if group.is_behind for member in group.members]
-
-
-def assign_slots(parents: Sequence[int], slots: Sequence[int]) -> list[int]:
-    """Return a slot for each child. `parents`: slot of each child's parent. `slots`: all slots of the group.
-
-    The first child of a parent keeps the parent's slot, so a sequence with one child is not copied. Other
-    children get slots of sequences without children.
-    """
-    free = iter([slot for slot in slots if slot not in parents])
-    used: set[int] = set()
-    assigned = []
-    for parent in parents:
-        slot = next(free) if parent in used else parent
-        used.add(slot)
-        assigned.append(slot)
-    return assigned
 
 
 def rows_of(
@@ -182,10 +172,12 @@ class Ranking:
         """Return the continuations of each search. `values`: the numbers of `packed`."""
         numbers = iter(values)
         faulty = [[beam for beam in range(size) if next(numbers)] for size in self.sizes]
-        return [
-            Ranked(tuple(beams), _pairs([next(numbers) for _ in range(2 * count)]), part, self.vocab_size)
-            for beams, count, part in zip(faulty, self.num_top, self.totals, strict=True)
-        ]
+        ranked = list[Ranked]()
+        for beams, count, part in zip(faulty, self.num_top, self.totals, strict=True):
+            logprobs, indices = ([*islice(numbers, count)] for _ in range(2))
+            best = [*zip(logprobs, map(int, indices), strict=True)]
+            ranked.append(Ranked(tuple(beams), best, part, self.vocab_size))
+        return ranked
 
 
 def rank(logprobs: Tensor, sums: Sequence[Sequence[float]], num_top: Sequence[int]) -> Ranking:
@@ -204,11 +196,6 @@ def rank(logprobs: Tensor, sums: Sequence[Sequence[float]], num_top: Sequence[in
     table += [column.double() for top in best for column in (top.values, top.indices)]
     counts = tuple(len(top.values) for top in best)
     return Ranking(totals, sizes, counts, vocab_size, torch.cat(table))  # float64 holds every index
-
-
-def _pairs(numbers: list[float]) -> list[tuple[float, int]]:
-    middle = len(numbers) // 2
-    return [(value, int(index)) for value, index in zip(numbers[:middle], numbers[middle:], strict=True)]
 
 
 Extend = Callable[[Beam, int], ChildBranch]  # extends a copy of the beam by a token; raises GencliError

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,7 +13,7 @@ import torch
 from gencli.core.events import Event, by_sample
 from gencli.core.request import Request
 from gencli.engine.beam_search import BeamSearches, Branches, check_beams
-from gencli.engine.best_of import BestOf, expand_samples
+from gencli.engine.best_of import BestOf
 from gencli.engine.contrastive_search import ContrastiveSearches, check_contrastive
 from gencli.engine.drafts import Speculation
 from gencli.engine.endings import Endings
@@ -137,7 +138,8 @@ class Engine:
         with self._changing, device_faults():
             check_beams(request, self._max_batch)
             check_contrastive(request, self._runner.spec, self._max_batch)
-            wanted, request = request, self.effective(expand_samples(request))
+            wanted, num_drawn = request, request.n if request.best_of is None else request.best_of
+            request = self.effective(replace(request, n=num_drawn))
             check_request(request, self._runner.spec)
             self._companions.check(request)
             context = self._companions.context(request)

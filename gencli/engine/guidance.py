@@ -15,14 +15,7 @@ from gencli.core.request import EarlyLayers, Feed, LayerContrast, Request, StepP
 from gencli.engine.sequence import Sequence
 from gencli.engine.step import Step, StepHook
 from gencli.errors import UsageError
-from gencli.models.model_runner import (
-    EarlyLogits,
-    ModelRunner,
-    ModelSpec,
-    PrefixLane,
-    PrefixLanes,
-    as_wide,
-)
+from gencli.models.model_runner import EarlyLogits, ModelRunner, ModelSpec, PrefixLane, PrefixLanes, as_wide
 from processors.graphs import upload
 from processors.sampler import contrast_layers, fold
 

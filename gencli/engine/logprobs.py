@@ -7,11 +7,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import islice
+from math import isfinite
 
 import torch
 from torch import Tensor
 
-from gencli.core.events import Alternative, Event, TokenLogprobs
+from gencli.core.events import Alternative, Event, PromptScores, TokenLogprobs
 from gencli.core.request import Feed
 from gencli.engine.endings import Endings
 from gencli.engine.scheduler import Scheduler
@@ -98,14 +99,21 @@ class PromptScoringHook(StepHook):
         for sequence in [*self._scheduler.running]:
             if (scoring := sequence.scoring) is None or not scoring.is_complete:
                 continue
-            if not scoring.is_reported and (position := scoring.first_unsound) is not None:
-                error = GenerationError(
-                    f"NaN or +inf among the logits for token {position + 1} of the prompt: the model's "
-                    "number format is at fault."
+            if not scoring.is_reported:
+                unsound = (
+                    position
+                    for position, entry in enumerate(scoring.scores)
+                    if entry and not isfinite(entry.chosen.logprob) and not entry.chosen.banned_by
                 )
-                yield from self._endings.fail(sequence.unit, error)
-                continue
-            yield from scoring.report()
+                if (position := next(unsound, None)) is not None:
+                    error = GenerationError(
+                        f"NaN or +inf among the logits for token {position + 1} of the prompt: the model's "
+                        "number format is at fault."
+                    )
+                    yield from self._endings.fail(sequence.unit, error)
+                    continue
+                scoring.is_reported = True
+                yield PromptScores(sequence.request.id, tuple(scoring.scores))
             if scoring.is_only:
                 sequence.unit.close("length", "max_tokens")
                 yield from sequence.unit.drain(time.monotonic())

@@ -220,7 +220,7 @@ class Scheduler:
             slot, num_cached = self._slots.take(sequence, rope=rope, at_least=shared)
             sequence.place(slot, num_cached, rope)
             if sequence.group:
-                sequence.group.place((slot, *self._slots.reserve(sequence.num_slots - 1)))
+                sequence.group.slots = slot, *self._slots.reserve(sequence.num_slots - 1)
             if num_cached:
                 self._prefix_cache.begin(sequence)
             self.running.append(sequence)

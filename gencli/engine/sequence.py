@@ -5,32 +5,13 @@ samples; the feeds of a step; and the prefix cache, which copies common prompt p
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import NamedTuple
 
-from gencli.core.events import (
-    Drafted,
-    Error,
-    Event,
-    Finish,
-    PromptScores,
-    Timings,
-    Token,
-    TokenLogprobs,
-)
-from gencli.core.request import (
-    Feed,
-    Kind,
-    Match,
-    Prefixes,
-    Request,
-    Tokens,
-    is_worth_copying,
-    rope_factors,
-)
+from gencli.core.events import Drafted, Error, Event, Finish, Timings, Token, TokenLogprobs
+from gencli.core.request import Feed, Kind, Match, Prefixes, Request, Tokens, is_worth_copying, rope_factors
 from gencli.errors import GencliError, GenerationError
 from gencli.text.text_stream import Delta, TextStream
 from gencli.text.text_stream import Finish as Reason
@@ -328,17 +309,17 @@ class PromptScoring:
     """Scores of the prompt of one request.
 
     `next`: the first position not scored yet; it needs the logits of the position before. `is_only`: nothing
-    is generated, so the last prompt token is not fed.
+    is generated, so the last prompt token is not fed. `is_reported`: whether the event of the prompt is out.
     """
 
     request: Request
     next: int = field(init=False)
     is_reported: bool = False
-    _scores: list[TokenLogprobs | None] = field(init=False)
+    scores: list[TokenLogprobs | None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.next = self.request.score_from
-        self._scores = [None] * len(self.request.prompt_ids)
+        self.scores = [None] * len(self.request.prompt_ids)
 
     @property
     def is_only(self) -> bool:
@@ -346,35 +327,21 @@ class PromptScoring:
 
     @property
     def is_complete(self) -> bool:
-        return self.next >= len(self._scores)
+        return self.next >= len(self.scores)
 
     @property
     def first_read(self) -> int:
         """The first position whose logits are needed; tokens before it may come from a cache."""
-        return min(self.next, len(self._scores)) - 1
+        return min(self.next, len(self.scores)) - 1
 
     def num_rows(self, start: int, end: int) -> int:
         """Number of positions to score whose logits come from feeding the tokens `start` to `end`."""
-        end = min(end, len(self._scores) - 1)
+        end = min(end, len(self.scores) - 1)
         return 0 if self.is_complete else max(0, end - max(start, self.first_read))
 
-    @property
-    def first_unsound(self) -> int | None:
-        """The first position whose logits had NaN or +inf; None if there is none."""
-        for position, entry in enumerate(self._scores):
-            if entry and not isfinite(entry.chosen.logprob) and not entry.chosen.banned_by:
-                return position
-        return None
-
     def take(self, entries: list[TokenLogprobs]) -> None:
-        self._scores[self.next : self.next + len(entries)] = entries
+        self.scores[self.next : self.next + len(entries)] = entries
         self.next += len(entries)
-
-    def report(self) -> Iterator[PromptScores]:
-        """Yield the event of a complete prompt, once."""
-        if not self.is_reported:
-            self.is_reported = True
-            yield PromptScores(self.request.id, tuple(self._scores))
 
 
 class Group(ABC):
@@ -391,9 +358,6 @@ class Group(ABC):
 
     members: list[Sequence]
     slots: tuple[int, ...]
-
-    def place(self, slots: tuple[int, ...]) -> None:
-        self.slots = slots
 
     @property
     def is_behind(self) -> bool:

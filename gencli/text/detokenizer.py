@@ -108,7 +108,9 @@ class WindowDecoder(TokenDecoder):
             return ""
         self._held.append(token_id)
         text = self._held_text()
-        certain = self._certain(text)
+        certain = text
+        if text.endswith("\ufffd") and len(self._held) < 2 * self.MAX_HELD:
+            certain = text[:-1] if len(self._held) >= self.MAX_HELD else text.rstrip("\ufffd")
         released = certain[self._num_released :]
         if certain == text:
             self._settle()
@@ -128,11 +130,6 @@ class WindowDecoder(TokenDecoder):
         other = copy.copy(self)
         other._held = self._held.copy()
         return other
-
-    def _certain(self, text: str) -> str:
-        if not text.endswith("\ufffd") or len(self._held) >= 2 * self.MAX_HELD:
-            return text
-        return text[:-1] if len(self._held) >= self.MAX_HELD else text.rstrip("\ufffd")
 
     def _settle(self) -> None:
         self._context = [*self._context, *self._held][-self.NUM_CONTEXT :]
