@@ -153,7 +153,14 @@ class Speculation(StepHook):
             if proposed:
                 self._drafter.observe(sequence.slot, proposed=proposed, accepted=accepted)
             if sequence.drafted is not None:
-                sequence.record_drafts(self._share(sequence.slot, proposed, accepted))
+                drafting = (
+                    running.draft_seconds / len(running.asked) if sequence.slot in running.asked else 0.0
+                )
+                verifying = running.seconds / running.lanes if running.is_measured else 0.0
+                marks = tuple(int(position < accepted) for position in range(proposed))
+                timed, plain = (1 + accepted if running.is_measured else 0), int(running.is_plain)
+                costs = drafting, verifying, timed, plain, plain * verifying
+                sequence.record_drafts(Drafted(1, (1,) * proposed, marks, *costs))
 
     def after(self, step: Step) -> Iterable[Event]:
         """Pass the measurement of the step to the drafter, unless it included prefill."""
@@ -173,11 +180,3 @@ class Speculation(StepHook):
         limit = min(sequence.room, self._spec.limit(len(sequence)) - len(sequence)) - 1
         text = Text(sequence.prompt, sequence.output)
         return DraftAsk(sequence.slot, text, limit) if limit > 0 else None
-
-    def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
-        step = self._step
-        drafting = step.draft_seconds / len(step.asked) if slot in step.asked else 0.0
-        verifying = step.seconds / step.lanes if step.is_measured else 0.0
-        marks = tuple(int(position < accepted) for position in range(proposed))
-        timed, plain = (1 + accepted if step.is_measured else 0), int(step.is_plain)
-        return Drafted(1, (1,) * proposed, marks, drafting, verifying, timed, plain, plain * verifying)

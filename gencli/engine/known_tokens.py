@@ -130,13 +130,13 @@ def check_prefix(request: Request, context: int) -> None:
         )
 
 
-def _forced(known: Tensor, sampled: SampledSequences, draw: Draw) -> tuple[Tensor, Tensor]:
-    """Return tokens [Q, K + 1] and counts [Q], from `known` [Q, K + 1] where it has any, else from `draw`."""
-    is_known = known >= 0
+def _forced(ids: Tensor, sampled: SampledSequences, draw: Draw) -> tuple[Tensor, Tensor]:
+    """Return tokens [Q, K + 1] and counts [Q]: the known `ids` [Q, K + 1] where known, else a `draw`."""
+    is_known = ids >= 0
     if all(sequence.known for sequence, _ in sampled):
-        return known, is_known.sum(dim=1)
+        return ids, is_known.sum(dim=1)
     tokens, counts = draw()
-    return torch.where(is_known, known, tokens), torch.where(is_known[:, 0], is_known.sum(dim=1), counts)
+    return torch.where(is_known, ids, tokens), torch.where(is_known[:, 0], is_known.sum(dim=1), counts)
 
 
 def _impossible(entry: TokenLogprobs) -> TokenLogprobs:

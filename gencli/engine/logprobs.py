@@ -124,13 +124,13 @@ class PromptScoringHook(StepHook):
 class Watch:
     """The rows of a step that need log-probabilities, and the cause for each id that is masked.
 
-    `places`: indices of the A rows in the step; `at` [A]: the same on the device. `owners`: index of each
+    `indices`: those of the A rows in the step; `at` [A]: the same on the device. `owners`: index of each
     row's sequence; `counts`: its number K of alternatives. `raw` [A, V] float32: the model's own logits.
     `ids` [A, M]: the K most likely ids, then the row's draft or given token, if there is one. `by` [A, M]:
     index into `names` of the cause that masked the id, -1 while it is allowed.
     """
 
-    places: list[int]
+    indices: list[int]
     owners: list[int]
     counts: list[int]
     rows: Rows
@@ -144,33 +144,33 @@ class Watch:
     def of(
         cls,
         wanted: Sequence[int | None],
-        own: Tensor,
+        plain: Tensor,
         guided: Tensor,
         rows: Rows,
-        given: Tensor | None = None,
+        known_ids: Tensor | None = None,
     ) -> Watch | None:
         """Return a Watch of the rows that need log-probabilities; None if there are none.
 
-        `wanted`: number of alternatives for each sequence, or None. own, guided [R, V]: the model's logits,
-        and the logits after guidance, on the device of the stages. given [Q, K + 1]: see given_tokens.
+        `wanted`: number of alternatives for each sequence, or None. plain, guided [R, V]: the model's
+        logits, and those after guidance, on the device of the stages. known_ids [Q, K + 1]: see Step.known.
         """
         if wanted.count(None) == len(wanted):
             return None
         owner_of = [owner for owner, count in enumerate(rows.counts) for _ in range(count)]
-        places = [place for place, owner in enumerate(owner_of) if wanted[owner] is not None]
-        owners = [owner_of[place] for place in places]
+        indices = [row for row, owner in enumerate(owner_of) if wanted[owner] is not None]
+        owners = [owner_of[row] for row in indices]
         counts = [wanted[owner] or 0 for owner in owners]
-        at = upload(places, guided.device)
-        raw = own.to(guided.device).index_select(0, at).float()
+        at = upload(indices, guided.device)
+        raw = plain.to(guided.device).index_select(0, at).float()
         ids = best_ids(raw, max(counts))
         if rows.drafts.shape[1]:  # a lossy policy may accept a draft that the stages forbid
             ids = torch.cat([ids, rows.drafted()[at][:, None]], dim=1)
-        if given is not None:
-            forced = given[upload(owners, at.device), rows.offsets[at]]
+        if known_ids is not None:
+            forced = known_ids[upload(owners, at.device), rows.offsets[at]]
             ids = torch.cat([ids, forced.clamp(min=0)[:, None]], dim=1)
-        watch = cls(places, owners, counts, rows, at, raw, ids, torch.full_like(ids, -1))
-        watch.seen("model", own.to(guided.device))
-        if own is not guided:
+        watch = cls(indices, owners, counts, rows, at, raw, ids, torch.full_like(ids, -1))
+        watch.seen("model", plain.to(guided.device))
+        if plain is not guided:
             watch.seen("guidance", guided)
         return watch
 
@@ -183,15 +183,13 @@ class Watch:
     def measured(self, processed: Tensor, tokens: Tensor) -> Measured:
         """Return the log-probabilities of the tokens [Q, K + 1] of the step; processed [R, V]."""
         chosen = tokens[upload(self.owners, tokens.device), self.rows.offsets[self.at]].clamp(min=0)
-        return self._measured(self.at, processed, chosen, [*range(len(self.places))])
+        return self._measured(self.at, processed, chosen, [*range(len(self.indices))])
 
-    def of_beams(
-        self, processed: Tensor, places: Sequence[int], tokens: Sequence[int]
-    ) -> list[TokenLogprobs]:
+    def of_beams(self, processed: Tensor, rows: Sequence[int], tokens: Sequence[int]) -> list[TokenLogprobs]:
         """Return log-probabilities of tokens [N] chosen at rows [N] of the step, in a separate transfer."""
-        index = [self.places.index(place) for place in places]
+        index = [self.indices.index(row) for row in rows]
         chosen = upload(tokens, processed.device, torch.int64)
-        measured = self._measured(upload(places, processed.device, torch.int64), processed, chosen, index)
+        measured = self._measured(upload(rows, processed.device, torch.int64), processed, chosen, index)
         return measured.read(measured.packed.tolist())
 
     def _measured(self, at: Tensor, processed: Tensor, chosen: Tensor, index: list[int]) -> Measured:
@@ -294,9 +292,9 @@ def slice_rows(vocab_size: int) -> int:
 
 
 def split_scores(
-    feeds: tuple[Feed, ...], scorings: list[PromptScoring | None], own: Tensor
+    feeds: tuple[Feed, ...], scorings: list[PromptScoring | None], logits: Tensor
 ) -> tuple[Tensor, Measured, list[tuple[PromptScoring, int]]]:
-    """Measure the scored rows of own [R, V].
+    """Measure the scored rows of logits [R, V].
 
     Return the other rows, the measurements, and how many of them belong to each scoring.
     """
@@ -311,8 +309,8 @@ def split_scores(
             taken.append((scoring, feed.num_scored))
         kept += range(end, row + feed.num_logits)
         row += feed.num_logits
-    raw = (own if not kept else own.index_select(0, upload(scored, own.device))).float()
-    others = own[:0] if not kept else own.index_select(0, upload(kept, own.device))
+    raw = (logits if not kept else logits.index_select(0, upload(scored, logits.device))).float()
+    others = logits[:0] if not kept else logits.index_select(0, upload(kept, logits.device))
     top, chosen = best_ids(raw, max(counts)), upload(targets, raw.device, torch.int64)
     is_masked = (raw == -torch.inf).gather(1, torch.cat([chosen[:, None], top], dim=1))
     bans = torch.where(is_masked, 0, -1)

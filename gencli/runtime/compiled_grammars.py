@@ -214,7 +214,14 @@ class RetryingEngine:
 
     def _process(self, event: Event) -> Iterator[Event]:
         more = event.more if isinstance(event, Finish) else 0
-        attempt = self._attempt_of(event.request, event.sample, isinstance(event, Finish | Error) + more)
+        key, num_ended = (event.request, event.sample), isinstance(event, Finish | Error) + more
+        if key in self._retries:
+            attempt = self._retries.pop(key) if num_ended else self._retries[key]
+        else:
+            request, structure, num_open = self._submitted.pop(event.request)
+            if num_open > num_ended:
+                self._submitted[event.request] = request, structure, num_open - num_ended
+            attempt = _Attempt(request, structure, event.sample)
         if attempt.number > 1:
             event = replace(event, request=attempt.request.id, sample=attempt.sample)
         if isinstance(event, Finish):
@@ -224,15 +231,6 @@ class RetryingEngine:
         # Samples that ended before they began (`more`) leave no time for another attempt.
         if not isinstance(event, Finish | Error) or more or not self._retry(event, attempt):
             yield event
-
-    def _attempt_of(self, name: str, sample: int, num_ended: int) -> _Attempt:
-        """Return the attempt that an event belongs to; remove it if samples have ended."""
-        if (name, sample) in self._retries:
-            return self._retries.pop((name, sample)) if num_ended else self._retries[name, sample]
-        request, structure, num_open = self._submitted.pop(name)
-        if num_open > num_ended:
-            self._submitted[name] = request, structure, num_open - num_ended
-        return _Attempt(request, structure, sample)
 
     def _retry(self, end: Finish | Error, attempt: _Attempt) -> bool:
         """Queue another attempt if one is left and may give a valid result; return whether it was queued."""

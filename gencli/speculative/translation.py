@@ -140,20 +140,17 @@ class Transcript:
         self._spelled = None
         self.num_read += 1
         if token in self._translation.target.special_ids:
-            self._mark(token)
+            self._open += self._utf8.decode(b"", final=True)
+            self._settled += self._spell()
+            self._before = self._open = ""
+            is_beginning = self.num_read == 1 and token == self._translation.target.bos_id
+            if not is_beginning and (marker := self._translation.to_draft.get(token)) is not None:
+                self._settled.append(marker)
             return
         token_bytes = self._translation.target.token_bytes  # prompts may have ids beyond the tokenizer
         self._open += self._utf8.decode(token_bytes[token] if token < len(token_bytes) else b"")
         if len(self._open) > _MAX_OPEN:
             self._settle()
-
-    def _mark(self, token: int) -> None:
-        self._open += self._utf8.decode(b"", final=True)
-        self._settled += self._spell()
-        self._before = self._open = ""
-        is_beginning = self.num_read == 1 and token == self._translation.target.bos_id
-        if not is_beginning and (marker := self._translation.to_draft.get(token)) is not None:
-            self._settled.append(marker)
 
     def _spell(self) -> tuple[int, ...]:
         if not self._open:

@@ -354,15 +354,11 @@ def _spec(part: Any) -> Any:
     """Return a part as JSON, without options that change neither ids nor text."""
     if isinstance(part, decoders.ByteLevel):
         return "ByteLevel"
-    return _stripped(json.loads(part.__getstate__())) if part is not None else None
-
-
-def _stripped(spec: Any) -> Any:
-    if isinstance(spec, list):
-        return [_stripped(item) for item in spec]
-    if not isinstance(spec, dict):
-        return spec
-    return {key: _stripped(value) for key, value in spec.items() if key != "trim_offsets"}
+    if part is None:
+        return None
+    return json.loads(
+        part.__getstate__(), object_hook=lambda spec: {k: v for k, v in spec.items() if k != "trim_offsets"}
+    )
 
 
 class FastTokenizer:

@@ -4,7 +4,7 @@ converter names, or SentencePiece with scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,12 +59,23 @@ def _load(head: GgufHead, vocabulary: GgufVocabulary) -> FastTokenizer:
     else:
         fault = "is missing" if model is None else f"is {model[:60]!r}"
         raise head.wrong(f"{_PREFIX}model", f"{fault}; gencli knows gpt2 and llama", hint=_ANEW)
-    tokenizer.add_tokens(list(_added(head, vocabulary, is_sentencepiece=model == "llama")))
+    takes_spaces = model == "llama" and head.text("general.architecture") == "phi3"
+    added = list[AddedToken]()  # tokens that are found in a text before it is split
+    for text, kind in zip(vocabulary.tokens, vocabulary.kinds, strict=True):
+        if kind in (CONTROL, UNKNOWN, USER_DEFINED):
+            rstrip = takes_spaces and text not in _PHI3_PLAIN
+            added.append(AddedToken(text, special=kind != USER_DEFINED, normalized=False, rstrip=rstrip))
+    tokenizer.add_tokens(added)
     asked = head.flag(f"{_PREFIX}add_bos_token")
-    tokenizer.post_processor = _around(
-        vocabulary,
-        bos=adds_bos if asked is None else asked,
-        eos=head.flag(f"{_PREFIX}add_eos_token") or False,
+    is_wanted = {
+        "bos": adds_bos if asked is None else asked,
+        "eos": head.flag(f"{_PREFIX}add_eos_token") or False,
+    }
+    ends = {role: vocabulary.tokens[vocabulary.ids[role]] for role in is_wanted if role in vocabulary.ids}
+    before, after = ([ends[role]] if is_wanted[role] and role in ends else [] for role in is_wanted)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*before, "$A", *after],
+        special_tokens=[(text, vocabulary.ids[role]) for role, text in ends.items()],
     )
     named = {
         name: vocabulary.tokens[vocabulary.ids[role]]
@@ -141,24 +152,6 @@ def _merges(scores: Mapping[str, float], ids: Mapping[str, int]) -> list[tuple[s
         merges += [(score, len(left), len(right), left, right) for left, right in pairs]
     merges.sort(key=lambda merge: merge[:3], reverse=True)
     return [(left, right) for *_, left, right in merges]
-
-
-def _added(head: GgufHead, vocabulary: GgufVocabulary, *, is_sentencepiece: bool) -> Iterator[AddedToken]:
-    """Yield the tokens that are found in a text before it is split."""
-    takes_spaces = is_sentencepiece and head.text("general.architecture") == "phi3"
-    for text, kind in zip(vocabulary.tokens, vocabulary.kinds, strict=True):
-        if kind in (CONTROL, UNKNOWN, USER_DEFINED):
-            rstrip = takes_spaces and text not in _PHI3_PLAIN
-            yield AddedToken(text, special=kind != USER_DEFINED, normalized=False, rstrip=rstrip)
-
-
-def _around(vocabulary: GgufVocabulary, *, bos: bool, eos: bool) -> Any:
-    """Return the post-processor that adds BOS and EOS around a text, where asked for and known."""
-    ids = {role: vocabulary.ids[role] for role in ("bos", "eos") if role in vocabulary.ids}
-    before = [vocabulary.tokens[ids["bos"]]] if bos and "bos" in ids else []
-    after = [vocabulary.tokens[ids["eos"]]] if eos and "eos" in ids else []
-    special = [(vocabulary.tokens[number], number) for number in ids.values()]
-    return processors.TemplateProcessing(single=[*before, "$A", *after], special_tokens=special)
 
 
 _SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"

@@ -98,14 +98,24 @@ class TextStream:
         assert self.finish is None, "a token after the end"
         self.num_tokens += 1
         if token_id in self._ends:
-            is_eos = token_id in self._rules.eos_ids and not self._rules.ignore_eos
-            return self._end_with_id(token_id, "eos" if is_eos else "stop")
+            is_eos, shown = token_id in self._rules.eos_ids and not self._rules.ignore_eos, ""
+            if self._rules.stops.include and not (shown := self._decoder.hidden(token_id)):
+                # Regular text: it may complete the character before it, so it goes through the decoder.
+                text = self._matcher.flush()
+                shown = self._decoder.push(token_id) + self._decoder.flush()
+            else:
+                text = self._flush()
+            finish = Finish("eos" if is_eos else "stop", token_id, self._length + len(text))
+            return self._emit(text + shown, finish)
         if not self._searches:
             text = self._decoder.push(token_id)
         elif in_document:
             text = self._matcher.skip(self._decoder.push(token_id))
         else:
-            text = self._search(token_id, armed=self.num_tokens > self._rules.min_tokens)
+            is_armed = self.num_tokens > self._rules.min_tokens
+            text = self._matcher.push(self._decoder.push(token_id), armed=is_armed)
+            if self._matcher.match is None and (name := self._decoder.hidden(token_id)):
+                text += self._matcher.push(name, hidden=True, armed=is_armed)
         if match := self._matcher.match:
             return self._emit(text, Finish("stop", match.text, match.offset))
         is_loop = self._detects and self._loops.push(token_id)
@@ -125,22 +135,6 @@ class TextStream:
         """End the sample from outside (context full, time out, interrupt); return the held text."""
         assert self.finish is None, "closed twice"
         return self._emit(self._flush(), Finish(reason))
-
-    def _end_with_id(self, token_id: int, reason: str) -> Delta:
-        shown = ""
-        if self._rules.stops.include and not (shown := self._decoder.hidden(token_id)):
-            # Regular text: it may complete the character before it, so it goes through the decoder.
-            text = self._matcher.flush()
-            shown = self._decoder.push(token_id) + self._decoder.flush()
-        else:
-            text = self._flush()
-        return self._emit(text + shown, Finish(reason, token_id, self._length + len(text)))
-
-    def _search(self, token_id: int, *, armed: bool) -> str:
-        text = self._matcher.push(self._decoder.push(token_id), armed=armed)
-        if self._matcher.match is None and (name := self._decoder.hidden(token_id)):
-            text += self._matcher.push(name, hidden=True, armed=armed)
-        return text
 
     def _flush(self) -> str:
         # The sample ends for another reason: stop strings are not searched in U+FFFD.
@@ -231,9 +225,15 @@ class StopMatcher:
         self._num_held += len(text)
         self._num_read += len(text)
         matches = [match for finder in self._finders if (match := finder.feed(text, armed=armed))]
-        if matches:
-            return self._end(min(matches, key=lambda match: match.done))
-        return self._take(self._num_held - max(finder.num_held for finder in self._finders))
+        if not matches:
+            return self._take(self._num_held - max(finder.num_held for finder in self._finders))
+        first = min(matches, key=lambda match: match.done)
+        shown = self._take(first.start - (self._num_read - self._num_held))
+        text = "".join(text for text, _ in self._held)[: first.stop - first.start]
+        self.match = StopMatch(text, self._num_shown)
+        self._held.clear()
+        self._num_held = 0
+        return shown + text if self._include else shown
 
     def skip(self, text: str) -> str:
         """Add text in which no match may begin or end; return the text that is certain."""
@@ -250,14 +250,6 @@ class StopMatcher:
     def flush(self) -> str:
         """End the text; return the text that was held back."""
         return self._take(self._num_held)
-
-    def _end(self, first: Found) -> str:
-        shown = self._take(first.start - (self._num_read - self._num_held))
-        text = "".join(text for text, _ in self._held)[: first.stop - first.start]
-        self.match = StopMatch(text, self._num_shown)
-        self._held.clear()
-        self._num_held = 0
-        return shown + text if self._include else shown
 
     def _take(self, count: int) -> str:
         """Release the first `count` held characters; return the visible ones."""
@@ -391,7 +383,18 @@ class PatternFinder:
             for end in range(num_old + 1, len(self._text) + 1):
                 if match := self._search(end):
                     return Found(self._base + match.start(), self._base + match.end(), self._base + end)
-        self._advance()
+        # `_from` becomes the first index at which a match may begin, past matches that did not count.
+        end = len(self._text)
+        while (match := self._search(end, partial=True)) and not match.partial:
+            self._from = match.start() + 1
+            if self._from > end:
+                break
+        self._from = min(match.start(), end) if match and match.partial else end
+        self._from = max(self._from, end - MAX_WINDOW)
+        if self._from > 2 * NUM_CONTEXT:
+            # At least one character is kept in front, so that ^ does not match here.
+            cut = self._from - NUM_CONTEXT
+            self._text, self._base, self._from = self._text[cut:], self._base + cut, NUM_CONTEXT
         return None
 
     def _search(self, end: int, *, partial: bool = False) -> Any:
@@ -411,20 +414,6 @@ class PatternFinder:
             f"The stop pattern {self._pattern!r} took {what}.",
             hint="Nested repeats such as (a+)+ and repeated back-references are slow; write it without them.",
         )
-
-    def _advance(self) -> None:
-        """Advance `_from` to the first index at which a match may begin, past matches that did not count."""
-        end = len(self._text)
-        while (match := self._search(end, partial=True)) and not match.partial:
-            self._from = match.start() + 1
-            if self._from > end:
-                break
-        self._from = min(match.start(), end) if match and match.partial else end
-        self._from = max(self._from, end - MAX_WINDOW)
-        if self._from > 2 * NUM_CONTEXT:
-            # At least one character is kept in front, so that ^ does not match here.
-            cut = self._from - NUM_CONTEXT
-            self._text, self._base, self._from = self._text[cut:], self._base + cut, NUM_CONTEXT
 
 
 class Found(NamedTuple):
