@@ -168,9 +168,6 @@ class ContrastiveSearches(StepHook):
         self._pipeline, self._branches, self._endings = pipeline, branches, endings
         self._choices: list[ContrastiveChoice] = []  # of this step
 
-    def create(self, root: Text) -> None:
-        ContrastiveSearch(root)
-
     def wants(self, sequence: Text) -> bool:
         return sequence.request.contrastive is not None
 

@@ -14,7 +14,7 @@ from gencli.core.events import Event, by_sample
 from gencli.core.request import Request
 from gencli.engine.beam_search import BeamSearches, Branches, check_beams
 from gencli.engine.best_of import BestOf
-from gencli.engine.contrastive_search import ContrastiveSearches, check_contrastive
+from gencli.engine.contrastive_search import ContrastiveSearch, ContrastiveSearches, check_contrastive
 from gencli.engine.drafts import Speculation
 from gencli.engine.endings import Endings
 from gencli.engine.guidance import Companions
@@ -102,7 +102,6 @@ class Engine:
             self._runner, amateurs, offset=scheduler.limit, budget=scheduler.step_tokens
         )
         self._beams = BeamSearches(pipeline, branches, endings)
-        self._contrastive = ContrastiveSearches(pipeline, branches, endings)
         self._best_of = BestOf()
         # In the order of their calls: prompts leave a step's logits before guidance changes those of samples,
         # and known tokens are there before log-probabilities are measured.
@@ -117,7 +116,7 @@ class Engine:
             Explanations(state),
             self._best_of,
             self._beams,
-            self._contrastive,
+            ContrastiveSearches(pipeline, branches, endings),
         )
         self._steps = StepRunner(self._runner, scheduler, state, owners, endings, self._guard)
         self._interrupted = False
@@ -166,7 +165,7 @@ class Engine:
         if request.beams is not None:
             self._beams.create(sequence)
         elif request.contrastive is not None:
-            self._contrastive.create(sequence)
+            ContrastiveSearch(sequence)
         return sequence
 
     def run(self, *, is_merged: bool = False) -> Iterator[Event]:

@@ -39,14 +39,13 @@ class _Companion:
     def lag(self) -> int:
         return len(self) - (len(self.lane) if self.has_begun else 0)
 
-    def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> CompanionFeed:
+    def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> Feed:
         """Return the feed of its tokens up to `end`, followed by the draft tokens."""
         start, size = len(self.lane), len(self.prompt)
         output = self.sequence.output[max(0, start - size) : max(0, end - size)]
         tokens = (*self.prompt[start:end], *output, *drafts)
         text_length = 0 if num_logits else len(self)
-        feed = Feed(self.lane.number, start, tokens, num_logits, text_length=text_length)
-        return CompanionFeed(self.sequence, self.cache.runner, feed, self.lane)
+        return Feed(self.lane.number, start, tokens, num_logits, text_length=text_length)
 
 
 class Companions(StepHook):
@@ -71,7 +70,7 @@ class Companions(StepHook):
         self._runners = {**(amateurs or {}), "": runner}
         self._by_slot: dict[int, _Companion] = {}
         self._caches = {name: PrefixLanes(runner) for name, runner in self._runners.items()}
-        self._feeds: tuple[CompanionFeed, ...] = ()  # of this step
+        self._feeds: tuple[tuple[_Companion, Feed], ...] = ()  # of this step
 
     def check(self, request: Request) -> None:
         """Raise UsageError if the request's guidance or its DoLa is invalid."""
@@ -141,28 +140,28 @@ class Companions(StepHook):
     def before(self, step: Step) -> None:
         """Add the feeds of companions on the model itself, which share its forward pass."""
         self._feeds = tuple(self._parts(step)) if self._by_slot else ()
-        step.companions = tuple(part.feed for part in self._feeds if part.runner is self._runner)
+        step.companions = tuple(feed for other, feed in self._feeds if other.cache.runner is self._runner)
         step.is_busy = bool(self._feeds)
         step.layers = wanted_layers(step, self._runner.spec)
 
     def on_logits(self, step: Step) -> None:
         """Run companions on amateur models; combine the logits of samples and companions, or of layers."""
         logits = dict[int, Tensor]()
-        for runner in dict.fromkeys((self._runner, *(part.runner for part in self._feeds))):
-            parts = [part for part in self._feeds if part.runner is runner]
+        for runner in dict.fromkeys((self._runner, *(other.cache.runner for other, _ in self._feeds))):
+            parts = [(other, feed) for other, feed in self._feeds if other.cache.runner is runner]
             by_part: Iterable[Tensor] = step.companion_logits
             if runner is not self._runner:
-                rows = runner.forward(StepPlan(tuple(part.feed for part in parts)))
-                by_part = torch.split(rows, [part.feed.num_logits for part in parts])
-            logits |= {part.sequence.slot: rows for part, rows in zip(parts, by_part, strict=True)}
-        for part in self._feeds:
-            part.lane.extend(part.feed.tokens)
+                rows = runner.forward(StepPlan(tuple(feed for _, feed in parts)))
+                by_part = torch.split(rows, [feed.num_logits for _, feed in parts])
+            logits |= {other.sequence.slot: rows for (other, _), rows in zip(parts, by_part, strict=True)}
+        for companion, feed in self._feeds:
+            companion.lane.extend(feed.tokens)
         if logits:
             step.logits = folded(step, logits)
         if step.layers and step.inner is not None:
             step.logits = contrasted(step, step.logits, step.inner.early, self._runner.spec)
 
-    def _parts(self, step: Step) -> Iterator[CompanionFeed]:
+    def _parts(self, step: Step) -> Iterator[tuple[_Companion, Feed]]:
         """Yield the feeds of companions: of sampled sequences first, then prefill chunks in the budget."""
         sampled = {sequence.slot: drafts for sequence, drafts in step.sampled}
         num_left = dict.fromkeys(self._runners.values(), self._budget)
@@ -171,9 +170,9 @@ class Companions(StepHook):
             companion.lane.truncate(len(companion) - 1)  # rejected drafts
             if slot in sampled:
                 self._begin(companion)
-                part = companion.part(len(companion), sampled[slot], num_logits=1 + len(sampled[slot]))
-                num_left[part.runner] -= len(part.feed.tokens)
-                yield part
+                feed = companion.part(len(companion), sampled[slot], num_logits=1 + len(sampled[slot]))
+                num_left[companion.cache.runner] -= len(feed.tokens)
+                yield companion, feed
         budgets = {runner: max(tokens, 1) for runner, tokens in num_left.items()}
         for slot, companion in self._by_slot.items():
             runner = companion.cache.runner
@@ -185,7 +184,7 @@ class Companions(StepHook):
                 end = min(start + budgets[runner], len(companion) - 1)
                 budgets[runner] -= end - start
                 if end > start:
-                    yield companion.part(end)
+                    yield companion, companion.part(end)
 
     def _begin(self, companion: _Companion) -> None:
         """Reuse the longest cached prefix of the prompt."""
@@ -205,16 +204,6 @@ class Companions(StepHook):
             for other in self._by_slot.values()
             if other.sequence.request.salt == salt
         )
-
-
-@dataclass(frozen=True, slots=True)
-class CompanionFeed:
-    """The feed of a sample's companion, its lane, and the runner of its model."""
-
-    sequence: Sequence
-    runner: ModelRunner
-    feed: Feed
-    lane: PrefixLane
 
 
 def folded(step: Step, companions: dict[int, Tensor]) -> Tensor:

@@ -24,7 +24,6 @@ from gencli.errors import GenerationError
 from processors.explain_rows import KeptLogits, explain_rows
 from processors.graphs import upload, upload_ints
 from processors.kernels.operations import row_logsumexps
-from processors.row_view import RowView
 from processors.rows import Rows
 
 _HEAD = 6  # columns of the chosen token: id, raw, processed, ban, rank, processed rank
@@ -330,31 +329,24 @@ class Explanations(StepHook):
 
     def on_taken(self, step: Step) -> None:
         for index, ((sequence, _), result) in enumerate(zip(step.sampled, step.taken, strict=True)):
-            if sequence.request.trace is not None and result is not None and result[0].ids:
-                sequence.explain(explained(step, index, result[0].ids, self._state))
-
-
-def explained(step: Step, index: int, tokens: tuple[int, ...], state: ProcessorState) -> list[RowView]:
-    """Explain the tokens of one sequence, before they are committed.
-
-    Token j was chosen in the sequence's row j, which saw the j drafts before it.
-    """
-    sequence, _ = step.sampled[index]
-    request, first = sequence.request, step.first_rows[index]
-    indices = range(first, first + len(tokens))
-    logits = step.logits.index_select(0, upload_ints(indices, step.logits.device))
-    rows = step.rows.select(indices)
-    views = explain_rows(
-        state.pipeline,
-        state.sampler,
-        logits,
-        rows,
-        upload_ints(tokens, step.logits.device),
-        [request.draw] * len(tokens),
-        count=request.trace or 0,
-    )
-    if not (keep := request.keep_logits):
-        return views
-    seeds = [seed % (1 << 64) for seed in rows.seeds.tolist()]
-    kept = [KeptLogits.of(row, keep, seed) for row, seed in zip(logits, seeds, strict=True)]
-    return [replace(view, kept=logits) for view, logits in zip(views, kept, strict=True)]
+            request, tokens = sequence.request, result[0].ids if result is not None else ()
+            if request.trace is None or not tokens:
+                continue
+            # Token j was chosen in the sequence's row j, which saw the j drafts before it.
+            indices = range(first := step.first_rows[index], first + len(tokens))
+            logits = step.logits.index_select(0, upload_ints(indices, step.logits.device))
+            rows = step.rows.select(indices)
+            views = explain_rows(
+                self._state.pipeline,
+                self._state.sampler,
+                logits,
+                rows,
+                upload_ints(tokens, step.logits.device),
+                [request.draw] * len(tokens),
+                count=request.trace,
+            )
+            if keep := request.keep_logits:
+                seeds = [seed % (1 << 64) for seed in rows.seeds.tolist()]
+                kept = [KeptLogits.of(row, keep, seed) for row, seed in zip(logits, seeds, strict=True)]
+                views = [replace(view, kept=row) for view, row in zip(views, kept, strict=True)]
+            sequence.explain(views)

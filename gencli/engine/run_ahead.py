@@ -149,7 +149,14 @@ class RunAhead:
             return guess.logits if is_whole else _select(guess.logits, taken)
         others = tuple(feed for feed, row in zip(plan.feeds, rows, strict=True) if row is None)
         logits = torch.cat([guess.logits, self._runner.forward(StepPlan(others, plan.num_scored))])
-        return _select(logits, _order(plan.feeds, rows, len(guess.indices)))
+        order, size = (
+            list[int](),
+            len(guess.indices),
+        )  # rows of guessed feeds, and behind them those of others
+        for feed, row in zip(plan.feeds, rows, strict=True):
+            order += range(size, size + feed.num_logits) if row is None else (row,)
+            size += feed.num_logits if row is None else 0
+        return _select(logits, order)
 
     def forward_layers(
         self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
@@ -191,15 +198,6 @@ class RunAhead:
         for lane, (feed, _) in guess.feeds.items() if guess and guess.is_fed else ():
             if lane not in used:
                 self._runner.truncate(lane, feed.start)
-
-
-def _order(feeds: Iterable[Feed], rows: Iterable[int | None], size: int) -> list[int]:
-    """Return the row of each feed's logits: of a guessed feed its own row, of other feeds from `size` on."""
-    order = list[int]()
-    for feed, row in zip(feeds, rows, strict=True):
-        order += range(size, size + feed.num_logits) if row is None else (row,)
-        size += feed.num_logits if row is None else 0
-    return order
 
 
 def _select(logits: Tensor, rows: list[int]) -> Tensor:
