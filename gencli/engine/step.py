@@ -51,9 +51,8 @@ class Step:
     reads: bool = False  # the processed logits
     counts_drafts: bool = False  # `counts`, even where the host could compare the drafts
     seen: Seen | None = None
-    proposal: Callable[[], Proposal | None] | None = (
-        None  # of the drafts, made only if they are verified by it
-    )
+    # Of the drafts, made only if they are verified by it.
+    proposal: Callable[[], Proposal | None] | None = None
     known: Tensor | None = None  # [Q, K + 1]: known tokens, which no draw chooses; -1 elsewhere
     force: Callable[[Draw], tuple[Tensor, Tensor]] | None = None  # replaces the draw where tokens are known
     processed: Tensor | None = None  # [R, V]: after stages, if `reads`

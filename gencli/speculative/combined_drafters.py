@@ -274,9 +274,9 @@ class ForeignDrafter(Drafter):
             ids = (-1,)
         if not all(0 <= token < self._width for token in ids):
             raise WrongResult(f"propose returned {run!r:.60}, a list of ids below {self._width} expected")
-        return self._drawn(run) if isinstance(run, Drawn) else ids
+        if not isinstance(run, Drawn):
+            return ids
 
-    def _drawn(self, run: Drawn) -> Drawn:
         def is_distribution(row: object) -> bool:
             if not isinstance(row, Tensor) or row.shape != (self._width,) or row.device != self._device:
                 return False
