@@ -8,7 +8,8 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar, cast
+from itertools import islice
+from typing import TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -26,7 +27,6 @@ from gencli.errors import GencliError, UsageError
 from gencli.text.text_stream import TextStream
 from processors.graphs import upload
 from processors.pipeline import Pipeline
-from processors.rows import Rows
 
 G = TypeVar("G", bound=Group)
 
@@ -70,27 +70,21 @@ class Branches:
         parents = [child.parent for child in children]
         left = set(former) - set(parents)
         self._release(left, left)
-        for child, slot in zip(children, assign_slots(parents, group.slots), strict=True):
+        # The first child of a parent keeps its slot, so a sequence with one child is not copied. Other
+        # children get slots of sequences without children.
+        free, used = iter([slot for slot in group.slots if slot not in parents]), set[int]()
+        for child in children:
+            slot = next(free) if child.parent in used else child.parent
+            used.add(slot)
             if slot != child.parent:
                 self._fork(child.parent, slot)
-            child.branch.move(slot)
+            child.branch.slot = slot  # to which the lane was copied
         self._scheduler.replace(group)
 
-
-def assign_slots(parents: Sequence[int], slots: Sequence[int]) -> list[int]:
-    """Return a slot for each child. `parents`: slot of each child's parent. `slots`: all slots of the group.
-
-    The first child of a parent keeps the parent's slot, so a sequence with one child is not copied. Other
-    children get slots of sequences without children.
-    """
-    free = iter([slot for slot in slots if slot not in parents])
-    used: set[int] = set()
-    assigned = []
-    for parent in parents:
-        slot = next(free) if parent in used else parent
-        used.add(slot)
-        assigned.append(slot)
-    return assigned
+    def behind(self) -> list[Beam]:
+        """Return the members of groups of which some still recompute their lanes: they choose together."""
+        groups = {sequence.group for sequence in self._scheduler.running if sequence.group is not None}
+        return [member for group in groups if group.is_behind for member in group.members]
 
 
 def rows_of(
@@ -178,10 +172,12 @@ class Ranking:
         """Return the continuations of each search. `values`: the numbers of `packed`."""
         numbers = iter(values)
         faulty = [[beam for beam in range(size) if next(numbers)] for size in self.sizes]
-        return [
-            Ranked(tuple(beams), _pairs([next(numbers) for _ in range(2 * count)]), part, self.vocab_size)
-            for beams, count, part in zip(faulty, self.num_top, self.totals, strict=True)
-        ]
+        ranked = list[Ranked]()
+        for beams, count, part in zip(faulty, self.num_top, self.totals, strict=True):
+            logprobs, indices = ([*islice(numbers, count)] for _ in range(2))
+            best = [*zip(logprobs, map(int, indices), strict=True)]
+            ranked.append(Ranked(tuple(beams), best, part, self.vocab_size))
+        return ranked
 
 
 def rank(logprobs: Tensor, sums: Sequence[Sequence[float]], num_top: Sequence[int]) -> Ranking:
@@ -202,42 +198,7 @@ def rank(logprobs: Tensor, sums: Sequence[Sequence[float]], num_top: Sequence[in
     return Ranking(totals, sizes, counts, vocab_size, torch.cat(table))  # float64 holds every index
 
 
-def _pairs(numbers: list[float]) -> list[tuple[float, int]]:
-    middle = len(numbers) // 2
-    return [(value, int(index)) for value, index in zip(numbers[:middle], numbers[middle:], strict=True)]
-
-
-T = TypeVar("T")
 Extend = Callable[[Beam, int], ChildBranch]  # extends a copy of the beam by a token; raises GencliError
-
-
-class FinishedList(Generic[T]):
-    """The `size` items of the highest scores, best first; among equal scores the earlier item first."""
-
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._entries: list[tuple[float, T]] = []
-
-    def add(self, score: float, item: T) -> None:
-        """Insert the item, and drop the worst one if the list is too long."""
-        self._entries.append((score, item))
-        self._entries.sort(key=lambda entry: -entry[0])  # stable
-        del self._entries[self._size :]
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the list has `size` items."""
-        return len(self._entries) == self._size
-
-    @property
-    def worst(self) -> float:
-        """The lowest score of a full list; minus infinity while it is not full."""
-        return self._entries[-1][0] if self.is_full else float("-inf")
-
-    @property
-    def entries(self) -> tuple[tuple[float, T], ...]:
-        """Scores and items, best first."""
-        return tuple(self._entries)
 
 
 class Search(Group):
@@ -249,14 +210,13 @@ class Search(Group):
     def __init__(self, root: Beam, *, max_tokens: int, num_ends: int) -> None:
         self._beams = root.request.beams or Beams(1)
         super().__init__(root, self._beams.width)
-        self.finished = FinishedList[Beam](self.width)
+        self.finished = list[tuple[float, Beam]]()  # the `width` best scores, best first
         self._max_tokens, self._is_interrupted = max_tokens, False
         # At least `width` of this many candidates do not end their text.
         self.num_top = self.width * (1 + num_ends)
 
     @property
     def sums(self) -> list[float]:
-        """The log-probability of each running beam."""
         return [beam.logprob for beam in self.members]
 
     def advance(self, candidates: Iterable[BeamCandidate], extend: Extend) -> list[ChildBranch]:
@@ -272,7 +232,7 @@ class Search(Group):
                 break
             parent = self.members[candidate.beam]
             child = extend(parent, candidate.token)
-            child.branch.score(candidate.logprob)
+            child.branch.logprob = candidate.logprob
             if child.branch.finish is None and len(children) < self.width:
                 children.append(child)
             elif child.branch.finish is not None and rank < self.width:
@@ -297,7 +257,7 @@ class Search(Group):
                 cast(Finish, beam.drain(now)[-1]),
                 Token(request.id, 0, "", tuple(beam.output), beam.logprobs),
             )
-            for score, beam in self.finished.entries
+            for score, beam in self.finished
         ]
         # Among equal scores the shorter text comes first.
         scored.sort(key=lambda entry: (len(entry[3].ids), entry[3].ids))
@@ -307,14 +267,14 @@ class Search(Group):
     def restart(self, stream: TextStream) -> None:
         self.members, self.slots = self.members[:1], ()
         self.members[0].restart(stream)
-        self.finished = FinishedList[Beam](self.width)
+        self.finished = []
 
     @property
     def is_over(self) -> bool:
         """Whether no running beam can change the result."""
         if not self.members:
             return True
-        if not self.finished.is_full:
+        if len(self.finished) < self.width:
             return False
         if self.width == 1 or self._beams.early_stopping:
             return True
@@ -322,10 +282,12 @@ class Search(Group):
         bounds = [
             best_reachable(beam.logprob, len(beam.output), self._max_tokens, penalty) for beam in self.members
         ]
-        return max(bounds) <= self.finished.worst
+        return max(bounds) <= self.finished[-1][0]
 
     def _finish(self, beam: Beam, length: int) -> None:
-        self.finished.add(length_score(beam.logprob, length, self._beams.length_penalty), beam)
+        self.finished.append((length_score(beam.logprob, length, self._beams.length_penalty), beam))
+        self.finished.sort(key=lambda entry: -entry[0])  # stable: of equal scores the earlier text is first
+        del self.finished[self.width :]
 
 
 def check_beams(request: Request, max_batch: int) -> None:
@@ -348,31 +310,24 @@ def check_beams(request: Request, max_batch: int) -> None:
         raise UsageError(f"`draft` is {request.drafting.drafter}, but beams take no drafts.")
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class RankedSearch:
-    """A search in this step: the logit rows of its beams, and their continuations."""
-
-    search: Search
-    rows: tuple[int, ...]
-    candidates: Ranked
-
-
 class BeamSearches(StepHook):
     """Extends the beams of the searches that run."""
 
     def __init__(self, pipeline: Pipeline, branches: Branches, endings: Endings) -> None:
         super().__init__()
         self._pipeline, self._branches, self._endings = pipeline, branches, endings
-        self._ranked: list[RankedSearch] = []  # of this step
+        self._ranked: list[tuple[Search, tuple[int, ...], Ranked]] = []  # of this step
 
     def create(self, root: Beam) -> None:
-        """Make a sequence the root of a search."""
         eos_ids, request = self._pipeline.env.eos_ids, root.request
         max_tokens = admission(request, root.context).max_tokens or 1
         Search(root, max_tokens=max_tokens, num_ends=len({*eos_ids, *request.stops.ids}))
 
     def wants(self, sequence: Beam) -> bool:
         return sequence.request.beams is not None
+
+    def behind(self) -> list[Beam]:
+        return self._branches.behind()
 
     def before(self, step: Step) -> None:
         step.reads |= any(isinstance(sequence.group, Search) for sequence, _ in step.sampled)
@@ -389,7 +344,7 @@ class BeamSearches(StepHook):
         ranking = rank(logprobs, sums, num_top)
 
         def read(values: Sequence[float]) -> None:
-            self._ranked = [*map(RankedSearch, searches, rows, ranking.read(values))]
+            self._ranked = [*zip(searches, rows, ranking.read(values), strict=True)]
 
         step.packed.append((ranking.packed, read))
 
@@ -397,45 +352,39 @@ class BeamSearches(StepHook):
         """Extend the searches by one token each."""
         events, searches = list[Event](), self._ranked
         self._ranked = []  # frees the log-probabilities
-        for ranked in searches:
-            beams, error = self.advance(ranked, step.logits, step.rows, step.inspect)
+        for search, rows, candidates in searches:
+            beams, error = self._advance(step, search, rows, candidates)
             step.kept += beams
             if not beams:
-                events += ranked.search.drain(step.now, error)
-                self._endings.remove(ranked.search)
+                events += search.drain(step.now, error)
+                self._endings.remove(search)
         return events
 
-    def advance(
-        self, ranked: RankedSearch, logits: Tensor, rows: Rows, inspect: Inspect | None = None
+    def _advance(
+        self, step: Step, search: Search, rows: tuple[int, ...], candidates: Ranked
     ) -> tuple[list[tuple[Beam, Taken]], Exception | None]:
-        """Extend a search by one token.
+        """Return the beams of a search with their new tokens, [] if it has ended, and the error if it failed.
 
-        Return its beams with their new tokens, () if the search has ended, and the error if it failed.
-        `logits` [R, V] are unprocessed. `inspect` computes log-probabilities, if requested.
+        `rows`: the logit rows of its beams.
         """
-        search, candidates = ranked.search, ranked.candidates
-        if candidates.faulty or (candidates.is_empty and not search.finished.entries):
+        if candidates.faulty or (candidates.is_empty and not search.finished):
             (first, *_) = candidates.faulty or (0,)
-            return [], self._pipeline.explain_failure(logits, rows, ranked.rows[first])
-        former = [beam.slot for beam in search.members]
-        extended = list[ChildBranch]()
+            return [], self._pipeline.explain_failure(step.logits, step.rows, rows[first])
+        former, extended = [beam.slot for beam in search.members], list[ChildBranch]()
+
+        def extend(parent: Beam, token: int) -> ChildBranch:
+            extended.append(child := self._branches.extend(parent, token))
+            if child.branch.cut:
+                child.branch.end_cut(self._endings.completion(child.branch, child.taken.ids))
+            return child
+
         try:
-            children = search.advance(candidates, lambda beam, token: self._extend(beam, token, extended))
+            children = search.advance(candidates, extend)
         except GencliError as error:  # a stop pattern that takes too long
             return [], error
-        if inspect is not None and search.request.logprobs is not None and extended:
-            note(extended, dict(zip(former, ranked.rows, strict=True)), inspect)
+        if step.inspect is not None and search.request.logprobs is not None and extended:
+            note(extended, dict(zip(former, rows, strict=True)), step.inspect)
         if search.is_over:
             return [], None
         self._branches.assign(search, former, children)
         return [(child.branch, child.taken) for child in children], None
-
-    def _extend(self, parent: Beam, token: int, extended: list[ChildBranch]) -> ChildBranch:
-        """Return a copy of the beam with one more token, ended if that ends it; add it to `extended`."""
-        child = self._branches.extend(parent, token)
-        beam = child.branch
-        if beam.cut:
-            is_open = beam.request.finish_open and beam.document == "open"
-            beam.end_cut(self._pipeline.completion(parent.slot, child.taken.ids) if is_open else ())
-        extended.append(child)
-        return child

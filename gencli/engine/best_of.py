@@ -7,7 +7,6 @@ from collections.abc import Sequence as Items
 from dataclasses import dataclass, field, replace
 
 import torch
-from torch import Tensor
 
 from gencli.core.events import (
     Candidate,
@@ -24,12 +23,6 @@ from gencli.core.request import Request
 from gencli.engine.sequence import Sequence
 from gencli.engine.step import Step, StepHook
 from processors.graphs import upload
-from processors.rows import Rows
-
-
-def expand_samples(request: Request) -> Request:
-    """Return the request with n = best_of, so that all samples are drawn."""
-    return request if request.best_of is None else replace(request, n=request.best_of)
 
 
 @dataclass(slots=True)
@@ -61,10 +54,20 @@ class BestOf(StepHook):
     def on_tokens(self, step: Step) -> None:
         """Read the log-probability of each token under the model's own logits, in float64."""
         wanted = [bool(sequence.request.best_of) for sequence, _ in step.sampled]
-        if any(wanted):
-            tokens = step.tokens[:, None] if step.counts is None else step.tokens
-            table = own_logprobs(step.own, step.rows, tokens, wanted)
-            step.packed.append((table, lambda lines: step.logprobs.update(enumerate(lines))))
+        if not any(wanted):
+            return
+        tokens = step.tokens[:, None] if step.counts is None else step.tokens
+        counts = enumerate(step.rows.counts)  # token j of a sequence belongs to its row j
+        owners = [owner for owner, count in counts for _ in range(count)]
+        measured = [row for row, owner in enumerate(owners) if wanted[owner]]
+        at, owner = upload([measured, [owners[row] for row in measured]], tokens.device)
+        offsets = step.rows.offsets[at]
+        table = step.own.to(tokens.device)[at].double().log_softmax(-1)
+        logprobs = torch.zeros(
+            tokens.shape, dtype=torch.float64, device=tokens.device
+        )  # 0 for other requests
+        logprobs[owner, offsets] = table.gather(1, tokens[owner, offsets, None].clamp(min=0)).squeeze(1)
+        step.packed.append((logprobs, lambda lines: step.logprobs.update(enumerate(lines))))
 
     def watch(self, request: Request) -> None:
         """Register a request, if it has `best_of`."""
@@ -166,18 +169,3 @@ def interrupted(events: Iterable[Event]) -> list[Event]:
         replace(event, reason="interrupted", matched=None) if isinstance(event, Finish) else event
         for event in events
     ]
-
-
-def own_logprobs(logits: Tensor, rows: Rows, tokens: Tensor, wanted: Items[bool]) -> Tensor:
-    """Return log-probabilities [Q, K + 1] float64 of tokens [Q, K + 1]; 0 for requests not `wanted`.
-
-    `logits` [R, V]: the model's own logits. Token j of a request belongs to the request's row j.
-    """
-    owners = [owner for owner, count in enumerate(rows.counts) for _ in range(count)]
-    measured = [row for row, owner in enumerate(owners) if wanted[owner]]
-    at, owner = upload([measured, [owners[row] for row in measured]], tokens.device)
-    offsets = rows.offsets[at]
-    table = logits.to(tokens.device)[at].double().log_softmax(-1)
-    logprobs = torch.zeros(tokens.shape, dtype=torch.float64, device=tokens.device)
-    logprobs[owner, offsets] = table.gather(1, tokens[owner, offsets, None].clamp(min=0)).squeeze(1)
-    return logprobs

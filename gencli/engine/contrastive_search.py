@@ -19,13 +19,12 @@ from gencli.engine.endings import Endings
 from gencli.engine.logprobs import best_ids
 from gencli.engine.sequence import Group, Taken
 from gencli.engine.sequence import Sequence as Text
-from gencli.engine.step import Inspect, Step, StepHook
+from gencli.engine.step import Step, StepHook
 from gencli.errors import GencliError, UsageError
 from gencli.models.model_runner import ModelSpec
 from gencli.text.text_stream import TextStream
 from processors.graphs import upload_ints
 from processors.pipeline import Pipeline
-from processors.rows import Rows
 from processors.sampler import contrastive_scores, directions
 
 _FIRST_ROWS = 256
@@ -54,7 +53,6 @@ class Directions:
         self._length = length
 
     def clear(self) -> None:
-        """Drop all states and free their memory."""
         self._buffer, self._length = torch.empty(0, 0), 0
 
 
@@ -71,7 +69,7 @@ class ContrastiveSearch(Group):
         super().__init__(root, self.params.k)
         self.text = root
         self._before, self._fed = Directions(), dict[int, Tensor]()  # of the text; of candidates by slot
-        self._probabilities = torch.empty(0, dtype=torch.float64)
+        self.probabilities = torch.empty(0, dtype=torch.float64)  # [K]: of the candidates
 
     def feed(self, slot: int, states: Tensor) -> None:
         """Store the last hidden states [N, H] of the tokens that were fed to the member in a slot."""
@@ -91,19 +89,10 @@ class ContrastiveSearch(Group):
             return torch.zeros(1, dtype=torch.int64, device=device), torch.zeros(1, device=device)
         states = torch.cat([self._fed[member.slot] for member in self.members])
         self._fed.clear()
-        scores = contrastive_scores(self._probabilities, states, self._before.rows, self.params.alpha)
+        scores = contrastive_scores(self.probabilities, states, self._before.rows, self.params.alpha)
         best = scores.argmax(dim=0, keepdim=True)
         self._before.add(states.index_select(0, best))
         return best, scores.index_select(0, best)
-
-    def take(self, best: int) -> Text:
-        """Make the member with index `best` the text, and return it."""
-        self.text = self.members[best]
-        return self.text
-
-    def branch(self, members: Sequence[Text], probabilities: Tensor) -> None:
-        """Replace the members by these candidates, with `probabilities` [K] float64."""
-        self.members, self._probabilities = [*members], probabilities
 
     def close(self, reason: str, matched: str | None = None) -> None:
         self.text.close(reason, matched)
@@ -171,25 +160,6 @@ class ContrastiveChoice:
     is_faulty: bool
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Choices:
-    """The choices of a step, whose numbers are on the device."""
-
-    searches: tuple[ContrastiveSearch, ...]
-    rows: tuple[tuple[int, ...], ...]
-    probabilities: tuple[Tensor, ...]
-
-    def read(self, values: Sequence[float]) -> list[ContrastiveChoice]:
-        """Return the choices. `values`: their numbers on the host."""
-        choices, numbers = list[ContrastiveChoice](), iter(values)
-        for search, rows, probabilities in zip(self.searches, self.rows, self.probabilities, strict=True):
-            best, score = next(numbers), next(numbers)
-            ids, chances = ([next(numbers) for _ in range(len(probabilities))] for _ in range(2))
-            allowed = tuple(int(token) for token, chance in zip(ids, chances, strict=True) if chance > 0)
-            choices.append(ContrastiveChoice(search, rows, int(best), allowed, probabilities, isnan(score)))
-        return choices
-
-
 class ContrastiveSearches(StepHook):
     """Runs the contrastive searches."""
 
@@ -198,12 +168,11 @@ class ContrastiveSearches(StepHook):
         self._pipeline, self._branches, self._endings = pipeline, branches, endings
         self._choices: list[ContrastiveChoice] = []  # of this step
 
-    def create(self, root: Text) -> None:
-        """Make a sequence the root of a search."""
-        ContrastiveSearch(root)
-
     def wants(self, sequence: Text) -> bool:
         return sequence.request.contrastive is not None
+
+    def behind(self) -> list[Text]:
+        return self._branches.behind()
 
     def before(self, step: Step) -> None:
         lanes = [s.slot for s in step.sequences if s.request.contrastive is not None]
@@ -236,10 +205,16 @@ class ContrastiveSearches(StepHook):
             chances = logprobs.gather(1, ids).exp().squeeze(0)
             packed += [part.double() for part in (best, score, ids.squeeze(0), chances)]
             probabilities.append(chances)
-        choices = Choices(searches, rows_by_search, tuple(probabilities))
 
         def read(values: Sequence[float]) -> None:
-            self._choices = choices.read(values)
+            numbers = iter(values)
+            for search, rows, chances in zip(searches, rows_by_search, probabilities, strict=True):
+                best, score = next(numbers), next(numbers)
+                ids, shares = ([next(numbers) for _ in range(len(chances))] for _ in range(2))
+                allowed = tuple(int(token) for token, share in zip(ids, shares, strict=True) if share > 0)
+                self._choices.append(
+                    ContrastiveChoice(search, rows, int(best), allowed, chances, isnan(score))
+                )
 
         step.packed.append((torch.cat(packed), read))
 
@@ -248,28 +223,25 @@ class ContrastiveSearches(StepHook):
         events, choices = list[Event](), self._choices
         self._choices = []  # frees the probabilities
         for choice in choices:
-            candidates, new = self.advance(choice, step.logits, step.rows, step.inspect)
+            candidates, new = self._advance(step, choice)
             step.kept += candidates
             events += new
             if not candidates:
                 self._endings.remove(choice.search)
         return events
 
-    def advance(
-        self, choice: ContrastiveChoice, logits: Tensor, rows: Rows, inspect: Inspect | None = None
-    ) -> tuple[list[tuple[Text, Taken]], list[Event]]:
-        """Extend a search by its chosen token, and branch into the next candidates.
+    def _advance(self, step: Step, choice: ContrastiveChoice) -> tuple[list[tuple[Text, Taken]], list[Event]]:
+        """Return the next candidates of a search with their tokens, and the events of its text.
 
-        Return the candidates with their tokens, () if the search has ended, and the events of its text.
-        `logits` [R, V] are unprocessed. `inspect` computes log-probabilities, if requested.
+        There are no candidates if the search has ended.
         """
-        now = time.monotonic()
-        search, row = choice.search, choice.rows[choice.best]
-        text, former = search.take(choice.best), [member.slot for member in search.members]
+        search, row, now = choice.search, choice.rows[choice.best], time.monotonic()
+        search.text = text = search.members[choice.best]
+        former = [member.slot for member in search.members]
         if text.cut:
             text.end_cut(self._endings.completion(text))
         if choice.is_faulty or (text.finish is None and not choice.ids):
-            return [], search.drain(now, self._pipeline.explain_failure(logits, rows, row))
+            return [], search.drain(now, self._pipeline.explain_failure(step.logits, step.rows, row))
         events = search.drain(now)  # before the text is copied, so that copies do not emit its events again
         if text.finish is not None:
             return [], events
@@ -277,9 +249,10 @@ class ContrastiveSearches(StepHook):
             children = [self._branches.extend(text, token) for token in choice.ids]
         except GencliError as error:  # a stop pattern that takes too long
             return [], events + search.drain(now, error)
-        if inspect is not None and search.request.logprobs is not None:
-            note(children, {text.slot: row}, inspect)
-        search.branch([child.branch for child in children], choice.probabilities[: len(children)])
+        if step.inspect is not None and search.request.logprobs is not None:
+            note(children, {text.slot: row}, step.inspect)
+        search.members = [child.branch for child in children]
+        search.probabilities = choice.probabilities[: len(children)]
         self._branches.assign(search, former, children)
         # A candidate that ends the text commits nothing, because no token follows it.
         branches = [(child.branch, Taken(()) if child.branch.finish else child.taken) for child in children]

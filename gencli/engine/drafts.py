@@ -79,9 +79,15 @@ class Speculation(StepHook):
         is_given = request.given is not None or bool(request.prefix)
         if not (self._drafter.handles(request) or is_given or can_rewind(request)):
             return
-        new = [text for text in _draft_notices(request) if text not in self._noted]
-        self._noted.update(new)
-        yield from new
+        policy, notices = f"`verify` = {request.verification.policy}", list[str]()
+        if request.verification.is_lossy:
+            notices += [
+                f"{policy} lets drafts stand that the model would not have chosen: the text is another one."
+            ]
+        if request.drafting.tokens is None and (count := request.num_drafts):
+            notices += [f"With {policy} the number of drafts decides the text: it is {count} at a time."]
+        yield from [text for text in notices if text not in self._noted]
+        self._noted.update(notices)
         for name, fault in self._guard.faults(request.chain):
             self._pipeline.run_stepwise(name)
             yield f"The stage {name} runs without drafts, as it fails with them: {fault}"
@@ -139,9 +145,22 @@ class Speculation(StepHook):
         running.is_plain = running.is_measured and plan.num_tokens == len(plan.feeds)
         for (sequence, drafts), tokens in zip(step.sampled, step.ids, strict=True):
             is_drawn = sequence.group is None and sequence.request.given is None and not sequence.is_in_prefix
-            if is_drawn and (drafts or sequence.drafted is not None):
-                count = 0 if sequence.held else len(drafts)
-                self._observe(sequence, proposed=count, accepted=min(count, len(tokens) - 1))
+            if not is_drawn or not (drafts or sequence.drafted is not None):
+                continue
+            proposed = 0 if sequence.held else len(drafts)
+            accepted = min(proposed, len(tokens) - 1)
+            running.drafted, running.accepted = running.drafted + proposed, running.accepted + accepted
+            if proposed:
+                self._drafter.observe(sequence.slot, proposed=proposed, accepted=accepted)
+            if sequence.drafted is not None:
+                drafting = (
+                    running.draft_seconds / len(running.asked) if sequence.slot in running.asked else 0.0
+                )
+                verifying = running.seconds / running.lanes if running.is_measured else 0.0
+                marks = tuple(int(position < accepted) for position in range(proposed))
+                timed, plain = (1 + accepted if running.is_measured else 0), int(running.is_plain)
+                costs = drafting, verifying, timed, plain, plain * verifying
+                sequence.record_drafts(Drafted(1, (1,) * proposed, marks, *costs))
 
     def after(self, step: Step) -> Iterable[Event]:
         """Pass the measurement of the step to the drafter, unless it included prefill."""
@@ -149,14 +168,6 @@ class Speculation(StepHook):
         if running.is_measured:
             self._drafter.measure(Measured(running.lanes, running.drafted, running.accepted, running.work))
         return ()
-
-    def _observe(self, sequence: Sequence, *, proposed: int, accepted: int) -> None:
-        step = self._step
-        step.drafted, step.accepted = step.drafted + proposed, step.accepted + accepted
-        if proposed:
-            self._drafter.observe(sequence.slot, proposed=proposed, accepted=accepted)
-        if sequence.drafted is not None:
-            sequence.record_drafts(self._share(sequence.slot, proposed, accepted))
 
     def _ask(self, sequence: Sequence) -> DraftAsk | None:
         if sequence.slot not in self.slots or not self._spec.can_rollback:
@@ -169,20 +180,3 @@ class Speculation(StepHook):
         limit = min(sequence.room, self._spec.limit(len(sequence)) - len(sequence)) - 1
         text = Text(sequence.prompt, sequence.output)
         return DraftAsk(sequence.slot, text, limit) if limit > 0 else None
-
-    def _share(self, slot: int, proposed: int, accepted: int) -> Drafted:
-        step = self._step
-        drafting = step.draft_seconds / len(step.asked) if slot in step.asked else 0.0
-        verifying = step.seconds / step.lanes if step.is_measured else 0.0
-        marks = tuple(int(position < accepted) for position in range(proposed))
-        timed, plain = (1 + accepted if step.is_measured else 0), int(step.is_plain)
-        return Drafted(1, (1,) * proposed, marks, drafting, verifying, timed, plain, plain * verifying)
-
-
-def _draft_notices(request: Request) -> Iterator[str]:
-    """Notices for requests whose text depends on the drafts."""
-    policy = f"`verify` = {request.verification.policy}"
-    if request.verification.is_lossy:
-        yield f"{policy} lets drafts stand that the model would not have chosen: the text is another one."
-    if request.drafting.tokens is None and request.num_drafts:
-        yield f"With {policy} the number of drafts decides the text: it is {request.num_drafts} at a time."

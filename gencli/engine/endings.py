@@ -9,7 +9,7 @@ import torch
 
 from gencli.core.events import Event
 from gencli.core.request import Request
-from gencli.engine.scheduler import Scheduler
+from gencli.engine.scheduler import Samples, Scheduler
 from gencli.engine.sequence import Group, Sequence, heads
 from processors.pipeline import Pipeline
 
@@ -32,7 +32,7 @@ class Endings:
         self.may_be_due = False
 
     def cancel(self, request_id: str) -> None:
-        """Mark a request as cancelled; `cancelled` ends it. Safe from another thread."""
+        """Mark a request as cancelled; `due` ends it. Safe from another thread."""
         self._cancelled[request_id] = None
         self.may_be_due = True
 
@@ -43,36 +43,29 @@ class Endings:
         self.may_be_due |= self._is_timed
 
     def due(self) -> Iterator[Event]:
-        """End the requests that were cancelled, or whose `max_time` has passed."""
+        """End cancelled requests (reason `interrupted`), and those whose `max_time` has passed."""
         self.may_be_due = self._is_timed  # before the ids are read, since they come from other threads
-        yield from self.cancelled()
-        yield from self.late()
-
-    def cancelled(self) -> Iterator[Event]:
-        """End all samples of cancelled requests (reason `interrupted`)."""
+        scheduler = self._scheduler
         while self._cancelled:
             request_id, _ = self._cancelled.popitem()
-            sequences = [s for s in self._scheduler.everything() if s.request.id == request_id]
-            yield from self._end(sequences, "interrupted")
-            yield from self._scheduler.pending.end("interrupted", request_id)
+            sequences = [s for s in scheduler.everything() if s.request.id == request_id]
+            yield from self._interrupt(
+                sequences, [s for s in scheduler.pending if s.request.id == request_id]
+            )
+        now = time.monotonic()
+        pending = [s for s in scheduler.pending if s.request.limits.is_over(now - s.submitted)]
+        late = [s for s in scheduler.everything() if s.request.limits.is_over(now - s.submitted)]
+        ended = self._end(late, "length", "max_time")
+        yield from self._end_pending(pending, "length", "max_time")
+        yield from ended
 
     def everything(self) -> Iterator[Event]:
         """End all requests (reason `interrupted`)."""
-        yield from self._end(self._scheduler.everything(), "interrupted")
-        yield from self._scheduler.pending.end("interrupted")
+        return self._interrupt(self._scheduler.everything(), self._scheduler.pending)
 
     def waiting(self) -> Iterator[Event]:
         """End the requests that have not begun; running ones continue."""
-        yield from self._end([*self._scheduler.waiting], "interrupted")
-        yield from self._scheduler.pending.end("interrupted")
-
-    def late(self) -> list[Event]:
-        """End the requests whose `max_time` has passed."""
-        now = time.monotonic()
-        timed = [s for s in self._scheduler.everything() if s.request.limits.max_time is not None]
-        late = [s for s in timed if s.request.limits.is_over(now - s.submitted)]
-        ended = self._end(late, "length", "max_time") if late else ()
-        return [*self._scheduler.pending.end_late(), *ended]
+        return self._interrupt(self._scheduler.waiting, self._scheduler.pending)
 
     def completion(self, sequence: Sequence, tokens: tuple[int, ...] = ()) -> tuple[int, ...]:
         """Return tokens that complete the open document after `tokens`; () without `finish_open`."""
@@ -80,7 +73,6 @@ class Endings:
         return self._pipeline.completion(sequence.slot, tokens) if is_open else ()
 
     def fail(self, unit: Sequence | Group, error: Exception) -> list[Event]:
-        """End a sequence or group with an error."""
         events = unit.drain(time.monotonic(), error)
         self.remove(unit)
         return events
@@ -89,6 +81,17 @@ class Endings:
         """Free the slots of a unit that has ended, or remove it from the queue."""
         slots = unit.slots
         self._release(self._scheduler.remove(unit), slots)
+
+    def _interrupt(self, sequences: Iterable[Sequence], pending: Iterable[Samples]) -> Iterator[Event]:
+        yield from self._end(sequences, "interrupted")
+        yield from self._end_pending(pending, "interrupted")
+
+    def _end_pending(
+        self, pending: Iterable[Samples], reason: str, matched: str | None = None
+    ) -> Iterator[Event]:
+        for samples in [*pending]:
+            self._scheduler.pending.remove(samples)
+            yield from samples.end(reason, matched)
 
     @torch.inference_mode()
     def _end(self, sequences: Iterable[Sequence], reason: str, matched: str | None = None) -> list[Event]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 
 import torch
@@ -12,8 +13,8 @@ import torch
 from gencli.core.events import Event, by_sample
 from gencli.core.request import Request
 from gencli.engine.beam_search import BeamSearches, Branches, check_beams
-from gencli.engine.best_of import BestOf, expand_samples
-from gencli.engine.contrastive_search import ContrastiveSearches, check_contrastive
+from gencli.engine.best_of import BestOf
+from gencli.engine.contrastive_search import ContrastiveSearch, ContrastiveSearches, check_contrastive
 from gencli.engine.drafts import Speculation
 from gencli.engine.endings import Endings
 from gencli.engine.guidance import Companions
@@ -22,15 +23,8 @@ from gencli.engine.logprobs import Explanations, PromptScoringHook, TokenLogprob
 from gencli.engine.rewind import Rewind, check_rewind
 from gencli.engine.run_ahead import LaunchAhead, make_ahead
 from gencli.engine.scheduler import WINDOW, OomGuard, Samples, Scheduler
-from gencli.engine.sequence import Sequence, scoring_of
-from gencli.engine.slot_state import (
-    ProcessorState,
-    SlotOwners,
-    check_request,
-    effective,
-    text_stream,
-)
-from gencli.engine.step import Hooks
+from gencli.engine.sequence import PromptScoring, Sequence
+from gencli.engine.slot_state import ProcessorState, SlotOwners, check_request, effective, text_stream
 from gencli.engine.step_runner import StepRunner
 from gencli.errors import DeviceError, GenerationError, device_faults
 from gencli.models.model_runner import ModelRunner
@@ -75,10 +69,10 @@ class Engine:
         run_ahead: bool | None = None,
     ) -> None:
         spec, self.ahead = runner.spec, make_ahead(runner, run_ahead)
-        self._runner, self._tokenizer = self.ahead or runner, tokenizer
+        self._runner, self._tokenizer, amateurs = self.ahead or runner, tokenizer, amateurs or {}
         self._registry, self._max_batch = registry or builtin_registry(), max_batch
         self.eos_ids = end_ids(spec.eos_ids, tokenizer, spec.vocab_size)
-        self._scheduler = Scheduler(
+        self._scheduler = scheduler = Scheduler(
             max_batch=max_batch,
             step_tokens=step_tokens,
             can_rollback=spec.can_rollback,
@@ -90,58 +84,44 @@ class Engine:
         device = torch.device("cpu") if spec.device.type == "mps" else spec.device  # see StepRunner
         env = Env(spec.vocab_size, tokenizer, self.eos_ids, device, grammars)
         graphs = spec.graphs.like() if spec.graphs else None  # separate memory, because both run in a step
-        state = ProcessorState(env, self._registry, num_slots=max_batch, graphs=graphs)
-        self._connect(state, drafter=drafter, amateurs=amateurs or {}, clock=clock)
-        others = (amateur.spec.graphs for amateur in (amateurs or {}).values())
-        for source in (spec.graphs, graphs, self.ahead, *others):
-            if source is not None:
-                source.notices = self.notices
-        self._interrupted = False
-        self._changing = threading.Condition(threading.RLock())  # held during a step or a change of the queue
-        self.occupancy = 0.0  # running sequences / limit, in the last step
-
-    def _connect(
-        self,
-        state: ProcessorState,
-        *,
-        drafter: Drafter | None,
-        amateurs: Mapping[str, ModelRunner],
-        clock: Clock | None,
-    ) -> None:
-        """Make the hooks of features, in the order of their calls, and what runs and ends the steps.
-
-        Prompts leave a step's logits before guidance changes those of samples; known tokens are there before
-        log-probabilities are measured, and companions use the lanes after the slots of the scheduler.
-        """
-        runner, scheduler, self._state = self._runner, self._scheduler, state
+        self._state = state = ProcessorState(env, self._registry, num_slots=max_batch, graphs=graphs)
         self.pipeline = pipeline = state.pipeline
         self.notices = pipeline.notices  # the one list to which all parts append
+        for source in (spec.graphs, graphs, self.ahead, *(each.spec.graphs for each in amateurs.values())):
+            if source is not None:
+                source.notices = self.notices
         engine_drafter = make_engine_drafter(drafter, pipeline, state.sampler, state.history)
         self.notices += engine_drafter.notices
         self._guard = OomGuard()
-        self._hooks = Hooks()
-        self._owners = owners = SlotOwners(runner, state, self._hooks, self._guard)
+        self._owners = owners = SlotOwners(self._runner, state, self._guard)
         self._endings = endings = Endings(scheduler, pipeline, owners.release)
         branches = Branches(scheduler, pipeline, fork=owners.fork, release=owners.release)
-        self._speculation = Speculation(engine_drafter, pipeline, self._registry, runner.spec, clock=clock)
-        self._companions = Companions(runner, amateurs, offset=scheduler.limit, budget=scheduler.step_tokens)
+        self._speculation = Speculation(engine_drafter, pipeline, self._registry, spec, clock=clock)
+        # Companions use the lanes after the slots of the scheduler.
+        self._companions = Companions(
+            self._runner, amateurs, offset=scheduler.limit, budget=scheduler.step_tokens
+        )
         self._beams = BeamSearches(pipeline, branches, endings)
-        self._contrastive = ContrastiveSearches(pipeline, branches, endings)
         self._best_of = BestOf()
-        self._hooks.register(
+        # In the order of their calls: prompts leave a step's logits before guidance changes those of samples,
+        # and known tokens are there before log-probabilities are measured.
+        owners.register(
             *([LaunchAhead(self.ahead, scheduler)] if self.ahead else []),
             PromptScoringHook(scheduler, endings),
             self._companions,
             self._speculation,
             Rewind(pipeline),
-            KnownTokens(pipeline, runner.spec, score_rows=scheduler.score_rows),
+            KnownTokens(pipeline, spec, score_rows=scheduler.score_rows),
             TokenLogprobsHook(),
             Explanations(state),
             self._best_of,
             self._beams,
-            self._contrastive,
+            ContrastiveSearches(pipeline, branches, endings),
         )
-        self._steps = StepRunner(runner, scheduler, state, self._hooks, endings, self._guard)
+        self._steps = StepRunner(self._runner, scheduler, state, owners, endings, self._guard)
+        self._interrupted = False
+        self._changing = threading.Condition(threading.RLock())  # held during a step or a change of the queue
+        self.occupancy = 0.0  # running sequences / limit, in the last step
 
     def effective(self, request: Request) -> Request:
         """Return the request as it will run."""
@@ -157,7 +137,8 @@ class Engine:
         with self._changing, device_faults():
             check_beams(request, self._max_batch)
             check_contrastive(request, self._runner.spec, self._max_batch)
-            wanted, request = request, self.effective(expand_samples(request))
+            wanted, num_drawn = request, request.n if request.best_of is None else request.best_of
+            request = self.effective(replace(request, n=num_drawn))
             check_request(request, self._runner.spec)
             self._companions.check(request)
             context = self._companions.context(request)
@@ -178,12 +159,13 @@ class Engine:
 
     def _sample(self, request: Request, context: int, submitted: float, sample: int) -> Sequence:
         stream = text_stream(request, self._tokenizer, self.eos_ids)
-        seed, scoring = derive(request.seed, sample), scoring_of(request, sample)
+        seed, is_scored = derive(request.seed, sample), request.prompt_logprobs is not None and sample == 0
+        scoring = PromptScoring(request) if is_scored else None
         sequence = Sequence(request, sample, seed, stream, submitted, context, scoring=scoring)
         if request.beams is not None:
             self._beams.create(sequence)
         elif request.contrastive is not None:
-            self._contrastive.create(sequence)
+            ContrastiveSearch(sequence)
         return sequence
 
     def run(self, *, is_merged: bool = False) -> Iterator[Event]:
@@ -192,7 +174,11 @@ class Engine:
         `is_merged`: the samples of a request that end before they begin are one event (see `Finish.more`).
         """
         while self._scheduler.has_work:
-            events = self._end_all() if self._interrupted else self.step(is_merged=True)
+            if self._interrupted:
+                with self._changing, device_faults():
+                    events = [*self._best_of.select(self._endings.everything())]
+            else:
+                events = self.step(is_merged=True)
             yield from events if is_merged else by_sample(events)
         self._interrupted = False
 
@@ -218,11 +204,13 @@ class Engine:
                     events += self._scheduler.reading()
                     with self._guard:
                         events += self._admit()
-                        events += [event for hook in self._hooks.active for event in hook.report()]
+                        for hook in self._owners.active:
+                            events += hook.report()
                         self.occupancy = len(self._scheduler.running) / self._scheduler.limit
                         step = self._steps.run()
                     if not self._guard.is_full:
-                        events += [event for hook in self._hooks.active for event in hook.report()]
+                        for hook in self._owners.active:
+                            events += hook.report()
                         events += self._steps.take(step) if step else []
                     if self._guard.is_full:  # outside the block, whose traceback would keep tensors alive
                         events += self._preempt_all()
@@ -231,10 +219,6 @@ class Engine:
                 if fault := DeviceError.of(error):
                     raise fault from error
                 raise
-
-    def _end_all(self) -> list[Event]:
-        with self._changing, device_faults():
-            return [*self._best_of.select(self._endings.everything())]
 
     def cancel(self, request_id: str) -> None:
         """End all samples of a request at the next step, with their texts so far (reason `interrupted`).
@@ -282,7 +266,7 @@ class Engine:
         """Assign slots to waiting sequences. Return error events of sequences that a stage rejects now."""
         events: list[Event] = []
         for sequence in self._scheduler.admit():
-            sequence.start(time.monotonic())
+            sequence.started = time.monotonic()
             try:
                 self._owners.admit(sequence)
             except ProcessorsError as error:

@@ -15,14 +15,7 @@ from gencli.core.request import EarlyLayers, Feed, LayerContrast, Request, StepP
 from gencli.engine.sequence import Sequence
 from gencli.engine.step import Step, StepHook
 from gencli.errors import UsageError
-from gencli.models.model_runner import (
-    EarlyLogits,
-    ModelRunner,
-    ModelSpec,
-    PrefixLane,
-    PrefixLanes,
-    as_wide,
-)
+from gencli.models.model_runner import EarlyLogits, ModelRunner, ModelSpec, PrefixLane, PrefixLanes, as_wide
 from processors.graphs import upload
 from processors.sampler import contrast_layers, fold
 
@@ -44,17 +37,15 @@ class _Companion:
 
     @property
     def lag(self) -> int:
-        """Number of tokens that its lane does not hold yet."""
         return len(self) - (len(self.lane) if self.has_begun else 0)
 
-    def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> CompanionFeed:
+    def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> Feed:
         """Return the feed of its tokens up to `end`, followed by the draft tokens."""
         start, size = len(self.lane), len(self.prompt)
         output = self.sequence.output[max(0, start - size) : max(0, end - size)]
         tokens = (*self.prompt[start:end], *output, *drafts)
         text_length = 0 if num_logits else len(self)
-        feed = Feed(self.lane.number, start, tokens, num_logits, text_length=text_length)
-        return CompanionFeed(self.sequence, self.cache.runner, feed, self.lane)
+        return Feed(self.lane.number, start, tokens, num_logits, text_length=text_length)
 
 
 class Companions(StepHook):
@@ -79,7 +70,7 @@ class Companions(StepHook):
         self._runners = {**(amateurs or {}), "": runner}
         self._by_slot: dict[int, _Companion] = {}
         self._caches = {name: PrefixLanes(runner) for name, runner in self._runners.items()}
-        self._feeds: tuple[CompanionFeed, ...] = ()  # of this step
+        self._feeds: tuple[tuple[_Companion, Feed], ...] = ()  # of this step
 
     def check(self, request: Request) -> None:
         """Raise UsageError if the request's guidance or its DoLa is invalid."""
@@ -95,19 +86,16 @@ class Companions(StepHook):
                 hint="An amateur is named for the whole run: `contrast` = NAME.",
             )
         check_layers(request, self._runner.spec)
-        if guidance.is_on:
-            self._check_prompt(request)
-
-    def _check_prompt(self, request: Request) -> None:
-        prompt = request.guidance.companion_prompt(request.prompt_ids)
-        spec = self._runners[request.guidance.amateur].spec
+        if not guidance.is_on:
+            return
+        prompt, spec = guidance.companion_prompt(request.prompt_ids), self._runners[guidance.amateur].spec
         if not prompt:
             raise UsageError("The negative prompt is empty: it has no tokens.", hint="Leave it out.")
         if len(prompt) >= spec.context:
             raise UsageError(
                 f"The prompt of the companion has {len(prompt)} tokens, but {spec.name} takes {spec.context} "
                 "with the output.",
-                hint="Shorten `negative`." if not request.guidance.amateur else "",
+                hint="Shorten `negative`." if not guidance.amateur else "",
             )
         if (largest := max(prompt)) >= spec.vocab_size or min(prompt) < 0:
             raise UsageError(f"Token id {largest} is outside the {spec.vocab_size} of {spec.name}.")
@@ -147,34 +135,33 @@ class Companions(StepHook):
                 runner.free_cache()
 
     def behind(self) -> Iterable[Sequence]:
-        """Return the samples that have to wait for the prefill of their companions."""
         return [c.sequence for c in self._by_slot.values() if c.lag > _CATCH_UP]
 
     def before(self, step: Step) -> None:
         """Add the feeds of companions on the model itself, which share its forward pass."""
         self._feeds = tuple(self._parts(step)) if self._by_slot else ()
-        step.companions = tuple(part.feed for part in self._feeds if part.runner is self._runner)
+        step.companions = tuple(feed for other, feed in self._feeds if other.cache.runner is self._runner)
         step.is_busy = bool(self._feeds)
         step.layers = wanted_layers(step, self._runner.spec)
 
     def on_logits(self, step: Step) -> None:
         """Run companions on amateur models; combine the logits of samples and companions, or of layers."""
         logits = dict[int, Tensor]()
-        for runner in dict.fromkeys((self._runner, *(part.runner for part in self._feeds))):
-            parts = [part for part in self._feeds if part.runner is runner]
+        for runner in dict.fromkeys((self._runner, *(other.cache.runner for other, _ in self._feeds))):
+            parts = [(other, feed) for other, feed in self._feeds if other.cache.runner is runner]
             by_part: Iterable[Tensor] = step.companion_logits
             if runner is not self._runner:
-                rows = runner.forward(StepPlan(tuple(part.feed for part in parts)))
-                by_part = torch.split(rows, [part.feed.num_logits for part in parts])
-            logits |= {part.sequence.slot: rows for part, rows in zip(parts, by_part, strict=True)}
-        for part in self._feeds:
-            part.lane.extend(part.feed.tokens)
+                rows = runner.forward(StepPlan(tuple(feed for _, feed in parts)))
+                by_part = torch.split(rows, [feed.num_logits for _, feed in parts])
+            logits |= {other.sequence.slot: rows for (other, _), rows in zip(parts, by_part, strict=True)}
+        for companion, feed in self._feeds:
+            companion.lane.extend(feed.tokens)
         if logits:
             step.logits = folded(step, logits)
         if step.layers and step.inner is not None:
             step.logits = contrasted(step, step.logits, step.inner.early, self._runner.spec)
 
-    def _parts(self, step: Step) -> Iterator[CompanionFeed]:
+    def _parts(self, step: Step) -> Iterator[tuple[_Companion, Feed]]:
         """Yield the feeds of companions: of sampled sequences first, then prefill chunks in the budget."""
         sampled = {sequence.slot: drafts for sequence, drafts in step.sampled}
         num_left = dict.fromkeys(self._runners.values(), self._budget)
@@ -183,9 +170,9 @@ class Companions(StepHook):
             companion.lane.truncate(len(companion) - 1)  # rejected drafts
             if slot in sampled:
                 self._begin(companion)
-                part = companion.part(len(companion), sampled[slot], num_logits=1 + len(sampled[slot]))
-                num_left[part.runner] -= len(part.feed.tokens)
-                yield part
+                feed = companion.part(len(companion), sampled[slot], num_logits=1 + len(sampled[slot]))
+                num_left[companion.cache.runner] -= len(feed.tokens)
+                yield companion, feed
         budgets = {runner: max(tokens, 1) for runner, tokens in num_left.items()}
         for slot, companion in self._by_slot.items():
             runner = companion.cache.runner
@@ -197,7 +184,7 @@ class Companions(StepHook):
                 end = min(start + budgets[runner], len(companion) - 1)
                 budgets[runner] -= end - start
                 if end > start:
-                    yield companion.part(end)
+                    yield companion, companion.part(end)
 
     def _begin(self, companion: _Companion) -> None:
         """Reuse the longest cached prefix of the prompt."""
@@ -211,24 +198,12 @@ class Companions(StepHook):
         prompt, runner = companion.prompt, companion.cache.runner
         if not runner.spec.can_rollback:
             return False
-        others = [
-            other for other in self._by_slot.values() if other.has_begun and other.cache.runner is runner
-        ]
         salt = companion.sequence.request.salt
         return any(
-            other.prompt == prompt and other.lag > 1 and other.sequence.request.salt == salt
-            for other in others
+            other.has_begun and other.cache.runner is runner and other.prompt == prompt and other.lag > 1
+            for other in self._by_slot.values()
+            if other.sequence.request.salt == salt
         )
-
-
-@dataclass(frozen=True, slots=True)
-class CompanionFeed:
-    """The feed of a sample's companion, its lane, and the runner of its model."""
-
-    sequence: Sequence
-    runner: ModelRunner
-    feed: Feed
-    lane: PrefixLane
 
 
 def folded(step: Step, companions: dict[int, Tensor]) -> Tensor:
@@ -236,27 +211,26 @@ def folded(step: Step, companions: dict[int, Tensor]) -> Tensor:
 
     `companions`: by slot the companion's logits [K + 1, W] for K drafts.
     """
-    own = step.logits
+    logits, row = step.logits, 0
     rows, others = list[int](), list[Tensor]()
     scales, cutoffs = list[float](), list[float]()
-    row = 0
     for sequence, drafts in step.sampled:
         count, other = 1 + len(drafts), companions.get(sequence.slot)
         if other is not None:
             guidance = sequence.request.guidance
             rows += range(row, row + count)
-            others.append(as_wide(other, own.shape[1], own.device))
+            others.append(as_wide(other, logits.shape[1], logits.device))
             scales += [guidance.scale] * count
             cutoffs += [guidance.cutoff] * count
         row += count
     if not rows:
-        return own
-    levels = upload([scales, cutoffs], own.device)
+        return logits
+    levels = upload([scales, cutoffs], logits.device)
     if len(rows) == row:
-        return fold(own, torch.cat(others), *levels)
-    at = upload(rows, own.device)
-    mixed = fold(own.index_select(0, at), torch.cat(others), *levels)
-    return own.to(torch.float32, copy=True).index_copy_(0, at, mixed)
+        return fold(logits, torch.cat(others), *levels)
+    at = upload(rows, logits.device)
+    mixed = fold(logits.index_select(0, at), torch.cat(others), *levels)
+    return logits.to(torch.float32, copy=True).index_copy_(0, at, mixed)
 
 
 _DEEP = 40  # layers; in a deeper model `low` and `high` are among the first and last 20
@@ -312,10 +286,19 @@ def contrasted(step: Step, logits: Tensor, early: EarlyLogits, spec: ModelSpec) 
 
     `early` has rows for all wanted positions of the step, including scored prompt positions.
     """
-    targets, sources, contrasts = zip(*_rows(step), strict=True)
+    counts = {sequence.slot: 1 + len(drafts) for sequence, drafts in step.sampled}
+    targets, sources, contrasts = list[int](), list[int](), list[LayerContrast]()
+    row, position = 0, 0  # of the sequence among the sampled rows, and among the wanted positions
+    for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
+        count, first = counts.get(sequence.slot, 0), position + feed.num_scored
+        if sequence.request.dola is not None:
+            targets += range(row, row + count)
+            sources += range(first, first + count)
+            contrasts += [sequence.request.dola] * count
+        row, position = row + count, position + feed.num_logits
     sets = [candidates(dola.layers, spec) for dola in contrasts]
     cutoffs = upload([dola.cutoff for dola in contrasts], logits.device)
-    source, target = upload([*sources], logits.device), upload([*targets], logits.device)
+    source, target = upload(sources, logits.device), upload(targets, logits.device)
 
     def layers() -> Iterator[tuple[Tensor, Tensor]]:
         for layer in wanted_layers(step, spec):
@@ -326,15 +309,3 @@ def contrasted(step: Step, logits: Tensor, early: EarlyLogits, spec: ModelSpec) 
     if len(targets) == len(logits):
         return changed
     return logits.to(torch.float32, copy=True).index_copy_(0, target, changed)
-
-
-def _rows(step: Step) -> Iterable[tuple[int, int, LayerContrast]]:
-    """Yield for each row with DoLa: its index among sampled rows and among wanted positions, and contrast."""
-    sampled = {sequence.slot: 1 + len(drafts) for sequence, drafts in step.sampled}
-    row, position = 0, 0
-    for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
-        count = sampled.get(sequence.slot, 0)
-        first = position + feed.num_scored
-        if sequence.request.dola is not None:
-            yield from ((row + i, first + i, sequence.request.dola) for i in range(count))
-        row, position = row + count, position + feed.num_logits

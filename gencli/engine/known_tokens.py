@@ -55,8 +55,11 @@ class KnownTokens(StepHook):
         return drafts
 
     def before(self, step: Step) -> None:
-        step.known = known_tokens(step.sampled, self._pipeline.env.device)
-        if step.known is not None:
+        runs = [sequence.known[: len(drafts) + 1] for sequence, drafts in step.sampled]
+        if any(runs):
+            width = 1 + max(len(drafts) for _, drafts in step.sampled)
+            table = [[*run, *[-1] * (width - len(run))] for run in runs]
+            step.known = upload(table, self._pipeline.env.device, torch.int64)
             step.force = partial(_forced, step.known, step.sampled)
 
     def take(self, step: Step, append: Append) -> None:
@@ -69,7 +72,14 @@ class KnownTokens(StepHook):
     def on_taken(self, step: Step) -> None:
         for index in self._prefixed:
             taken, error = cast(tuple[Taken, Exception | None], step.taken[index])
-            step.taken[index] = taken, prefix_error(step.sampled[index][0], error)
+            sequence, _ = step.sampled[index]
+            count, size, fault = len(sequence.output), len(sequence.request.prefix), ""
+            if error is not None:
+                fault = f"Token {count} of the {size} that the output begins with is impossible: {error}"
+            elif sequence.finish is not None and sequence.known:
+                reason = sequence.finish.reason
+                fault = f"The output ends behind {count} of the {size} tokens that it begins with: {reason}."
+            step.taken[index] = taken, GenerationError(fault) if fault else None
 
     def _take_given(self, step: Step, index: int) -> tuple[Taken, Exception | None]:
         """Append the given tokens of a step to their sequence.
@@ -120,40 +130,13 @@ def check_prefix(request: Request, context: int) -> None:
         )
 
 
-def prefix_error(sequence: Sequence, error: Exception | None) -> GenerationError | None:
-    """Return why the output cannot begin with its prefix, or None. `error`: error of the last token."""
-    count, size = len(sequence.output), len(sequence.request.prefix)
-    if error is not None:
-        return GenerationError(
-            f"Token {count} of the {size} that the output begins with is impossible: {error}"
-        )
-    if sequence.finish is not None and sequence.known:
-        reason = sequence.finish.reason
-        return GenerationError(
-            f"The output ends behind {count} of the {size} tokens that it begins with: {reason}."
-        )
-    return None
-
-
-def known_tokens(sampled: SampledSequences, device: torch.device) -> Tensor | None:
-    """Return the known tokens of the step [Q, K + 1] int64: drafts and the token after them, padded with -1.
-
-    None if no sequence of the step has any.
-    """
-    runs = [sequence.known[: len(drafts) + 1] for sequence, drafts in sampled]
-    if not any(runs):
-        return None
-    width = 1 + max(len(drafts) for _, drafts in sampled)
-    return upload([[*run, *[-1] * (width - len(run))] for run in runs], device, torch.int64)
-
-
-def _forced(known: Tensor, sampled: SampledSequences, draw: Draw) -> tuple[Tensor, Tensor]:
-    """Return tokens [Q, K + 1] and counts [Q], from `known` [Q, K + 1] where it has any, else from `draw`."""
-    is_known = known >= 0
+def _forced(ids: Tensor, sampled: SampledSequences, draw: Draw) -> tuple[Tensor, Tensor]:
+    """Return tokens [Q, K + 1] and counts [Q]: the known `ids` [Q, K + 1] where known, else a `draw`."""
+    is_known = ids >= 0
     if all(sequence.known for sequence, _ in sampled):
-        return known, is_known.sum(dim=1)
+        return ids, is_known.sum(dim=1)
     tokens, counts = draw()
-    return torch.where(is_known, known, tokens), torch.where(is_known[:, 0], is_known.sum(dim=1), counts)
+    return torch.where(is_known, ids, tokens), torch.where(is_known[:, 0], is_known.sum(dim=1), counts)
 
 
 def _impossible(entry: TokenLogprobs) -> TokenLogprobs:

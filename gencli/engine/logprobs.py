@@ -6,11 +6,13 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import islice
+from math import isfinite
 
 import torch
 from torch import Tensor
 
-from gencli.core.events import Alternative, Event, TokenLogprobs
+from gencli.core.events import Alternative, Event, PromptScores, TokenLogprobs
 from gencli.core.request import Feed
 from gencli.engine.endings import Endings
 from gencli.engine.scheduler import Scheduler
@@ -22,7 +24,6 @@ from gencli.errors import GenerationError
 from processors.explain_rows import KeptLogits, explain_rows
 from processors.graphs import upload, upload_ints
 from processors.kernels.operations import row_logsumexps
-from processors.row_view import RowView
 from processors.rows import Rows
 
 _HEAD = 6  # columns of the chosen token: id, raw, processed, ban, rank, processed rank
@@ -82,24 +83,37 @@ class PromptScoringHook(StepHook):
     def on_logits(self, step: Step) -> None:
         if step.plan.num_scored:
             scorings = [sequence.scoring for sequence in step.sequences]
-            step.own, scored = split_scores(step.plan.feeds, scorings, step.own)
+            step.own, measured, taken = split_scores(step.plan.feeds, scorings, step.own)
             step.logits = step.own
-            step.packed.append((scored.measured.packed, scored.take))
+
+            def read(values: Sequence[Sequence[float]]) -> None:
+                entries = iter(measured.read(values))
+                for scoring, count in taken:
+                    scoring.take([*islice(entries, count)])
+
+            step.packed.append((measured.packed, read))
 
     def report(self) -> Iterator[Event]:
         """Yield the scores of prompts that are complete, and end requests that only score."""
-        for sequence in [sequence for sequence in self._scheduler.running if sequence.scoring]:
-            assert sequence.scoring is not None
-            is_due = sequence.scoring.is_complete and not sequence.scoring.is_reported
-            if is_due and (position := sequence.scoring.first_unsound) is not None:
-                error = GenerationError(
-                    f"NaN or +inf among the logits for token {position + 1} of the prompt: the model's "
-                    "number format is at fault."
-                )
-                yield from self._endings.fail(sequence.unit, error)
+        for sequence in [*self._scheduler.running]:
+            if (scoring := sequence.scoring) is None or not scoring.is_complete:
                 continue
-            yield from sequence.scoring.report()
-            if sequence.scoring.is_complete and sequence.scoring.is_only:
+            if not scoring.is_reported:
+                unsound = (
+                    position
+                    for position, entry in enumerate(scoring.scores)
+                    if entry and not isfinite(entry.chosen.logprob) and not entry.chosen.banned_by
+                )
+                if (position := next(unsound, None)) is not None:
+                    error = GenerationError(
+                        f"NaN or +inf among the logits for token {position + 1} of the prompt: the model's "
+                        "number format is at fault."
+                    )
+                    yield from self._endings.fail(sequence.unit, error)
+                    continue
+                scoring.is_reported = True
+                yield PromptScores(sequence.request.id, tuple(scoring.scores))
+            if scoring.is_only:
                 sequence.unit.close("length", "max_tokens")
                 yield from sequence.unit.drain(time.monotonic())
                 self._endings.remove(sequence.unit)
@@ -109,13 +123,13 @@ class PromptScoringHook(StepHook):
 class Watch:
     """The rows of a step that need log-probabilities, and the cause for each id that is masked.
 
-    `places`: indices of the A rows in the step; `at` [A]: the same on the device. `owners`: index of each
+    `indices`: those of the A rows in the step; `at` [A]: the same on the device. `owners`: index of each
     row's sequence; `counts`: its number K of alternatives. `raw` [A, V] float32: the model's own logits.
     `ids` [A, M]: the K most likely ids, then the row's draft or given token, if there is one. `by` [A, M]:
     index into `names` of the cause that masked the id, -1 while it is allowed.
     """
 
-    places: list[int]
+    indices: list[int]
     owners: list[int]
     counts: list[int]
     rows: Rows
@@ -129,33 +143,33 @@ class Watch:
     def of(
         cls,
         wanted: Sequence[int | None],
-        own: Tensor,
+        plain: Tensor,
         guided: Tensor,
         rows: Rows,
-        given: Tensor | None = None,
+        known_ids: Tensor | None = None,
     ) -> Watch | None:
         """Return a Watch of the rows that need log-probabilities; None if there are none.
 
-        `wanted`: number of alternatives for each sequence, or None. own, guided [R, V]: the model's logits,
-        and the logits after guidance, on the device of the stages. given [Q, K + 1]: see given_tokens.
+        `wanted`: number of alternatives for each sequence, or None. plain, guided [R, V]: the model's
+        logits, and those after guidance, on the device of the stages. known_ids [Q, K + 1]: see Step.known.
         """
         if wanted.count(None) == len(wanted):
             return None
         owner_of = [owner for owner, count in enumerate(rows.counts) for _ in range(count)]
-        places = [place for place, owner in enumerate(owner_of) if wanted[owner] is not None]
-        owners = [owner_of[place] for place in places]
+        indices = [row for row, owner in enumerate(owner_of) if wanted[owner] is not None]
+        owners = [owner_of[row] for row in indices]
         counts = [wanted[owner] or 0 for owner in owners]
-        at = upload(places, guided.device)
-        raw = own.to(guided.device).index_select(0, at).float()
+        at = upload(indices, guided.device)
+        raw = plain.to(guided.device).index_select(0, at).float()
         ids = best_ids(raw, max(counts))
         if rows.drafts.shape[1]:  # a lossy policy may accept a draft that the stages forbid
             ids = torch.cat([ids, rows.drafted()[at][:, None]], dim=1)
-        if given is not None:
-            forced = given[upload(owners, at.device), rows.offsets[at]]
+        if known_ids is not None:
+            forced = known_ids[upload(owners, at.device), rows.offsets[at]]
             ids = torch.cat([ids, forced.clamp(min=0)[:, None]], dim=1)
-        watch = cls(places, owners, counts, rows, at, raw, ids, torch.full_like(ids, -1))
-        watch.seen("model", own.to(guided.device))
-        if own is not guided:
+        watch = cls(indices, owners, counts, rows, at, raw, ids, torch.full_like(ids, -1))
+        watch.seen("model", plain.to(guided.device))
+        if plain is not guided:
             watch.seen("guidance", guided)
         return watch
 
@@ -168,15 +182,13 @@ class Watch:
     def measured(self, processed: Tensor, tokens: Tensor) -> Measured:
         """Return the log-probabilities of the tokens [Q, K + 1] of the step; processed [R, V]."""
         chosen = tokens[upload(self.owners, tokens.device), self.rows.offsets[self.at]].clamp(min=0)
-        return self._measured(self.at, processed, chosen, [*range(len(self.places))])
+        return self._measured(self.at, processed, chosen, [*range(len(self.indices))])
 
-    def of_beams(
-        self, processed: Tensor, places: Sequence[int], tokens: Sequence[int]
-    ) -> list[TokenLogprobs]:
+    def of_beams(self, processed: Tensor, rows: Sequence[int], tokens: Sequence[int]) -> list[TokenLogprobs]:
         """Return log-probabilities of tokens [N] chosen at rows [N] of the step, in a separate transfer."""
-        index = [self.places.index(place) for place in places]
+        index = [self.indices.index(row) for row in rows]
         chosen = upload(tokens, processed.device, torch.int64)
-        measured = self._measured(upload(places, processed.device, torch.int64), processed, chosen, index)
+        measured = self._measured(upload(rows, processed.device, torch.int64), processed, chosen, index)
         return measured.read(measured.packed.tolist())
 
     def _measured(self, at: Tensor, processed: Tensor, chosen: Tensor, index: list[int]) -> Measured:
@@ -253,17 +265,10 @@ def measure(
     after = top if is_same else best_ids(processed, count)
     ends = (low[:, 1:], done[:, 1:]) if is_same else (_logprobs(raw, after), _logprobs(processed, after))
     head = [chosen, low[:, 0], done[:, 0], bans[0], rank, done_rank]
-    parts = [
-        torch.stack([column.double() for column in head], dim=1),
-        _side_by_side(top, low[:, 1:], done[:, 1:], bans[1]),
-        _side_by_side(after, *ends),
-    ]
-    return torch.cat(parts, dim=1)
-
-
-def _side_by_side(*columns: Tensor) -> Tensor:
-    """Return columns of shape [A, K] interleaved as [A, K * number of columns] float64, grouped by k."""
-    return torch.stack([column.double() for column in columns], dim=2).flatten(1)
+    tables = [torch.stack([column.double() for column in head], dim=1)]
+    for columns in ((top, low[:, 1:], done[:, 1:], bans[1]), (after, *ends)):  # each [A, K], grouped by k
+        tables.append(torch.stack([column.double() for column in columns], dim=2).flatten(1))
+    return torch.cat(tables, dim=1)
 
 
 def _logprobs(logits: Tensor, ids: Tensor) -> Tensor:
@@ -285,24 +290,13 @@ def slice_rows(vocab_size: int) -> int:
     return min(512, max(16, 2**24 // vocab_size))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Scored:
-    """Log-probabilities of prompt positions on the device, and how many belong to each scoring."""
-
-    measured: Measured
-    taken: tuple[tuple[PromptScoring, int], ...]
-
-    def take(self, values: Sequence[Sequence[float]]) -> None:
-        """Give the scorings their entries. `values`: the numbers of `measured.packed`."""
-        entries = iter(self.measured.read(values))
-        for scoring, count in self.taken:
-            scoring.take([next(entries) for _ in range(count)])
-
-
 def split_scores(
-    feeds: tuple[Feed, ...], scorings: list[PromptScoring | None], own: Tensor
-) -> tuple[Tensor, Scored]:
-    """Measure the scored rows of own [R, V]; return the other rows, and the measurements."""
+    feeds: tuple[Feed, ...], scorings: list[PromptScoring | None], logits: Tensor
+) -> tuple[Tensor, Measured, list[tuple[PromptScoring, int]]]:
+    """Measure the scored rows of logits [R, V].
+
+    Return the other rows, the measurements, and how many of them belong to each scoring.
+    """
     scored, kept, targets, counts = list[int](), list[int](), list[int](), list[int]()
     row, taken = 0, list[tuple[PromptScoring, int]]()
     for feed, scoring in zip(feeds, scorings, strict=True):
@@ -314,13 +308,13 @@ def split_scores(
             taken.append((scoring, feed.num_scored))
         kept += range(end, row + feed.num_logits)
         row += feed.num_logits
-    raw = (own if not kept else own.index_select(0, upload(scored, own.device))).float()
-    others = own[:0] if not kept else own.index_select(0, upload(kept, own.device))
+    raw = (logits if not kept else logits.index_select(0, upload(scored, logits.device))).float()
+    others = logits[:0] if not kept else logits.index_select(0, upload(kept, logits.device))
     top, chosen = best_ids(raw, max(counts)), upload(targets, raw.device, torch.int64)
     is_masked = (raw == -torch.inf).gather(1, torch.cat([chosen[:, None], top], dim=1))
     bans = torch.where(is_masked, 0, -1)
     measured = Measured(measure(raw, raw, chosen, top, (bans[:, 0], bans[:, 1:])), counts, ("model",))
-    return others, Scored(measured, tuple(taken))
+    return others, measured, taken
 
 
 class Explanations(StepHook):
@@ -335,31 +329,24 @@ class Explanations(StepHook):
 
     def on_taken(self, step: Step) -> None:
         for index, ((sequence, _), result) in enumerate(zip(step.sampled, step.taken, strict=True)):
-            if sequence.request.trace is not None and result is not None and result[0].ids:
-                sequence.explain(explained(step, index, result[0].ids, self._state))
-
-
-def explained(step: Step, index: int, tokens: tuple[int, ...], state: ProcessorState) -> list[RowView]:
-    """Explain the tokens of one sequence, before they are committed.
-
-    Token j was chosen in the sequence's row j, which saw the j drafts before it.
-    """
-    sequence, _ = step.sampled[index]
-    request, first = sequence.request, step.first_rows[index]
-    indices = range(first, first + len(tokens))
-    logits = step.logits.index_select(0, upload_ints(indices, step.logits.device))
-    rows = step.rows.select(indices)
-    views = explain_rows(
-        state.pipeline,
-        state.sampler,
-        logits,
-        rows,
-        upload_ints(tokens, step.logits.device),
-        [request.draw] * len(tokens),
-        count=request.trace or 0,
-    )
-    if not (keep := request.keep_logits):
-        return views
-    seeds = [seed % (1 << 64) for seed in rows.seeds.tolist()]
-    kept = [KeptLogits.of(row, keep, seed) for row, seed in zip(logits, seeds, strict=True)]
-    return [replace(view, kept=logits) for view, logits in zip(views, kept, strict=True)]
+            request, tokens = sequence.request, result[0].ids if result is not None else ()
+            if request.trace is None or not tokens:
+                continue
+            # Token j was chosen in the sequence's row j, which saw the j drafts before it.
+            indices = range(first := step.first_rows[index], first + len(tokens))
+            logits = step.logits.index_select(0, upload_ints(indices, step.logits.device))
+            rows = step.rows.select(indices)
+            views = explain_rows(
+                self._state.pipeline,
+                self._state.sampler,
+                logits,
+                rows,
+                upload_ints(tokens, step.logits.device),
+                [request.draw] * len(tokens),
+                count=request.trace,
+            )
+            if keep := request.keep_logits:
+                seeds = [seed % (1 << 64) for seed in rows.seeds.tolist()]
+                kept = [KeptLogits.of(row, keep, seed) for row, seed in zip(logits, seeds, strict=True)]
+                views = [replace(view, kept=row) for view, row in zip(views, kept, strict=True)]
+            sequence.explain(views)

@@ -27,7 +27,6 @@ class Rewind(StepHook):
         return can_rewind(sequence.request)
 
     def propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
-        """Return the held tokens by slot."""
         return {s.slot: s.held for s in sequences if s.held and not s.known}
 
     def take(self, step: Step, append: Append) -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from gencli.core.request import Feed, StepPlan
 from gencli.engine.scheduler import Scheduler
-from gencli.engine.sequence import SampledSequences, Sequence
+from gencli.engine.sequence import SampledSequences
 from gencli.engine.step import Step, StepHook
 from gencli.errors import UsageError
 from gencli.models.model_runner import AheadRunner, Inner, ModelRunner, ModelSpec
@@ -47,17 +47,14 @@ def next_feeds(sampled: SampledSequences, scheduler: Scheduler) -> list[int]:
     going = [index for index, (sequence, _) in enumerate(sampled) if sequence.room > 1]
     if len(going) < len(sampled) and (scheduler.waiting or scheduler.pending):
         return []
-    return going if all(_is_plain(*pair) for pair in sampled) else []
-
-
-def _is_plain(sequence: Sequence, drafts: tuple[int, ...]) -> bool:
-    """Whether a sequence continues with the one token drawn in this step, in a plain forward pass.
-
-    An explained sequence reads more of the step than its token, so the host would wait for the pass ahead.
-    """
-    request = sequence.request
-    is_alone = sequence.group is None and request.dola is None and not request.guidance.is_on
-    return is_alone and request.trace is None and not (drafts or sequence.held or sequence.known)
+    for sequence, drafts in sampled:
+        request = sequence.request
+        if sequence.group is not None or request.dola is not None or request.guidance.is_on:
+            return []
+        # An explained sequence reads more of the step than its token, so the host would wait for the pass.
+        if request.trace is not None or drafts or sequence.held or sequence.known:
+            return []
+    return going
 
 
 @dataclass(slots=True, eq=False)
@@ -97,7 +94,6 @@ class RunAhead:
 
     @property
     def spec(self) -> ModelSpec:
-        """Properties of the loaded model."""
         return self._runner.spec
 
     def launch(self, sampled: SampledSequences, tokens: Tensor, scheduler: Scheduler) -> None:
@@ -153,7 +149,14 @@ class RunAhead:
             return guess.logits if is_whole else _select(guess.logits, taken)
         others = tuple(feed for feed, row in zip(plan.feeds, rows, strict=True) if row is None)
         logits = torch.cat([guess.logits, self._runner.forward(StepPlan(others, plan.num_scored))])
-        return _select(logits, _order(plan.feeds, rows, len(guess.indices)))
+        order, size = (
+            list[int](),
+            len(guess.indices),
+        )  # rows of guessed feeds, and behind them those of others
+        for feed, row in zip(plan.feeds, rows, strict=True):
+            order += range(size, size + feed.num_logits) if row is None else (row,)
+            size += feed.num_logits if row is None else 0
+        return _select(logits, order)
 
     def forward_layers(
         self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
@@ -163,24 +166,20 @@ class RunAhead:
         return self._runner.forward_layers(plan, layers, lanes)
 
     def truncate(self, lane: int, length: int) -> None:
-        """Truncate the lane to its first `length` tokens."""
         self.forget(lane)
         self._runner.truncate(lane, length)
 
     def fork(self, source: int, target: int) -> None:
-        """Copy lane `source` to lane `target`."""
         self.forget(target)
         self._runner.fork(source, target)
         if self._guess and self._guess.is_fed and source in self._guess.feeds:
             self._runner.truncate(target, self._guess.feeds[source][0].start)
 
     def release(self, lane: int) -> None:
-        """Empty the lane."""
         self.forget(lane)
         self._runner.release(lane)
 
     def free_cache(self) -> None:
-        """Free the memory of the lanes; all of them must be empty."""
         self._runner.free_cache()
 
     def forget(self, lane: int) -> None:
@@ -199,15 +198,6 @@ class RunAhead:
         for lane, (feed, _) in guess.feeds.items() if guess and guess.is_fed else ():
             if lane not in used:
                 self._runner.truncate(lane, feed.start)
-
-
-def _order(feeds: Iterable[Feed], rows: Iterable[int | None], size: int) -> list[int]:
-    """Return the row of each feed's logits: of a guessed feed its own row, of other feeds from `size` on."""
-    order = list[int]()
-    for feed, row in zip(feeds, rows, strict=True):
-        order += range(size, size + feed.num_logits) if row is None else (row,)
-        size += feed.num_logits if row is None else 0
-    return order
 
 
 def _select(logits: Tensor, rows: list[int]) -> Tensor:

@@ -11,12 +11,12 @@ from bisect import insort
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain, islice, takewhile
+from itertools import islice, takewhile
 from types import TracebackType
 
 from gencli.core.events import Event, Finish, Reading
-from gencli.core.request import Kind, Prefixes, Request, StepPlan, Tokens, rope_factors, shared_length
-from gencli.engine.sequence import Group, PrefixCache, Propose, Sequence, decode_feed, heads, span_feed
+from gencli.core.request import Feed, Kind, Prefixes, Request, StepPlan, Tokens, rope_factors, shared_length
+from gencli.engine.sequence import Group, PrefixCache, Propose, Sequence, heads, span_feed
 from gencli.engine.step import Step
 from processors.errors import is_out_of_memory
 
@@ -44,13 +44,18 @@ class LookAhead:
 
     def take(self, room: int) -> Sequence | None:
         """Remove and return the next sequence that needs at most `room` slots; None if there is none."""
-        window = [*enumerate(self._window())]
-        able = [(index, sequence) for index, sequence in window if sequence.num_slots <= room]
+        able = [(index, s) for index, s in enumerate(self._window()) if s.num_slots <= room]
         if not able:
             return None
-        index, sequence = max(able, key=lambda pair: self._order(pair[1]))  # the first of equals
+
+        def order(pair: tuple[int, Sequence]) -> tuple[int, int, int]:
+            shared, length = self._lengths(pair[1])
+            difference = 0 if self._last_prefill is None else abs(length - self._last_prefill)
+            return shared // _GRAIN, -difference, pair[1].request.limits.max_tokens
+
+        index, sequence = max(able, key=order)  # the first of equals
         del self._waiting[index]
-        self._last_prefill = self._prefill_length(sequence)
+        _, self._last_prefill = self._lengths(sequence)
         return sequence
 
     def _window(self) -> Iterator[Sequence]:
@@ -59,16 +64,10 @@ class LookAhead:
         end, priority = self._waiting[0].number + self._size, _priority(self._waiting[0])
         return takewhile(lambda other: other.number < end and _priority(other) == priority, self._waiting)
 
-    def _order(self, sequence: Sequence) -> tuple[int, int, int]:
-        length = self._prefill_length(sequence)
-        difference = 0 if self._last_prefill is None else abs(length - self._last_prefill)
-        return self._num_shared(sequence) // _GRAIN, -difference, sequence.request.limits.max_tokens
-
-    def _prefill_length(self, sequence: Sequence) -> int:
-        return len(sequence.prompt) - self._num_shared(sequence)
-
-    def _num_shared(self, sequence: Sequence) -> int:
-        return self._shared.get(id(sequence), 0)
+    def _lengths(self, sequence: Sequence) -> tuple[int, int]:
+        """Return the number of prompt tokens in the lanes, and of those to prefill."""
+        shared = self._shared.get(id(sequence), 0)
+        return shared, len(sequence.prompt) - shared
 
 
 class Samples:
@@ -100,49 +99,6 @@ class Samples:
             return
         more, self._next = self._count - self._next, self._count
         yield from (replace(event, more=more) for event in ends if isinstance(event, Finish))
-
-
-class Pending:
-    """Requests with samples not created yet: by priority, then in order of submission."""
-
-    def __init__(self) -> None:
-        self._queue: deque[Samples] = deque()
-
-    def __bool__(self) -> bool:
-        return bool(self._queue)
-
-    def add(self, samples: Samples) -> None:
-        """Add a request after the others of its priority."""
-        if not self._queue or self._queue[-1].request.priority <= samples.request.priority:
-            self._queue.append(samples)
-        else:
-            insort(self._queue, samples, key=_priority)
-
-    @property
-    def priority(self) -> int | None:
-        """The priority of the first request; None without one."""
-        return self._queue[0].request.priority if self._queue else None
-
-    def take(self) -> Sequence | None:
-        """Create and return the next sample; None if there is none."""
-        while self._queue:
-            if (sequence := self._queue[0].take()) is not None:
-                return sequence
-            self._queue.popleft()
-        return None
-
-    def end(self, reason: str, request_id: str | None = None) -> Iterator[Event]:
-        """End all samples that are not created yet, or those of one request."""
-        for samples in [s for s in self._queue if request_id in (None, s.request.id)]:
-            self._queue.remove(samples)
-            yield from samples.end(reason)
-
-    def end_late(self) -> Iterator[Event]:
-        """End the remaining samples of requests whose `max_time` has passed."""
-        now = time.monotonic()
-        for samples in [s for s in self._queue if s.request.limits.is_over(now - s.submitted)]:
-            self._queue.remove(samples)
-            yield from samples.end("length", "max_time")
 
 
 class OomGuard:
@@ -204,7 +160,7 @@ class Scheduler:
         self.limit = self._num_slots = max_batch
         self.running: list[Sequence] = []
         self.waiting: deque[Sequence] = deque()  # by priority
-        self.pending = Pending()  # requests with samples not created yet
+        self.pending = deque[Samples]()  # requests with samples not created yet, by priority
         self._slots = Slots(max_batch, can_rollback=can_rollback, stays_warm=can_rollback and share_prefixes)
         self._prefix_cache = PrefixCache(
             self._slots.warm, can_rollback=can_rollback, is_on=share_prefixes, rope_switches=rope_switches
@@ -214,8 +170,7 @@ class Scheduler:
         self._num_added = 0
 
     def add(self, samples: Samples) -> None:
-        """Append the samples of a request to the queue."""
-        self.pending.add(samples)
+        insort(self.pending, samples, key=_priority)
 
     @property
     def has_work(self) -> bool:
@@ -228,14 +183,18 @@ class Scheduler:
 
     def _fill(self) -> None:
         """Create the samples that may be admitted next: urgent ones, and any that may overtake the first."""
-        while (priority := self.pending.priority) is not None:
-            first = self.waiting[0] if self.waiting else None
-            is_near = first is None or self._num_added < first.number + self._window
-            if not is_near and (first is None or priority >= first.request.priority):
+        while self.pending:
+            samples, first = self.pending[0], self.waiting[0] if self.waiting else None
+            if (
+                first is not None
+                and self._num_added >= first.number + self._window
+                and _priority(samples) >= _priority(first)
+            ):
                 return
-            if (sequence := self.pending.take()) is None:
+            if (sequence := samples.take()) is None:
+                self.pending.popleft()
                 continue
-            sequence.enqueue(self._num_added)
+            sequence.number = self._num_added
             self._num_added += 1
             insort(self.waiting, sequence, key=_priority)
 
@@ -248,7 +207,11 @@ class Scheduler:
         if not self.waiting or not self._room:
             return []
         admitted = []
-        ahead = LookAhead(self.waiting, self._num_shared, self._window)
+        ahead = LookAhead(
+            self.waiting,
+            lambda s: self._prefix_cache.best(s.prompt, salt=s.request.salt).length,
+            self._window,
+        )
         while (sequence := ahead.take(self._room)) is not None:
             self._fill()
             limit, salt = len(sequence.reusable), sequence.request.salt
@@ -257,25 +220,21 @@ class Scheduler:
             slot, num_cached = self._slots.take(sequence, rope=rope, at_least=shared)
             sequence.place(slot, num_cached, rope)
             if sequence.group:
-                sequence.group.place((slot, *self._slots.reserve(sequence.num_slots - 1)))
+                sequence.group.slots = slot, *self._slots.reserve(sequence.num_slots - 1)
             if num_cached:
                 self._prefix_cache.begin(sequence)
             self.running.append(sequence)
             admitted.append(sequence)
         return admitted
 
-    def _num_shared(self, sequence: Sequence) -> int:
-        return self._prefix_cache.best(sequence.prompt, salt=sequence.request.salt).length
-
     def reading(self) -> list[Event]:
         """Return the prefill progress of sequences with over 64 prompt tokens left, running or next."""
         self._fill()
-        waiting = islice(self.waiting, max(0, self.limit - self.num_used))
-        running = [s for s in self.running if len(s.prompt) - s.num_computed_tokens > _LONG]
+        near = islice(self.waiting, max(0, self.limit - self.num_used)) if self.waiting else ()
+        reading = [s for s in (*self.running, *near) if len(s.prompt) - s.num_computed_tokens > _LONG]
         return [
             Reading(s.request.id, s.sample, s.num_computed_tokens, len(s.prompt))
-            for s in heads(chain(running, waiting))
-            if len(s.prompt) - s.num_computed_tokens > _LONG
+            for s in (heads(reading) if reading else ())
         ]
 
     @property
@@ -349,40 +308,37 @@ class Scheduler:
         """Plan the next step: copies of prompt prefixes, then decoding, then prompt chunks within the budget.
 
         `propose` is called once, with the sequences whose next token this step chooses. Sequences that are
-        `behind`, and members of a group that is, do not feed their last token, so no token is chosen for
-        them.
+        `behind` do not feed their last token, so no token is chosen for them.
         """
         forks = self._prefix_cache.forks(self.running)
-        groups = {sequence.group for sequence in self.running if sequence.group is not None}
-        late = {group for group in groups if group.is_behind}
-        held = {*behind, *(s for s in self.running if s.group in late)} if late else behind
-        decoding = self._decoding(held)
-        spans = [*self._chunks(self._left(decoding), held)] if len(decoding) < len(self.running) else []
-        sampled = decoding + [sequence for sequence, end in spans if end == len(sequence)]
-        left = self._left(decoding) - (sum(span_cost(*span) for span in spans) if spans else 0)
-        drafts = self._cut(propose(sampled), sampled, left)
-        pairs = [(sequence, drafts.get(sequence.slot, ())) for sequence in sampled]
-        feeds = [decode_feed(sequence, run) for sequence, run in pairs[: len(decoding)]]
-        feeds += [span_feed(sequence, end, drafts.get(sequence.slot, ())) for sequence, end in spans]
-        sequences = (*decoding, *(sequence for sequence, _ in spans)) if spans else tuple(decoding)
-        num_scored = sum(feed.num_scored for feed in feeds[len(decoding) :]) if spans else 0
-        return Step(StepPlan(tuple(feeds), num_scored), sequences, pairs, forks)
+        decoding = [s for s in self.running if s.lag == 1 and s not in behind]
+        if bound := [s for s in decoding if s.drafts_decide]:
+            decoding = self._in_turns(bound, [s for s in decoding if not s.drafts_decide])
+        left, spans = self.step_tokens - sum([s.decode_cost for s in decoding]), list[_Span]()
+        if len(decoding) < len(self.running):
+            spans += self._chunks(left, behind)
+            left -= sum([span_cost(*span) for span in spans])
+        sampled = decoding + [s for s, end in spans if end == len(s)]
+        drafts, self._num_drafts_requested = propose(sampled), 0
+        if drafts:
+            drafts = self._cut(drafts, sampled, left)
+        pairs = [(s, drafts.get(s.slot, ())) for s in sampled]
+        feeds = [
+            Feed(s.slot, s.num_computed_tokens, ((s.output or s.prompt)[-1], *run), 1 + len(run))
+            for s, run in pairs[: len(decoding)]
+        ]
+        scoring = [span_feed(s, end, drafts.get(s.slot, ())) for s, end in spans]
+        num_scored = sum([feed.num_scored for feed in scoring])
+        sequences = (*decoding, *[s for s, _ in spans])
+        return Step(StepPlan((*feeds, *scoring), num_scored), sequences, pairs, forks)
 
-    def _left(self, decoding: list[Sequence]) -> int:
-        return self.step_tokens - sum([sequence.decode_cost for sequence in decoding])
+    def _in_turns(self, bound: list[Sequence], decoding: list[Sequence]) -> list[Sequence]:
+        """Return those that decode in this step, of `decoding` and sequences whose drafts must not be cut.
 
-    def _decoding(self, held: Collection[Sequence]) -> list[Sequence]:
-        """Return the sequences that decode in this step.
-
-        Sequences whose drafts must not be cut take turns if they do not all fit; the delay changes no text.
+        If these do not all fit they take turns; the delay changes no text.
         """
-        able = [s for s in self.running if s.lag == 1 and s not in held]
-        bound = [s for s in able if s.drafts_decide]
-        if not bound:
-            return able
-        decoding, late = [s for s in able if not s.drafts_decide], list[Sequence]()
-        left = self._left(decoding)
-        if len(able) < len(self.running):
+        late, left = list[Sequence](), self.step_tokens - sum([s.decode_cost for s in decoding])
+        if len(decoding) + len(bound) < len(self.running):
             left -= self.step_tokens // 4  # reserved for prompt chunks
         for number, sequence in enumerate(bound):
             if number and sequence.decode_cost > left:
@@ -394,18 +350,18 @@ class Scheduler:
             self.running.sort(key=lambda sequence: sequence not in late)
         return decoding
 
-    def _chunks(self, left: int, held: Collection[Sequence]) -> Iterator[_Span]:
+    def _chunks(self, left: int, behind: Collection[Sequence]) -> Iterator[_Span]:
         """Yield sequences in prefill and the token up to which each is fed. `left`: budget after decoding.
 
-        The last token of `held` sequences is not fed.
+        The last token of sequences that are `behind` is not fed.
         """
         budget = max(left - self._num_drafts_requested, min(left, self.step_tokens // 4), 1)
-        if held:
+        if behind:
             budget = max(budget - self.step_tokens // 4, 1)  # reserved for the companions that they wait for
         rows = self.score_rows
         for sequence in self.running:
             scoring = sequence.scoring
-            last = len(sequence) - (sequence in held or (scoring is not None and scoring.is_only))
+            last = len(sequence) - (sequence in behind or (scoring is not None and scoring.is_only))
             start, end = sequence.num_computed_tokens, min(self._prefix_cache.prefill_end(sequence), last)
             if budget < 1 or start == end or sequence.lag == 1:
                 continue
@@ -428,9 +384,6 @@ class Scheduler:
 
         Known tokens are cut too, which changes no text.
         """
-        if not drafts:
-            self._num_drafts_requested = 0
-            return drafts
         bound = {s.slot for s in sampled if s.held or (s.drafts_decide and not s.known)}
         lanes = {s.slot: s.request.num_lanes for s in sampled if s.slot not in bound}
         free = {slot: run for slot, run in drafts.items() if slot in lanes}

@@ -5,32 +5,13 @@ samples; the feeds of a step; and the prefix cache, which copies common prompt p
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import NamedTuple
 
-from gencli.core.events import (
-    Drafted,
-    Error,
-    Event,
-    Finish,
-    PromptScores,
-    Timings,
-    Token,
-    TokenLogprobs,
-)
-from gencli.core.request import (
-    Feed,
-    Kind,
-    Match,
-    Prefixes,
-    Request,
-    Tokens,
-    is_worth_copying,
-    rope_factors,
-)
+from gencli.core.events import Drafted, Error, Event, Finish, Timings, Token, TokenLogprobs
+from gencli.core.request import Feed, Kind, Match, Prefixes, Request, Tokens, is_worth_copying, rope_factors
 from gencli.errors import GencliError, GenerationError
 from gencli.text.text_stream import Delta, TextStream
 from gencli.text.text_stream import Finish as Reason
@@ -49,12 +30,12 @@ class Taken(NamedTuple):
 class Sequence:
     """One sample of a request: its state in the engine and its output.
 
-    Only its methods change it. `num_computed_tokens`: tokens in its KV lane, computed with the rotary factors
-    `rope` (see rope_factors). The last committed token is never included: the next step feeds it. `context`:
-    maximum number of prompt and output tokens. `group`: the group that it belongs to, if any. Times are
-    seconds of a monotonic clock. `decode_cost`: tokens fed by decoding over all lanes, including drafts that
-    must not be cut (see span_cost). `scoring`: scores of the prompt. `held`: tokens chosen after `output`
-    that may be taken back (see gencli.engine.rewind).
+    Its text changes only by its methods. `num_computed_tokens`: tokens in its KV lane, drafts included,
+    computed with the rotary factors `rope` (see rope_factors). The last committed token is never included:
+    the next step feeds it. `context`: maximum number of prompt and output tokens. `group`: the group that it
+    belongs to, if any. Times are seconds of a monotonic clock. `decode_cost`: tokens fed by decoding over all
+    lanes, including drafts that must not be cut (see span_cost). `scoring`: scores of the prompt. `held`:
+    tokens chosen after `output` that may be taken back (see gencli.engine.rewind).
     """
 
     request: Request
@@ -145,11 +126,6 @@ class Sequence:
         return self._longest - len(self)
 
     @property
-    def last(self) -> int:
-        """The last token of prompt and output."""
-        return self.output[-1] if self.output else self.prompt[-1]
-
-    @property
     def slots(self) -> tuple[int, ...]:
         """The slots that it occupies: its own, or none while it waits."""
         return (self.slot,) if self.slot >= 0 else ()
@@ -158,10 +134,6 @@ class Sequence:
     def unit(self) -> Sequence | Group:
         """The group of the sequence, which ends as a whole, or the sequence itself."""
         return self.group or self
-
-    def enqueue(self, number: int) -> None:
-        """Set the position in the order of submission."""
-        self.number = number
 
     def place(self, slot: int, num_cached: int = 0, rope: int = 0) -> None:
         """Take a slot whose KV lane holds the first `num_cached` tokens."""
@@ -172,18 +144,6 @@ class Sequence:
         """Set the cached prefix of the prompt that the lane holds."""
         self.num_computed_tokens = self.num_cached_tokens = num_cached
 
-    def move(self, slot: int) -> None:
-        """Continue in another slot, to which the KV lane was copied."""
-        self.slot = slot
-
-    def start(self, now: float) -> None:
-        """Leave the queue at `now`, in monotonic seconds."""
-        self.started = now
-
-    def computed(self, count: int) -> None:
-        """Record that the model has computed `count` more tokens, drafts included."""
-        self.num_computed_tokens += count
-
     def rollback(self) -> bool:
         """Discard rejected drafts; return whether the lane holds any, so that it has to be truncated."""
         is_long = self.num_computed_tokens > len(self) - 1
@@ -191,11 +151,9 @@ class Sequence:
         return is_long
 
     def recompute(self, rope: int) -> None:
-        """Restart the prefill with other rotary factors."""
         self.rope, self.num_computed_tokens = rope, 0
 
     def record_drafts(self, drafted: Drafted) -> None:
-        """Add to the draft statistics."""
         self.drafted = drafted if self.drafted is None else self.drafted + drafted
 
     def hold(self, tokens: tuple[int, ...]) -> None:
@@ -204,10 +162,6 @@ class Sequence:
             self.decode_cost += self.request.num_lanes * (len(tokens) - len(self.held))
             self.held = tokens
 
-    def score(self, logprob: float) -> None:
-        """Set the log-probability of the text."""
-        self.logprob = logprob
-
     def fork(self) -> Sequence:
         """Return an independent copy: text, tokens, log-probabilities and explanations so far."""
         texts, views, logprobs = self._texts.copy(), self._views.copy(), self._logprobs.copy()
@@ -215,11 +169,9 @@ class Sequence:
         return replace(self, stream=stream, output=output, _logprobs=logprobs, _views=views, _texts=texts)
 
     def note(self, entries: Iterable[TokenLogprobs]) -> None:
-        """Add the log-probabilities of the last tokens."""
         self._logprobs += entries
 
     def explain(self, views: Iterable[RowView]) -> None:
-        """Add the explanations of the last tokens."""
         self._views += views
 
     @property
@@ -255,7 +207,8 @@ class Sequence:
             self.first_token = now
         ids = tuple(output[before:])
         self.logprob += sum(logprobs[: len(ids)]) if logprobs else 0.0
-        return Taken(ids, tuple([entry.forced for entry in followed[: len(ids)]])), error
+        forced = tuple([entry.forced for entry in followed[: len(ids)]]) if followed else ()
+        return Taken(ids, forced), error
 
     def take_given(self, tokens: Items[int], followed: Items[GrammarStatus] = (), *, now: float) -> Taken:
         """Append tokens of a given output; only the output's length ends it. Otherwise as `take`."""
@@ -318,16 +271,11 @@ class Sequence:
         if ids or text:
             events.append(Token(self.request.id, self.sample, text, ids, entries, views))
         if error is not None:
-            events.append(_failed(self, error, "".join(self._texts)))
+            name, count, text = type(error).__name__, len(self.output), "".join(self._texts)
+            events.append(Error(self.request.id, self.sample, name, str(error), text, count, error.__cause__))
         elif self.finish is not None:
             events.append(_finished(self, self.finish, "".join(self._texts), now))
         return events
-
-
-def _failed(sequence: Sequence, error: Exception, text: str) -> Error:
-    """Return the event of a sequence that failed with `error` after the output `text`."""
-    name, count = type(error).__name__, len(sequence.output)
-    return Error(sequence.request.id, sequence.sample, name, str(error), text, count, error.__cause__)
 
 
 def _finished(sequence: Sequence, finish: Reason, text: str, now: float) -> Finish:
@@ -361,61 +309,39 @@ class PromptScoring:
     """Scores of the prompt of one request.
 
     `next`: the first position not scored yet; it needs the logits of the position before. `is_only`: nothing
-    is generated, so the last prompt token is not fed.
+    is generated, so the last prompt token is not fed. `is_reported`: whether the event of the prompt is out.
     """
 
     request: Request
     next: int = field(init=False)
     is_reported: bool = False
-    _scores: list[TokenLogprobs | None] = field(init=False)
+    scores: list[TokenLogprobs | None] = field(init=False)
 
     def __post_init__(self) -> None:
         self.next = self.request.score_from
-        self._scores = [None] * len(self.request.prompt_ids)
+        self.scores = [None] * len(self.request.prompt_ids)
 
     @property
     def is_only(self) -> bool:
-        """Whether the request generates nothing."""
         return self.request.limits.max_tokens == 0
 
     @property
     def is_complete(self) -> bool:
-        """Whether every position has its score."""
-        return self.next >= len(self._scores)
+        return self.next >= len(self.scores)
 
     @property
     def first_read(self) -> int:
         """The first position whose logits are needed; tokens before it may come from a cache."""
-        return min(self.next, len(self._scores)) - 1
+        return min(self.next, len(self.scores)) - 1
 
     def num_rows(self, start: int, end: int) -> int:
         """Number of positions to score whose logits come from feeding the tokens `start` to `end`."""
-        end = min(end, len(self._scores) - 1)
+        end = min(end, len(self.scores) - 1)
         return 0 if self.is_complete else max(0, end - max(start, self.first_read))
 
-    @property
-    def first_unsound(self) -> int | None:
-        """The first position whose logits had NaN or +inf; None if there is none."""
-        for position, entry in enumerate(self._scores):
-            if entry and not isfinite(entry.chosen.logprob) and not entry.chosen.banned_by:
-                return position
-        return None
-
     def take(self, entries: list[TokenLogprobs]) -> None:
-        """Take the scores of the next positions."""
-        self._scores[self.next : self.next + len(entries)] = entries
+        self.scores[self.next : self.next + len(entries)] = entries
         self.next += len(entries)
-
-    def report(self) -> Iterator[PromptScores]:
-        """Yield the event of a complete prompt, once."""
-        if self.is_complete and not self.is_reported:
-            self.is_reported = True
-            yield PromptScores(self.request.id, tuple(self._scores))
-
-
-def scoring_of(request: Request, sample: int) -> PromptScoring | None:
-    """Return the scoring of a request with `prompt_logprobs`; only its first sample has one."""
-    return PromptScoring(request) if request.prompt_logprobs is not None and sample == 0 else None
 
 
 class Group(ABC):
@@ -432,10 +358,6 @@ class Group(ABC):
 
     members: list[Sequence]
     slots: tuple[int, ...]
-
-    def place(self, slots: tuple[int, ...]) -> None:
-        """Assign the slots of the group; the first slot is that of its only member."""
-        self.slots = slots
 
     @property
     def is_behind(self) -> bool:
@@ -493,10 +415,6 @@ class PrefixCache:
         self._begun: dict[int, Sequence] = {}
         self._awaited: set[Tokens] = set()  # without rollback: prompts whose lane stops until it is copied
 
-    def has_begun(self, sequence: Sequence) -> bool:
-        """Whether the sequence has started its prefill or received its copy."""
-        return sequence.slot in self._begun
-
     def begin(self, sequence: Sequence) -> None:
         """Start the sequence's prefill; other sequences may wait for its prefix from now on."""
         self._begun[sequence.slot] = sequence
@@ -532,7 +450,7 @@ class PrefixCache:
             return ()
         forks = []
         for sequence in running:
-            if self.has_begun(sequence):
+            if sequence.slot in self._begun:
                 continue
             match = self.best(sequence.prompt, len(sequence.reusable), salt=sequence.request.salt)
             source = self._begun.get(match.lane)
@@ -548,7 +466,7 @@ class PrefixCache:
 
     def prefill_end(self, sequence: Sequence) -> int:
         """Return the number of tokens up to which the sequence may be fed in this step."""
-        if not self.has_begun(sequence):
+        if sequence.slot not in self._begun:
             return sequence.num_computed_tokens
         shared = len(sequence.prompt) - 1
         is_awaited = sequence.num_computed_tokens < shared and sequence.prompt[:-1] in self._awaited
@@ -558,11 +476,6 @@ class PrefixCache:
 # Sequences whose next token a step chooses, each with its draft tokens.
 SampledSequences = list[tuple[Sequence, tuple[int, ...]]]
 Propose = Callable[[list[Sequence]], dict[int, tuple[int, ...]]]  # drafts by slot
-
-
-def decode_feed(sequence: Sequence, drafts: tuple[int, ...]) -> Feed:
-    """Return the feed of the last committed token followed by the drafts."""
-    return Feed(sequence.slot, sequence.num_computed_tokens, (sequence.last, *drafts), 1 + len(drafts))
 
 
 def span_feed(sequence: Sequence, end: int, drafts: tuple[int, ...]) -> Feed:

@@ -13,7 +13,7 @@ from gencli.core.request import NO_DRAFTER, Drafting, Request
 from gencli.engine.rewind import can_rewind
 from gencli.engine.scheduler import OomGuard
 from gencli.engine.sequence import Sequence
-from gencli.engine.step import Hooks
+from gencli.engine.step import StepHook
 from gencli.errors import UsageError
 from gencli.models.model_runner import ModelRunner, ModelSpec
 from gencli.text.text_stream import StopRules, TextStream
@@ -78,11 +78,18 @@ class SlotOwners:
     """All owners of state by slot: the KV lanes, the logits processors and the hooks.
 
     They are told when a sequence gets its slot and when it leaves it. A lane keeps its tokens then: they are
-    the prefix cache. `guard` records out-of-memory while forking.
+    the prefix cache. `guard` records out-of-memory while forking. `active`: the hooks that some sample with a
+    slot wants; for plain samples there are none, which costs nothing.
     """
 
-    def __init__(self, runner: ModelRunner, state: ProcessorState, hooks: Hooks, guard: OomGuard) -> None:
-        self._runner, self._state, self._hooks, self._guard = runner, state, hooks, guard
+    def __init__(self, runner: ModelRunner, state: ProcessorState, guard: OomGuard) -> None:
+        self._runner, self._state, self._guard = runner, state, guard
+        self._hooks: tuple[StepHook, ...] = ()
+        self.active: tuple[StepHook, ...] = ()
+
+    def register(self, *hooks: StepHook) -> None:
+        """Set the hooks, in the order of their calls."""
+        self._hooks = hooks
 
     def admit(self, sequence: Sequence) -> None:
         """Set up a sequence that has its slot. Raises ProcessorsError if it cannot run."""
@@ -93,14 +100,21 @@ class SlotOwners:
         for slot in sequence.group.slots[1:] if sequence.group else ():
             self._runner.release(slot)
         self._state.admit(sequence)
-        self._hooks.admit(sequence)
+        for hook in self._hooks:
+            if hook.wants(sequence):
+                hook.slots.add(sequence.slot)
+                hook.admit(sequence)
+        self._update()
 
     def fork(self, source: int, target: int) -> None:
-        """Copy the lane and the state of a slot to another slot."""
+        """Copy the lane and the state of a slot to another slot: that of a branch, which its hooks count."""
         with self._guard:
             self._runner.fork(source, target)
             self._state.fork(source, target)
-            self._hooks.fork(source, target)
+            for hook in self._hooks:
+                if source in hook.slots:
+                    hook.slots.add(target)
+            self._update()
 
     def release(self, lanes: Iterable[int], slots: Iterable[int]) -> None:
         """Empty KV lanes, and drop all other state of slots."""
@@ -108,13 +122,21 @@ class SlotOwners:
             self._runner.release(lane)
         for slot in slots:
             self._state.release(slot)
-            self._hooks.release(slot)
+            for hook in self._hooks:
+                if slot in hook.slots:
+                    hook.slots.remove(slot)
+                    hook.release(slot)
+            self._update()
 
     def trim(self) -> None:
         """Free memory after out-of-memory. No slot is in use."""
-        self._hooks.trim()
+        for hook in self._hooks:
+            hook.trim()
         self._state.trim()
         self._runner.free_cache()
+
+    def _update(self) -> None:
+        self.active = tuple(hook for hook in self._hooks if hook.slots)
 
 
 def effective(request: Request, *, num_ids: int, width: int, registry: Registry) -> Request:
@@ -187,13 +209,6 @@ def check_request(request: Request, spec: ModelSpec) -> None:
             "it cannot forget those that are rejected.",
             hint="Leave out `draft`.",
         )
-    _check_scores(request, spec)
-    if request.n < 1 or request.limits.max_tokens < (request.prompt_logprobs is None):
-        raise UsageError("`n` and `max_tokens` have to be at least 1.")
-
-
-def _check_scores(request: Request, spec: ModelSpec) -> None:
-    """Raise UsageError for log-probabilities that the request cannot have."""
     for key in ("logprobs", "prompt_logprobs"):
         count = getattr(request, key)
         if count is not None and not 0 <= count <= spec.vocab_size:
@@ -217,3 +232,5 @@ def _check_scores(request: Request, spec: ModelSpec) -> None:
             f"score_from is {request.score_from}, but nothing precedes the first token of a prompt.",
             hint="Positions count from 0; give 1 or more.",
         )
+    if request.n < 1 or request.limits.max_tokens < (request.prompt_logprobs is None):
+        raise UsageError("`n` and `max_tokens` have to be at least 1.")

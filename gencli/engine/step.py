@@ -51,9 +51,8 @@ class Step:
     reads: bool = False  # the processed logits
     counts_drafts: bool = False  # `counts`, even where the host could compare the drafts
     seen: Seen | None = None
-    proposal: Callable[[], Proposal | None] | None = (
-        None  # of the drafts, made only if they are verified by it
-    )
+    # Of the drafts, made only if they are verified by it.
+    proposal: Callable[[], Proposal | None] | None = None
     known: Tensor | None = None  # [Q, K + 1]: known tokens, which no draw chooses; -1 elsewhere
     force: Callable[[Draw], tuple[Tensor, Tensor]] | None = None  # replaces the draw where tokens are known
     processed: Tensor | None = None  # [R, V]: after stages, if `reads`
@@ -144,46 +143,3 @@ class StepHook:
     def report(self) -> Iterable[Event]:
         """Return the events that are due before and after a step."""
         return ()
-
-
-class Hooks:
-    """All hooks of an engine, in the order of their calls.
-
-    `active`: those that some sample with a slot wants. For plain samples it is empty, which costs nothing.
-    """
-
-    def __init__(self) -> None:
-        self._hooks: tuple[StepHook, ...] = ()
-        self.active: tuple[StepHook, ...] = ()
-
-    def register(self, *hooks: StepHook) -> None:
-        """Set the hooks, in the order of their calls."""
-        self._hooks = hooks
-
-    def admit(self, sequence: Sequence) -> None:
-        for hook in self._hooks:
-            if hook.wants(sequence):
-                hook.slots.add(sequence.slot)
-                hook.admit(sequence)
-        self._update()
-
-    def fork(self, source: int, target: int) -> None:
-        """Count the sample of slot `target` to the hooks that slot `source` wants: a branch of a group."""
-        for hook in self._hooks:
-            if source in hook.slots:
-                hook.slots.add(target)
-        self._update()
-
-    def release(self, slot: int) -> None:
-        for hook in self._hooks:
-            if slot in hook.slots:
-                hook.slots.remove(slot)
-                hook.release(slot)
-        self._update()
-
-    def trim(self) -> None:
-        for hook in self._hooks:
-            hook.trim()
-
-    def _update(self) -> None:
-        self.active = tuple(hook for hook in self._hooks if hook.slots)

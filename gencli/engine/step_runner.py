@@ -18,8 +18,8 @@ from gencli.core.request import StepPlan
 from gencli.engine.endings import Endings
 from gencli.engine.scheduler import OomGuard, Scheduler
 from gencli.engine.sequence import Sequence, Taken
-from gencli.engine.slot_state import ProcessorState
-from gencli.engine.step import Hooks, Settle, Step, StepHook
+from gencli.engine.slot_state import ProcessorState, SlotOwners
+from gencli.engine.step import Settle, Step, StepHook
 from gencli.models.model_runner import LayeredRunner, ModelRunner
 from processors.graphs import start_download
 from processors.rows import Rows
@@ -34,17 +34,17 @@ class StepRunner:
         runner: ModelRunner,
         scheduler: Scheduler,
         state: ProcessorState,
-        hooks: Hooks,
+        owners: SlotOwners,
         endings: Endings,
         guard: OomGuard,
     ) -> None:
         self._runner, self._scheduler, self._state = runner, scheduler, state
-        self._hooks, self._endings, self._guard = hooks, endings, guard
+        self._owners, self._endings, self._guard = owners, endings, guard
         self._pipeline, self._rewinds = state.pipeline, bool(runner.spec.rope_switches)
 
     def run(self) -> Step | None:
         """Run the model and choose tokens; None if no token is chosen. Commits nothing, emits no event."""
-        hooks = self._hooks.active
+        hooks = self._owners.active
         behind = {sequence for hook in hooks for sequence in hook.behind()} if hooks else ()
         step = self._scheduler.plan(self._propose, behind)
         for fork in step.forks:
@@ -73,7 +73,7 @@ class StepRunner:
 
     def _propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
         drafts: dict[int, tuple[int, ...]] = {}
-        for hook in self._hooks.active:
+        for hook in self._owners.active:
             drafts |= hook.propose(sequences)
         return drafts
 
@@ -89,7 +89,7 @@ class StepRunner:
         else:
             step.own = runner.forward(plan)
         for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
-            sequence.computed(len(feed.tokens))
+            sequence.num_computed_tokens += len(feed.tokens)
         if step.companions:
             counts = [step.plan.num_rows, *(feed.num_logits for feed in step.companions)]
             step.own, *others = torch.split(step.own, counts)
@@ -141,7 +141,7 @@ class StepRunner:
 
     def take(self, step: Step) -> list[Event]:
         """Append the tokens of a step to their sequences and commit them; return the events."""
-        hooks, events, step.now = self._hooks.active, list[Event](), time.monotonic()
+        hooks, events, step.now = self._owners.active, list[Event](), time.monotonic()
         step.taken, step.kept = [None] * len(step.sampled), []
         for hook in hooks:
             hook.take(step, self.append)

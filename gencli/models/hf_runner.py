@@ -27,7 +27,7 @@ from gencli.models.device import (
 from gencli.models.files.checkpoint import Checkpoint, open_checkpoint
 from gencli.models.files.model_card import CONTEXT_KEYS
 from gencli.models.files.model_files import OnBytes, watched
-from gencli.models.kv.lane_lengths import LaneLengths, LaneRunner
+from gencli.models.kv.lane_buffers import LaneLengths, LaneRunner
 from gencli.models.kv.model_calls import logits_width, num_ids
 from gencli.models.model_runner import ModelSpec
 from gencli.models.rope import rope_switches

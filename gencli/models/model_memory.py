@@ -24,8 +24,7 @@ from gencli.models.device import free_memory, pick_device, pick_dtype, pick_kv_d
 from gencli.models.files.gguf_header import kept_bytes, kept_kinds, weight_format
 from gencli.models.files.model_card import Card, has_codes, held_bytes, kv_bytes, whole_bytes
 from gencli.models.files.model_files import Format, Quantize
-from gencli.models.kv.lane_buffers import SPARE_ROWS, roomy, stored_width
-from gencli.models.kv.lane_lengths import STEP
+from gencli.models.kv.lane_buffers import SPARE_ROWS, STEP, roomy, stored_width
 from gencli.models.model_runner import ModelSpec
 
 _SMALLER: tuple[Quantize, ...] = ("int8", "int4")  # formats that are named to who has too little memory

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from gencli.core.request import StepPlan
 from gencli.errors import ModelError
-from gencli.models.kv.lane_lengths import LaneLengths, fed_to
+from gencli.models.kv.lane_buffers import LaneLengths, fed_to
 from gencli.models.model_runner import Inner, ModelRunner, ModelSpec
 from processors.graphs import upload_ints
 

@@ -17,9 +17,10 @@ from torch import Tensor
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import choose_backend
 from gencli.models.decoder.decoder import read_decoder
+from gencli.models.decoder.decoder_layers import Embeddings, HeldEmbeddings
 from gencli.models.decoder.products.dense_products import PlainProduct, Product
 from gencli.models.decoder.products.product_maker import EMBEDDINGS, HEAD, QuantizedMaker, Weights
-from gencli.models.decoder.weight_readers import Embeddings, HeldEmbeddings, SafetensorsReader, WeightReader
+from gencli.models.decoder.weight_readers import SafetensorsReader, WeightReader
 from gencli.models.files.checkpoint import Checkpoint, identify, read_checkpoint, read_folder
 from gencli.models.files.gguf_header import is_gguf
 from gencli.models.files.local_models import INDEX, SIDE_FILES, WEIGHTS

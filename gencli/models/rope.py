@@ -19,10 +19,10 @@ from torch import Tensor
 
 from gencli.core.request import Feed, StepPlan, rope_factors
 from gencli.models.decoder.families import RopeSpec, Unsupported
-from gencli.models.kv.lane_lengths import LaneLengths
 from processors.graphs import upload
 
 if TYPE_CHECKING:
+    from gencli.models.kv.lane_buffers import LaneLengths
     from gencli.models.model_runner import Lanes
 
 T = TypeVar("T")

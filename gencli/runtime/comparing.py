@@ -127,7 +127,7 @@ def compare_models(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[C
 def _comparison(
     name: str, prompt: str, a: SideRun, of_a: Output, of_b: Output, places: Sequence[ComparedPlace]
 ) -> Comparison:
-    ids = {*of_a.tokens, *of_b.tokens, *(place.b for place in places if place.b is not None)}
+    ids = {*of_a.tokens, *of_b.tokens, *(compared.b for compared in places if compared.b is not None)}
     names = {token: token_text(token, a.loaded.tokenizer) for token in sorted(ids)}
     return Comparison(name, prompt, of_a, of_b, tuple(places), names)
 

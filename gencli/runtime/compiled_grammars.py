@@ -105,7 +105,6 @@ class Compiling:
         return self._compiler, compile_plan(self._structure.plan, self._compiler)
 
     def close(self) -> None:
-        """Stop compiling."""
         if self._compiler is not None:
             self._compiler.close()
 
@@ -120,7 +119,6 @@ class PerSpec(Generic[T]):
         self._made: Recent[int, tuple[OutputSpec | None, T]] = Recent(_MAX_ENTRIES)
 
     def __call__(self, structure: OutputSpec | None) -> T:
-        """Return the value for the structure."""
         return self._made.get(id(structure), lambda: (structure, self._make(structure)))[1]
 
 
@@ -166,20 +164,6 @@ class _Attempt:
     number: int = 1
     seconds: float = 0.0
 
-    @property
-    def is_last(self) -> bool:
-        """Whether no retry is left."""
-        return self.structure is None or self.number > self.structure.retries
-
-
-@dataclass(slots=True)
-class _Submitted:
-    """A request, and the number of its samples still in their first attempt."""
-
-    request: Request
-    structure: OutputSpec | None
-    num_open: int
-
 
 class RetryingEngine:
     """Run requests, validate their texts, and retry invalid samples up to `retries` times.
@@ -190,13 +174,14 @@ class RetryingEngine:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
         self._validators = PerSpec(OutputValidator)
-        self._submitted: dict[str, _Submitted] = {}  # submitted requests by id, during first attempts
+        # By id, during first attempts: requests, and the number of samples that have not ended theirs.
+        self._submitted: dict[str, tuple[Request, OutputSpec | None, int]] = {}
         self._retries: dict[tuple[str, int], _Attempt] = {}  # retries by the engine's request id and sample
 
     def submit(self, request: Request, structure: OutputSpec | None = None) -> None:
         """Queue a request; `structure` validates its texts, if given."""
         self._engine.submit(request)
-        self._submitted[request.id] = _Submitted(request, structure, request.n)
+        self._submitted[request.id] = request, structure, request.n
 
     def run(self, *, is_merged: bool = False) -> Iterator[Event]:
         """Yield the events of all requests, under their own ids, each finish with its verdict.
@@ -228,39 +213,36 @@ class RetryingEngine:
             yield from self._process(event)
 
     def _process(self, event: Event) -> Iterator[Event]:
-        num_ended = isinstance(event, Finish | Error) + _more(event)
-        attempt = self._attempt_of(event.request, event.sample, num_ended)
+        more = event.more if isinstance(event, Finish) else 0
+        key, num_ended = (event.request, event.sample), isinstance(event, Finish | Error) + more
+        if key in self._retries:
+            attempt = self._retries.pop(key) if num_ended else self._retries[key]
+        else:
+            request, structure, num_open = self._submitted.pop(event.request)
+            if num_open > num_ended:
+                self._submitted[event.request] = request, structure, num_open - num_ended
+            attempt = _Attempt(request, structure, event.sample)
         if attempt.number > 1:
             event = replace(event, request=attempt.request.id, sample=attempt.sample)
         if isinstance(event, Finish):
             event = self._validators(attempt.structure)(event, attempt.request.marker)
             if event.verdict is not None:
                 event = replace(event, verdict=replace(event.verdict, attempts=attempt.number))
-        if (
-            not isinstance(event, Finish | Error)
-            or _more(event)  # they ended before they began, so there is no time for another attempt
-            or not _is_retryable(event)
-            or not self._retry(event, attempt)
-        ):
+        # Samples that ended before they began (`more`) leave no time for another attempt.
+        if not isinstance(event, Finish | Error) or more or not self._retry(event, attempt):
             yield event
 
-    def _attempt_of(self, name: str, sample: int, num_ended: int) -> _Attempt:
-        """Return the attempt that an event belongs to; remove it if samples have ended."""
-        if (name, sample) in self._retries:
-            return self._retries.pop((name, sample)) if num_ended else self._retries[name, sample]
-        submitted = self._submitted[name]
-        submitted.num_open -= num_ended
-        if not submitted.num_open:
-            del self._submitted[name]
-        return _Attempt(submitted.request, submitted.structure, sample)
-
     def _retry(self, end: Finish | Error, attempt: _Attempt) -> bool:
-        """Queue another attempt if one is left; return whether it was queued."""
-        if attempt.is_last:
-            return False
+        """Queue another attempt if one is left and may give a valid result; return whether it was queued."""
         request, limits, seconds = attempt.request, attempt.request.limits, attempt.seconds
+        if attempt.structure is None or attempt.number > attempt.structure.retries:
+            return False
         if isinstance(end, Finish):
+            if end.verdict is None or end.verdict.is_valid or end.reason == "interrupted":
+                return False
             seconds += end.timings.first_token + end.timings.decode
+        elif end.type != "EmptySupport":
+            return False
         if limits.max_time is not None:
             if seconds >= limits.max_time:
                 return False
@@ -270,14 +252,3 @@ class RetryingEngine:
         self._engine.submit(replace(request, id=name, seed=seed, n=1, limits=limits, prompt_logprobs=None))
         self._retries[name, 0] = replace(attempt, number=attempt.number + 1, seconds=seconds)
         return True
-
-
-def _more(event: Event) -> int:
-    return event.more if isinstance(event, Finish) else 0
-
-
-def _is_retryable(end: Finish | Error) -> bool:
-    """Return whether the sample has no valid result and a retry may have one."""
-    if isinstance(end, Error):
-        return end.type == "EmptySupport"
-    return end.verdict is not None and not end.verdict.is_valid and end.reason != "interrupted"

@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
 from gencli.core.events import Error, Event, Finish, TokenLogprobs
@@ -58,8 +57,7 @@ class Sample:
         ids: tuple[int, ...] = (),
     ) -> Sample:
         """Return the sample of a final event."""
-        failed = failure(end)
-        error = failed.message if failed else None
+        error = failed.message if (failed := failure(end)) else None
         if isinstance(end, Error):
             return cls(end.text, "error", error=error, trace=Trace(trace), token_ids=ids)
         return cls(
@@ -328,9 +326,7 @@ class Bar:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._width:
             self._draw(self._now(), end="\n")
 

@@ -7,7 +7,6 @@ import warnings
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, overload
 
 import torch
@@ -86,7 +85,8 @@ class LLM:
         )
         self._compiler = make_compiler(grammar_env(self._loaded), self.settings["grammar_timeout"])
         self._engine = make_engine(self._loaded, self.settings, self._compiler, registry=registry)
-        self._stream = OneStream(self._engine, self._loaded.tokenizer)
+        self._attempts = RetryingEngine(self._engine)
+        self._num_requests, self._is_busy = 0, False
         self._jobs = PromptJobs(self.settings, self._loaded, self._compiler)
         self._jobs.note((*self.settings.notices(), *model_notices(self._loaded)))
         self._warned: set[str] = set()
@@ -214,8 +214,36 @@ class LLM:
         return self._streamed(jobs, ids)
 
     def _streamed(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
-        yield from self._stream.events(jobs, ids)
+        yield from self._events(jobs, ids)
         self._warn()
+
+    def _events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> _Events:
+        """Submit the requests, and yield their events with prompt indices as request ids.
+
+        Invalid outputs are retried. Closing the generator early ends its requests.
+        """
+        self._check_idle()
+        self._is_busy, is_whole, first = True, False, self._num_requests
+        self._num_requests += len(jobs)
+        try:
+            for number, (job, prompt_ids) in enumerate(zip(jobs, ids, strict=True)):
+                name, seed = str(first + number), derive(job.seed, number)
+                request = make_request(job, name, prompt_ids, seed, self.tokenizer)
+                self._attempts.submit(request, job.structure)
+            for event in self._attempts.run():
+                yield replace(event, request=str(int(event.request) - first))
+            is_whole = True
+        finally:
+            if not is_whole:
+                with suppress(Exception):  # the original error is raised instead
+                    self._engine.interrupt()
+                    for _ in self._attempts.run(is_merged=True):
+                        pass
+            self._is_busy = False
+
+    def _check_idle(self) -> None:
+        if self._is_busy:
+            raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")
 
     @overload
     def score(
@@ -269,7 +297,7 @@ class LLM:
         """
         is_one = isinstance(items, str | tuple | Mapping)
         wanted = [read_item(item) for item in ([items] if is_one else items)]
-        self._stream.check_idle()
+        self._check_idle()
         spec = self.spec
         how = make_convention(convention, spec, self.tokenizer, window=window, stride=stride)
         terms = self._terms(mode, params, values)
@@ -300,9 +328,7 @@ class LLM:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:
@@ -346,7 +372,7 @@ class LLM:
         total = sum(job.n for job in jobs)
         meter = Meter(total, max_tokens)
         with Bar(total, state_of(meter), progress) as bar:
-            for event in self._stream.events(jobs, ids):
+            for event in self._events(jobs, ids):
                 completions.add(event)
                 meter.add(event, time.monotonic())
                 bar.tick()
@@ -392,57 +418,11 @@ class PromptJobs:
                 self.note(["The prompt does not name the tools, so the model does not know of them."])
         if sum(job.num_drawn for job in jobs) > 1 or any(job.is_drafted for job in jobs):
             self.note(batch_notices(self._loaded))
-        return [self._constrained(job) for job in jobs]
-
-    def _constrained(self, job: Job) -> Job:
-        """Return the job with its compiled grammar; a fallback to another back end is a notice."""
-        compiled = self._grammars.compiled(job)
-        if compiled is not None:
-            self.note(compiled.notices)
-        return self._grammars.ready(job)
+        for job in jobs:
+            if (compiled := self._grammars.compiled(job)) is not None:
+                self.note(compiled.notices)  # such as a fallback to another back end
+        return [self._grammars.ready(job) for job in jobs]
 
     def note(self, texts: Iterable[str]) -> None:
         """Add notices; a known notice keeps its position."""
         self.notices |= dict.fromkeys(texts)
-
-
-class OneStream:
-    """An engine whose events are read by one stream at a time; invalid outputs are retried."""
-
-    def __init__(self, engine: Engine, tokenizer: Tokenizer) -> None:
-        self._engine, self._tokenizer = engine, tokenizer
-        self._attempts = RetryingEngine(engine)
-        self._num_requests, self._is_busy = 0, False
-
-    def check_idle(self) -> None:
-        """Raise UsageError while a stream is open."""
-        if self._is_busy:
-            raise UsageError("A stream of this LLM is open. Read it to its end, or close it.")
-
-    def events(self, jobs: Sequence[Job], ids: Sequence[tuple[int, ...]]) -> Generator[Event, None, None]:
-        """Submit the requests, and yield their events with prompt indices as request ids.
-
-        Closing the generator early ends its requests.
-        """
-        self.check_idle()
-        self._is_busy, is_whole, first = True, False, self._num_requests
-        self._num_requests += len(jobs)
-        try:
-            for number, (job, prompt_ids) in enumerate(zip(jobs, ids, strict=True)):
-                name, seed = str(first + number), derive(job.seed, number)
-                request = make_request(job, name, prompt_ids, seed, self._tokenizer)
-                self._attempts.submit(request, job.structure)
-            for event in self._attempts.run():
-                yield replace(event, request=str(int(event.request) - first))
-            is_whole = True
-        finally:
-            if not is_whole:
-                self._drain()
-            self._is_busy = False
-
-    def _drain(self) -> None:
-        """Interrupt all requests, and discard their events."""
-        with suppress(Exception):  # the original error is raised instead
-            self._engine.interrupt()
-            for _ in self._attempts.run(is_merged=True):
-                pass

@@ -167,7 +167,6 @@ def _extras() -> Iterator[Finding]:
 
 
 def _version(package: str) -> str:
-    """Return the version of an installed package; "" if it is not installed."""
     with suppress(metadata.PackageNotFoundError):
         return metadata.version(package)
     return ""
@@ -178,7 +177,9 @@ def _devices() -> Iterator[Finding]:
 
     threads, cores = torch.get_num_threads(), os.cpu_count() or 1
     yield Finding("device", "cpu", f"{cores} cores, {threads} threads", "`threads` = N takes fewer.")
-    features = _cpu_features()
+    flags: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
+    names = ("avx2", "avx512_f", "avx512_bf16", "amx_bf16", "bf16", "sve")
+    features = [name for name in names if flags.get(name)]
     shown = ", ".join(features) or "none known"
     if any(name in features for name in ("amx_bf16", "avx512_bf16", "bf16")):
         yield Finding("device", "bfloat16", f"native ({shown})", "`dtype` = auto takes it for such weights.")
@@ -197,14 +198,6 @@ def _devices() -> Iterator[Finding]:
         has_driver = shutil.which("nvidia-smi") is not None
         advice = f"{no_gpu_reason()}. Models run on the CPU; small ones are fine there."
         yield Finding("device", "gpu", "not used" if has_driver else "none", advice, is_good=not has_driver)
-
-
-def _cpu_features() -> list[str]:
-    import torch
-
-    features: dict[str, bool] = getattr(torch.cpu, "get_capabilities", dict)()
-    wanted = ("avx2", "avx512_f", "avx512_bf16", "amx_bf16", "bf16", "sve")
-    return [name for name in wanted if features.get(name)]
 
 
 def _kernels() -> Iterator[Finding]:

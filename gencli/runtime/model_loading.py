@@ -75,22 +75,20 @@ def load(
     `on_bytes` is called with the loaded and the total bytes of weights, `on_tokenizer` once, before the
     weights are read. Raises UsageError, ModelError, or DeviceError.
     """
-    choice.spread.check(choice.device)
-    with device_faults():
-        return _load_fake(choice) if choice.name == "fake" else _load(choice, on_bytes, on_tokenizer)
-
-
-def _load(choice: ModelChoice, on_bytes: OnBytes | None, on_tokenizer: OnTokenizer | None) -> Loaded:
     from gencli.text.tokenizer import HFTokenizer, declared_vocabulary
 
-    # Faults of the folder and the tokenizer are reported before the weights are read, which takes longest.
-    checkpoint, reason = _open(choice)
-    _check_memory(choice, checkpoint)
-    tokenizer = HFTokenizer.load(checkpoint.folder, trust_remote_code=choice.trust_remote_code)
-    if on_tokenizer is not None:
-        on_tokenizer(tokenizer, *declared_vocabulary(checkpoint.folder, tokenizer))
-    load_runner = _load_transformers if checkpoint.spec is None else _load_native
-    return Loaded(load_runner(choice, checkpoint, reason, on_bytes), tokenizer)
+    choice.spread.check(choice.device)
+    with device_faults():
+        if choice.name == "fake":
+            return _load_fake(choice)
+        # Faults of folder and tokenizer are reported before the weights are read, which takes longest.
+        checkpoint, reason = _open(choice)
+        _check_memory(choice, checkpoint)
+        tokenizer = HFTokenizer.load(checkpoint.folder, trust_remote_code=choice.trust_remote_code)
+        if on_tokenizer is not None:
+            on_tokenizer(tokenizer, *declared_vocabulary(checkpoint.folder, tokenizer))
+        load_runner = _load_transformers if checkpoint.spec is None else _load_native
+        return Loaded(load_runner(choice, checkpoint, reason, on_bytes), tokenizer)
 
 
 def _open(choice: ModelChoice) -> tuple[Checkpoint, str]:
@@ -158,7 +156,6 @@ def _check_memory(
 def _load_native(
     choice: ModelChoice, checkpoint: Checkpoint, reason: str, on_bytes: OnBytes | None
 ) -> ModelRunner:
-    """Load a model for gencli's own decoder."""
     from gencli.models.decoder.decoder import DecoderRunner
     from gencli.models.decoder.products.product_maker import KernelOptions
 
@@ -283,13 +280,10 @@ class Recorder:
         self.lines: list[str] = []
 
     def say(self, text: str) -> None:
-        """Store a line."""
         self.lines.append(text)
 
     def notice(self, text: str) -> None:
-        """Store a notice."""
         self.lines.append(text)
 
     def loading(self, name: str, verb: str = "Loading") -> AbstractContextManager[OnBytes | None]:
-        """Return a context without a value: progress is not stored."""
         return nullcontext()

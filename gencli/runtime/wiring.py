@@ -111,30 +111,25 @@ def make_engine(
         drafter = make_drafter(settings["draft"], loaded, choice, registry=registry)
     if amateurs is None:
         amateurs = load_amateurs(settings["contrast"], loaded, choice)
-    batch = settings["max_batch"] if max_batch is None else max_batch
+    spec, batch = loaded.runner.spec, settings["max_batch"] if max_batch is None else max_batch
+    step_tokens = step_limit(None, batch)
+    if spec.device.type == "cuda":  # the temporary memory of a step has to fit next to the weights
+        from gencli.models.device import free_memory
+        from gencli.models.model_memory import plan_chunk
+
+        step_tokens = plan_chunk(spec, free_memory(spec.device), rows=batch, limit=step_tokens)
     return Engine(
         loaded.runner,
         loaded.tokenizer,
         max_batch=batch,
-        step_tokens=_step_tokens(loaded.runner.spec, batch),
+        step_tokens=step_tokens,
         registry=registry,
         drafter=drafter,
         grammars=grammars,
         amateurs=amateurs,
         window=window,
-        run_ahead=_run_ahead(settings, loaded.runner.spec),
+        run_ahead=_run_ahead(settings, spec),
     )
-
-
-def _step_tokens(spec: ModelSpec, batch: int) -> int:
-    """Return the token budget of a step; on a GPU its temporary memory has to fit next to the weights."""
-    limit = step_limit(None, batch)
-    if spec.device.type != "cuda":
-        return limit
-    from gencli.models.device import free_memory
-    from gencli.models.model_memory import plan_chunk
-
-    return plan_chunk(spec, free_memory(spec.device), rows=batch, limit=limit)
 
 
 def _run_ahead(settings: Settings, spec: ModelSpec) -> bool | None:
@@ -199,10 +194,17 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
 
     Raises UsageError for unsuitable options, ModelError for a model that cannot draft.
     """
-    if name.partition(":")[0] == EARLY_EXIT:
+    kind, _, number = name.partition(":")
+    if kind == EARLY_EXIT:
+        from gencli.models.kv.lane_buffers import LaneRunner
+
         if choice.spread.is_on:
             raise UsageError(f"`draft` = {name} does not go together with `tp` or `device_map`.")
-        return ModelDrafter(_first_layers(name, target, choice.max_batch))
+        if (count := whole(number)) is None and number:
+            raise UsageError(f"`draft` = {name[:60]}: {number[:60]!r} is no number of layers.")
+        if not isinstance(target.runner, LaneRunner):
+            raise UsageError(f"`draft` = {name}: the model {target.runner.spec.name} has no layers.")
+        return ModelDrafter(target.runner.first_layers(count, max_lanes=choice.max_batch))
     # With `tp` only the first process has an engine and thus a draft model.
     draft = load(replace(choice, name=name, spread=ONE_DEVICE))
     if not draft.runner.spec.can_rollback:
@@ -223,18 +225,6 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
         f"{name} has another vocabulary than {choice.name}, and drafts through text: token {token} is "
         f"{there!r} to {name} and {here!r} to {choice.name}.",
     )
-
-
-def _first_layers(name: str, target: Loaded, max_lanes: int) -> ModelRunner:
-    from gencli.models.kv.lane_lengths import LaneRunner
-
-    text = name.partition(":")[2]
-    count = whole(text)
-    if text and count is None:
-        raise UsageError(f"`draft` = {name[:60]}: {text[:60]!r} is no number of layers.")
-    if not isinstance(target.runner, LaneRunner):
-        raise UsageError(f"`draft` = {name}: the model {target.runner.spec.name} has no layers.")
-    return target.runner.first_layers(count, max_lanes=max_lanes)
 
 
 def load_amateurs(name: str, expert: Loaded, choice: ModelChoice) -> dict[str, ModelRunner]:

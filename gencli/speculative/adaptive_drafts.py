@@ -12,8 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from gencli.core.request import Request
-from gencli.speculative.draft_model import DraftSampler
-from gencli.speculative.drafter import DraftAsk, Drafter, Measured
+from gencli.speculative.drafter import DraftAsk, Drafter, Measured, OuterDrafter
 
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # draft tokens per text and step that are considered
 _PRIOR = 0.7  # prior acceptance rate
@@ -35,7 +34,7 @@ class _DraftSlot:
     acceptance: Acceptance = field(default_factory=lambda: Acceptance(weight=4, fading=0.95))
 
 
-class AdaptiveDrafter(Drafter):
+class AdaptiveDrafter(OuterDrafter):
     """Chooses before each step how many draft tokens to ask another drafter for.
 
     A request with a fixed number gets that number. Otherwise the number maximises the estimated speed
@@ -45,8 +44,8 @@ class AdaptiveDrafter(Drafter):
     """
 
     def __init__(self, inner: Drafter, *, clock: Clock, name: str = "") -> None:
-        self._inner, self._name, self._clock = inner, name, clock
-        self.is_autoregressive, self.notices = inner.is_autoregressive, inner.notices
+        super().__init__(inner)
+        self._drafter, self._name, self._clock = inner, name, clock
         self._slots: dict[int, _DraftSlot] = {}
         self._costs, self._acceptance = Costs(), Acceptance(weight=3, fading=0.99)
         self._lanes = 0
@@ -56,22 +55,16 @@ class AdaptiveDrafter(Drafter):
         self._drafted_in_row, self._rest, self._rested, self._trial = 0, _REST, 0, 0
         self._pause = 0  # remaining steps of a pause
 
-    def bind(self, chooser: DraftSampler) -> None:
-        self._inner.bind(chooser)
-
     def handles(self, request: Request) -> bool:
-        return self._name in ("", request.drafting.drafter) and self._inner.handles(request)
+        return self._name in ("", request.drafting.drafter) and super().handles(request)
 
     def admit(self, slot: int, request: Request) -> None:
         self._slots[slot] = _DraftSlot(request.num_drafts)
-        self._inner.admit(slot, request)
+        super().admit(slot, request)
 
     def release(self, slot: int) -> None:
         del self._slots[slot]
-        self._inner.release(slot)
-
-    def trim(self) -> None:
-        self._inner.trim()
+        super().release(slot)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
         fixed = {a.slot: min(n, a.most) for a in asks if (n := self._slots[a.slot].length) is not None}
@@ -79,7 +72,7 @@ class AdaptiveDrafter(Drafter):
         lengths = fixed | (self._adaptive_lengths(free) if free else {})
         wanted = [replace(ask, most=lengths[ask.slot]) for ask in asks if lengths[ask.slot]]
         start = self._clock()
-        runs = self._inner.propose(wanted) if wanted else ()
+        runs = self._drafter.propose(wanted) if wanted else ()
         self._seconds = self._clock() - start if wanted else 0.0
         runs_by_slot = {ask.slot: run for ask, run in zip(wanted, runs, strict=True)}
         self._longest, self._is_drafting = max(map(len, runs), default=0), bool(wanted)
@@ -88,18 +81,18 @@ class AdaptiveDrafter(Drafter):
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
         for acceptance in (self._acceptance, self._slots[slot].acceptance):
             acceptance.add(proposed=proposed, accepted=accepted)
-        self._inner.observe(slot, proposed=proposed, accepted=accepted)
+        super().observe(slot, proposed=proposed, accepted=accepted)
 
     def measure(self, step: Measured) -> None:
         """Record the cost of the step and update the balance."""
-        self._inner.measure(step)
+        super().measure(step)
         self._lanes = step.lanes
         self._steps += 1
         if not step.drafted:
             self._costs.add_plain(step.lanes, step.seconds)
         self._drafted_in_row = self._drafted_in_row + 1 if step.drafted else 0
         self._rested = 0 if self._is_drafting else self._rested + 1
-        if self._is_drafting and not self._inner.is_reading:
+        if self._is_drafting and not self._drafter.is_reading:
             self._drafted += 1
             if self._drafted > _WARM_UP:
                 self._update_balance(step)
@@ -143,10 +136,7 @@ class AdaptiveDrafter(Drafter):
         if self._gain(best, rates, lanes) > 1:
             self._rest = _REST
             return best
-        return self._trial_lengths(asks, none)
-
-    def _trial_lengths(self, asks: Sequence[DraftAsk], none: dict[int, int]) -> dict[int, int]:
-        """From time to time try one draft token per text although it does not seem to pay."""
+        # From time to time one draft token per text is tried although it does not seem to pay.
         cost = _TRIAL * ((self._costs.draft or 0.0) + self._costs.verify(1))
         if self._rested >= self._rest and cost <= self._budget:
             self._trial, self._rest = _TRIAL, min(2 * self._rest, _LONGEST_REST)
@@ -192,7 +182,7 @@ class _TailText:
     end: int = 0
 
 
-class TailFirstDrafter(Drafter):
+class TailFirstDrafter(OuterDrafter):
     """Limits prefill of a draft model whose drafts may not be accepted.
 
     A text of which more than 16 tokens are new to the drafter is shown to it by its last 16 tokens alone,
@@ -201,26 +191,18 @@ class TailFirstDrafter(Drafter):
     """
 
     def __init__(self, inner: Drafter) -> None:
-        self._inner, self.is_autoregressive, self.notices = inner, inner.is_autoregressive, inner.notices
+        super().__init__(inner)
+        self._drafter = inner
         self._texts: dict[int, _TailText] = {}
         self._acceptance = Acceptance(weight=4, fading=0.98)
 
-    def bind(self, chooser: DraftSampler) -> None:
-        self._inner.bind(chooser)
-
-    def handles(self, request: Request) -> bool:
-        return self._inner.handles(request)
-
     def admit(self, slot: int, request: Request) -> None:
         self._texts[slot] = _TailText(request)
-        self._inner.admit(slot, request)
+        super().admit(slot, request)
 
     def release(self, slot: int) -> None:
         del self._texts[slot]
-        self._inner.release(slot)
-
-    def trim(self) -> None:
-        self._inner.trim()
+        super().release(slot)
 
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
         starts = [self._start(ask) for ask in asks]
@@ -228,13 +210,13 @@ class TailFirstDrafter(Drafter):
             replace(ask, tokens=ask.tokens[start:]) if start else ask
             for ask, start in zip(asks, starts, strict=True)
         ]
-        runs = self._inner.propose(shown)
-        self.is_reading = self._inner.is_reading
+        runs = self._drafter.propose(shown)
+        self.is_reading = self._drafter.is_reading
         return runs
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
         self._acceptance.add(proposed=proposed, accepted=accepted)
-        self._inner.observe(slot, proposed=proposed, accepted=accepted)
+        super().observe(slot, proposed=proposed, accepted=accepted)
 
     def _start(self, ask: DraftAsk) -> int:
         """First token of the text that the drafter is shown."""
@@ -247,9 +229,9 @@ class TailFirstDrafter(Drafter):
             start = length - _TAIL
         if start != text.start:  # the drafter sees another text
             text.start = start
-            self._inner.release(ask.slot)
+            self._drafter.release(ask.slot)
             shown = replace(text.request, prompt_ids=tuple(ask.tokens[start:])) if start else text.request
-            self._inner.admit(ask.slot, shown)
+            self._drafter.admit(ask.slot, shown)
         return start
 
 

@@ -16,7 +16,7 @@ from gencli.core.request import Request, shared_length
 from gencli.errors import PluginError
 from gencli.speculative.adaptive_drafts import StepCostModel
 from gencli.speculative.draft_model import DraftSampler
-from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Measured
+from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Measured, OuterDrafter
 from processors.errors import device_fault
 from processors.foreign_stages import WrongResult, fault_text, is_interrupt
 from processors.history import History
@@ -28,7 +28,7 @@ _PROPOSAL_DECAY = 0.95  # weight of past proposals, with each new one
 _Proposals = list[Sequence[int]]  # one per drafter
 
 
-class AutoDrafter(Drafter):
+class AutoDrafter(OuterDrafter):
     """Asks all drafters and returns the proposal of the best one.
 
     Score of a drafter: number of proposed tokens that matched the text, exponentially decayed. Unused
@@ -37,37 +37,24 @@ class AutoDrafter(Drafter):
     """
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
-        self._drafters = tuple(drafters)
-        self._shared_scores = [0.0] * len(self._drafters)  # matching tokens by drafter, decayed
+        super().__init__(*drafters)
+        self._shared_scores = [0.0] * len(drafters)  # matching tokens by drafter, decayed
         self._scores: dict[int, list[float]] = {}  # the scores of a slot, possibly `_shared_scores` itself
         self._pending: dict[int, tuple[int, _Proposals]] = {}  # by slot: length of the text, proposals
         self._chosen: dict[int, Drafter] = {}
 
-    def bind(self, chooser: DraftSampler) -> None:
-        for drafter in self._drafters:
-            drafter.bind(chooser)
-
-    def handles(self, request: Request) -> bool:
-        return all(drafter.handles(request) for drafter in self._drafters)
-
     def admit(self, slot: int, request: Request) -> None:
         self._pending.pop(slot, None)
-        self._scores[slot] = [0.0] * len(self._drafters) if request.drafts_decide else self._shared_scores
-        for drafter in self._drafters:
-            drafter.admit(slot, request)
-
-    def release(self, slot: int) -> None:
-        for drafter in self._drafters:
-            drafter.release(slot)
-
-    def trim(self) -> None:
-        for drafter in self._drafters:
-            drafter.trim()
+        self._scores[slot] = [0.0] * len(self._inner) if request.drafts_decide else self._shared_scores
+        super().admit(slot, request)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        for ask in asks:
-            self._score(ask)
-        columns = [drafter.propose(asks) for drafter in self._drafters]
+        for ask in asks:  # the last proposals are scored against the tokens generated since
+            length, proposals = self._pending.pop(ask.slot, (0, ()))
+            generated, scores = tuple(ask.tokens[length:]), self._scores[ask.slot]
+            for i, proposal in enumerate(proposals):
+                scores[i] = _PROPOSAL_DECAY * scores[i] + shared_length(tuple(proposal), generated)
+        columns = [drafter.propose(asks) for drafter in self._inner]
         return [self._best(ask, [column[i] for column in columns]) for i, ask in enumerate(asks)]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
@@ -79,44 +66,32 @@ class AutoDrafter(Drafter):
         if not candidates:
             return ()
         best = max(candidates, key=lambda i: self._scores[ask.slot][i])  # the first of equals
-        self._chosen[ask.slot] = self._drafters[best]
+        self._chosen[ask.slot] = self._inner[best]
         return proposals[best]
 
-    def _score(self, ask: DraftAsk) -> None:
-        """Score the last proposals for the slot against the tokens generated since."""
-        length, proposals = self._pending.pop(ask.slot, (0, ()))
-        generated, scores = ask.tokens[length:], self._scores[ask.slot]
-        for i, proposal in enumerate(proposals):
-            scores[i] = _PROPOSAL_DECAY * scores[i] + shared_length(tuple(proposal), tuple(generated))
 
-
-class FallbackDrafter(Drafter):
+class FallbackDrafter(OuterDrafter):
     """Asks its drafters in their order, each for the slots that have no drafts yet."""
 
     def __init__(self, drafters: Sequence[Drafter]) -> None:
-        self._drafters = tuple(drafters)
-        self.notices = tuple(text for drafter in self._drafters for text in drafter.notices)
+        super().__init__(*drafters)
         self._by_slot: dict[int, tuple[Drafter, ...]] = {}  # drafters that handle the slot's request
         self._proposer: dict[int, Drafter] = {}
 
-    def bind(self, chooser: DraftSampler) -> None:
-        for drafter in self._drafters:
-            drafter.bind(chooser)
-
     def handles(self, request: Request) -> bool:
-        return any(drafter.handles(request) for drafter in self._drafters)
+        return any(drafter.handles(request) for drafter in self._inner)
 
     def is_autoregressive_for(self, request: Request) -> bool:
-        return any(drafter.is_autoregressive_for(request) for drafter in self._drafters)
+        return any(drafter.is_autoregressive_for(request) for drafter in self._inner)
 
     def admit(self, slot: int, request: Request) -> None:
-        self._by_slot[slot] = tuple(drafter for drafter in self._drafters if drafter.handles(request))
+        self._by_slot[slot] = tuple(drafter for drafter in self._inner if drafter.handles(request))
         for drafter in self._by_slot[slot]:
             drafter.admit(slot, request)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
         runs: dict[int, Sequence[int]] = {}
-        for drafter in self._drafters:
+        for drafter in self._inner:
             open_asks = [ask for ask in asks if ask.slot not in runs and drafter in self._by_slot[ask.slot]]
             for ask, run in zip(open_asks, drafter.propose(open_asks) if open_asks else (), strict=True):
                 if run:
@@ -126,18 +101,10 @@ class FallbackDrafter(Drafter):
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
         self._proposer[slot].observe(slot, proposed=proposed, accepted=accepted)
 
-    def measure(self, step: Measured) -> None:
-        for drafter in self._drafters:
-            drafter.measure(step)
-
     def release(self, slot: int) -> None:
         self._proposer.pop(slot, None)
         for drafter in self._by_slot.pop(slot):
             drafter.release(slot)
-
-    def trim(self) -> None:
-        for drafter in self._drafters:
-            drafter.trim()
 
 
 def make_engine_drafter(
@@ -307,9 +274,9 @@ class ForeignDrafter(Drafter):
             ids = (-1,)
         if not all(0 <= token < self._width for token in ids):
             raise WrongResult(f"propose returned {run!r:.60}, a list of ids below {self._width} expected")
-        return self._drawn(run) if isinstance(run, Drawn) else ids
+        if not isinstance(run, Drawn):
+            return ids
 
-    def _drawn(self, run: Drawn) -> Drawn:
         def is_distribution(row: object) -> bool:
             if not isinstance(row, Tensor) or row.shape != (self._width,) or row.device != self._device:
                 return False

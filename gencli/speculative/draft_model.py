@@ -71,7 +71,8 @@ class ModelDrafter(Drafter):
             logits = self._lanes.extend(to_feed)
             slots = list(to_feed)
             lanes, drafts = [self._lanes[slot] for slot in slots], [runs[slot] for slot in slots]
-            min_p, apart = [lane.min_p for lane in lanes], [lane.has_independent_noise for lane in lanes]
+            min_p = [lane.request.drafting.min_p for lane in lanes]
+            apart = [lane.request.verification.policy == "rejection" for lane in lanes]
             choices = self._choose(logits, slots, drafts, least=min_p, apart=apart)
             to_feed = {}
             for slot, choice in zip(slots, choices, strict=True):
@@ -82,15 +83,13 @@ class ModelDrafter(Drafter):
                 is_readable = choice.token < spec.vocab_size
                 if len(runs[slot]) < room[slot] and is_readable and choice.token not in self._choose.eos_ids:
                     to_feed[slot] = (choice.token,)
-        return {
-            slot: _drawn(run, choices_by_slot[slot]) if self._lanes[slot].has_independent_noise else run
-            for slot, run in runs.items()
-        }
-
-
-def _drawn(run: Sequence[int], choices: Sequence[Choice]) -> Drawn:
-    logits = tuple(choice.logits for choice in choices if choice.logits is not None)
-    return Drawn(tuple(run), logits, tuple(choice.probability for choice in choices))
+        drafts_by_slot: dict[int, Sequence[int]] = {**runs}
+        for slot, drawn in choices_by_slot.items():
+            if self._lanes[slot].request.verification.policy == "rejection":
+                kept = tuple(choice.logits for choice in drawn if choice.logits is not None)
+                chances = tuple(choice.probability for choice in drawn)
+                drafts_by_slot[slot] = Drawn(tuple(runs[slot]), kept, chances)
+        return drafts_by_slot
 
 
 _MAX_PASSES = 3  # draft model forward passes per requested draft token
@@ -164,22 +163,23 @@ class TextModelDrafter(Drafter):
 
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
         """Draft tokens by slot. Each forward pass adds one draft model token to all runs that continue."""
-        runs = {ask.slot: self._begin(ask) for ask in asks}
-        to_feed = {ask.slot: self._lanes.missing(ask) for ask in asks}
+        runs, to_feed = dict[int, _DraftRun](), dict[int, tuple[int, ...]]()
+        for ask in asks:
+            transcript, to_feed[ask.slot] = self._transcripts[ask.slot], self._lanes.missing(ask)
+            enough = ask.most + (len(ask.tokens) > transcript.num_read)
+            passes = min(_MAX_PASSES * ask.most, self._lanes.spec.context - len(ask.tokens))
+            runs[ask.slot] = _DraftRun(transcript, ask.most, enough, passes)
         while to_feed:
             slots = list(to_feed)
-            choices = self._greedy(self._lanes.extend(to_feed))
+            logits = self._lanes.extend(to_feed)[:, : self._translation.draft.vocab_size]
+            best, ids = logits.float().softmax(dim=-1).max(dim=-1)
+            pairs = torch.stack([ids.float(), best], dim=1).tolist()  # one device synchronisation
             to_feed = {}
-            for slot, (token, probability) in zip(slots, choices, strict=True):
-                if probability >= self._lanes[slot].min_p and self._add(runs[slot], token):
+            for slot, (number, probability) in zip(slots, pairs, strict=True):
+                is_likely, token = probability >= self._lanes[slot].request.drafting.min_p, int(number)
+                if is_likely and self._add(runs[slot], token):
                     to_feed[slot] = (token,)
         return {slot: run.tokens[: run.most] for slot, run in runs.items()}
-
-    def _begin(self, ask: DraftAsk) -> _DraftRun:
-        transcript = self._transcripts[ask.slot]
-        enough = ask.most + (len(ask.tokens) > transcript.num_read)
-        passes = min(_MAX_PASSES * ask.most, self._lanes.spec.context - len(ask.tokens))
-        return _DraftRun(transcript, ask.most, enough, passes)
 
     def _add(self, run: _DraftRun, token: int) -> bool:
         """Add a token to the run. Return whether to draw another."""
@@ -191,13 +191,6 @@ class TextModelDrafter(Drafter):
         run.tokens = tuple(takewhile(lambda token: token < self._width, tokens))
         is_over = token in self._translation.stops or len(tokens) >= run.enough
         return not is_over and len(run.drawn) < run.passes
-
-    def _greedy(self, logits: Tensor) -> list[tuple[int, float]]:
-        """The most probable token of each row of logits [Q, V], and its probability."""
-        probabilities = logits[:, : self._translation.draft.vocab_size].float().softmax(dim=-1)
-        best, tokens = probabilities.max(dim=-1)
-        pairs = torch.stack([tokens.float(), best], dim=1).tolist()  # one device synchronisation
-        return [(int(token), probability) for token, probability in pairs]
 
 
 def _extended(transcript: Transcript, tokens: Sequence[int]) -> Transcript:
@@ -219,24 +212,9 @@ class DraftLane:
     """
 
     cached: PrefixLane
-    request: Request | None = None
+    request: Request
     num_confirmed: int = 0
     is_fresh: bool = True
-
-    @property
-    def min_p(self) -> float:
-        """The request's `min_p`: drafting stops at a token less probable than this."""
-        return self.request.drafting.min_p if self.request else 0.0
-
-    @property
-    def has_independent_noise(self) -> bool:
-        """Whether drafts are verified by rejection, and so are sampled with independent noise."""
-        return self.request is not None and self.request.verification.policy == "rejection"
-
-    @property
-    def may_wait(self) -> bool:
-        """Whether drafting may start later: a step without drafts changes no text."""
-        return self.request is None or not self.request.drafts_decide
 
 
 class DraftLanes:
@@ -261,7 +239,7 @@ class DraftLanes:
         self._lanes[slot] = DraftLane(self._cache[slot], request)
 
     def release(self, slot: int) -> None:
-        self._lanes[slot].request = None
+        del self._lanes[slot]
 
     def trim(self) -> None:
         self._cache.clear()
@@ -273,8 +251,9 @@ class DraftLanes:
         able = [ask for ask in asks if self._align(ask, asks)]
         behind = [ask for ask in able if self._lag(ask) > _MAX_LAG]
         self.is_reading = bool(behind)
-        self._waiting = [ask for ask in behind if self._lanes[ask.slot].may_wait]
-        urgent = [ask for ask in behind if not self._lanes[ask.slot].may_wait]
+        # Drafting may start later where a step without drafts changes no text.
+        self._waiting = [ask for ask in behind if not self._lanes[ask.slot].request.drafts_decide]
+        urgent = [ask for ask in behind if self._lanes[ask.slot].request.drafts_decide]
         while urgent := [ask for ask in urgent if self._lag(ask) > _MAX_LAG]:
             self._read(urgent)
         waiting = {ask.slot for ask in self._waiting}
@@ -303,14 +282,14 @@ class DraftLanes:
         lane = self._lanes[ask.slot]
         cached, last = lane.cached, len(text) - 1  # the last token is always fed
         if lane.is_fresh and not self._is_being_read(lane.request, asks):
-            self._cache.reuse(cached, text[:last], lane.request.salt if lane.request else "")
+            self._cache.reuse(cached, text[:last], lane.request.salt)
         start, end = min(lane.num_confirmed, last), min(len(cached), last)
         lane.num_confirmed = start + shared_length(cached.tokens[start:end], [*text[start:end]])
         cached.truncate(lane.num_confirmed)
         lane.is_fresh = lane.is_fresh and not lane.num_confirmed
         return max(text[lane.num_confirmed :]) < self.spec.vocab_size
 
-    def _is_being_read(self, request: Request | None, asks: Sequence[DraftAsk]) -> bool:
+    def _is_being_read(self, request: Request, asks: Sequence[DraftAsk]) -> bool:
         """Whether another sample of the request is prefilling. Its lane is copied when it has finished."""
         behind = (self._lanes[ask.slot] for ask in asks if self._lag(ask) > _MAX_LAG)
         return any(lane.request is request and not lane.is_fresh for lane in behind)
@@ -382,7 +361,11 @@ class DraftSampler:
         """
         rows = self._pipeline.prepare(Rows.behind(self._history, slots, drafts))
         wide = as_wide(logits, self.width, self._history.device)
-        seeds, reads = self._seeds(slots, apart), any(least) or any(apart)
+        seeds, reads = None, any(least) or any(apart)
+        if any(apart):
+            keys = [self._history.seed(slot) for slot in slots]
+            keys = [_draft_seed(key) if is_apart else key for key, is_apart in zip(keys, apart, strict=True)]
+            seeds = upload_ints(keys, self._history.device)
         processed, tokens = self._chooser.process(wide, rows, reads=reads, seeds=seeds)
         if tokens is None:
             assert processed is not None
@@ -390,34 +373,22 @@ class DraftSampler:
             tokens = sampled(self._sampler, processed, seeded)
         if processed is None or not reads:
             return [Choice(token if token >= 0 else None, 1.0) for token in tokens.tolist()]
-        min_p = [low if is_apart else 0.0 for low, is_apart in zip(least, apart, strict=True)]
-        processed = _mask_improbable(processed, min_p) if any(min_p) else processed
+        min_p = [bound if is_apart else 0.0 for bound, is_apart in zip(least, apart, strict=True)]
+        if any(min_p):  # tokens less probable than this are dropped, so they are masked
+            low = upload(min_p, processed.device)[:, None]
+            processed = processed.masked_fill(processed.softmax(dim=-1) < low, -torch.inf)
         probabilities = token_probability(processed, tokens.clamp(min=0))
         pairs = torch.stack([tokens.double(), probabilities.double()]).tolist()
         return [
-            Choice(int(token) if token >= 0 and chance >= low else None, chance, row if is_apart else None)
-            for token, chance, low, is_apart, row in zip(*pairs, least, apart, processed, strict=True)
+            Choice(int(token) if token >= 0 and chance >= bound else None, chance, row if is_apart else None)
+            for token, chance, bound, is_apart, row in zip(*pairs, least, apart, processed, strict=True)
         ]
 
     def noise(self, slot: int) -> Noise | None:
         """The noise that the slot's draw will add to logits; None for a draw without additive noise."""
         return self._sampler.noise(slot, self._history.seed(slot))
 
-    def _seeds(self, slots: Sequence[int], apart: Sequence[bool]) -> Tensor | None:
-        """Return the seeds [Q] of draws with independent noise where `apart`; None if there are none."""
-        if not any(apart):
-            return None
-        seeds = [self._history.seed(slot) for slot in slots]
-        keys = [_draft_seed(seed) if is_apart else seed for seed, is_apart in zip(seeds, apart, strict=True)]
-        return upload_ints(keys, self._history.device)
-
 
 @lru_cache(256)
 def _draft_seed(seed: int) -> int:
     return signed(row_key(seed, 0, Stream.DRAFT))
-
-
-def _mask_improbable(logits: Tensor, least: Sequence[float]) -> Tensor:
-    """Mask the tokens less probable than `least` in logits [Q, V], as these are dropped."""
-    low = upload(least, logits.device)[:, None]
-    return logits.masked_fill(logits.softmax(dim=-1) < low, -torch.inf)

@@ -4,7 +4,7 @@ suffix counts. A drafter only proposes draft tokens; the target model accepts or
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, overload
 
@@ -137,6 +137,42 @@ class Drafter:
         """Free memory after out-of-memory. No slot is in use."""
 
 
+class OuterDrafter(Drafter):
+    """Asks other drafters: passes on to all of them what it does not do itself."""
+
+    def __init__(self, *inner: Drafter) -> None:
+        self._inner = inner
+        self.is_autoregressive = any(drafter.is_autoregressive for drafter in inner)
+        self.notices = tuple(text for drafter in inner for text in drafter.notices)
+
+    def bind(self, chooser: DraftSampler) -> None:
+        for drafter in self._inner:
+            drafter.bind(chooser)
+
+    def handles(self, request: Request) -> bool:
+        return all(drafter.handles(request) for drafter in self._inner)
+
+    def admit(self, slot: int, request: Request) -> None:
+        for drafter in self._inner:
+            drafter.admit(slot, request)
+
+    def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
+        for drafter in self._inner:
+            drafter.observe(slot, proposed=proposed, accepted=accepted)
+
+    def measure(self, step: Measured) -> None:
+        for drafter in self._inner:
+            drafter.measure(step)
+
+    def release(self, slot: int) -> None:
+        for drafter in self._inner:
+            drafter.release(slot)
+
+    def trim(self) -> None:
+        for drafter in self._inner:
+            drafter.trim()
+
+
 _SIZES = (5, 4, 3, 2)  # n-gram sizes in tokens, the largest first
 _MAX_POSITIONS = 8  # latest occurrences kept per n-gram
 
@@ -213,14 +249,10 @@ _MIN_ACCEPTANCE = 0.2  # estimated acceptance of a whole run, below which it end
 class _SuffixText:
     """Counts of a slot's text: the tree, the nodes of the text's suffixes, and the counted tokens.
 
-    `whole`: the live text of the last ask, which may be longer than `tokens`. `is_alone`: other outputs are
-    not used for its drafts. `is_private`: its output is not used for those of others.
+    `whole`: the live text of the last ask, which may be longer than `tokens`.
     """
 
-    num_prompt: int
-    min_p: float
-    is_alone: bool
-    is_private: bool
+    request: Request
     counts: SuffixCounts
     ends: list[int] = field(default_factory=lambda: [0])
     tokens: list[int] = field(default_factory=list)
@@ -240,9 +272,7 @@ class SuffixDrafter(Drafter):
         self._young, self._old = SuffixCounts(nodes), SuffixCounts(nodes)
 
     def admit(self, slot: int, request: Request) -> None:
-        min_p, is_private = request.drafting.min_p, bool(request.salt)
-        is_alone, counts = request.drafts_decide or is_private, SuffixCounts(self._nodes)
-        self._texts[slot] = _SuffixText(len(request.prompt_ids), min_p, is_alone, is_private, counts)
+        self._texts[slot] = _SuffixText(request, SuffixCounts(self._nodes))
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
         return [self._run(ask) for ask in asks]
@@ -250,12 +280,12 @@ class SuffixDrafter(Drafter):
     def release(self, slot: int) -> None:
         """Count the finished output for later texts."""
         text = self._texts.pop(slot)
-        if text.is_private:
+        if text.request.salt:  # its output is not used for the drafts of others
             return
         if self._young.is_full:
             self._young, self._old = SuffixCounts(self._nodes), self._young
         ends = [0]
-        for token in text.whole[text.num_prompt :]:
+        for token in text.whole[len(text.request.prompt_ids) :]:
             ends = self._young.grow(ends, token)
 
     def trim(self) -> None:
@@ -268,22 +298,24 @@ class SuffixDrafter(Drafter):
             text.tokens.append(token)
             text.ends = text.counts.grow(text.ends, token)
         sources = [(text.counts, text.ends)]
-        if not text.is_alone:
+        if not (text.request.drafts_decide or text.request.salt):
             sources += [(counts, counts.ends(text.tokens)) for counts in (self._young, self._old)]
-        runs = (_best_run(counts.guesses(ends), ask.most, text.min_p) for counts, ends in sources)
-        return max(runs, key=lambda run: run[0])[1]
-
-
-def _best_run(guesses: Iterable[Guess], limit: int, min_p: float) -> tuple[float, list[int]]:
-    """The draft tokens, and the expected number of them that are accepted."""
-    expected, probability, run = 0.0, 1.0, list[int]()
-    for guess in guesses:
-        probability *= guess.probability
-        if probability < _MIN_ACCEPTANCE or guess.probability < min_p or len(run) == limit:
-            break
-        run.append(guess.token)
-        expected += probability
-    return expected, run
+        most_expected, best, min_p = -1.0, list[int](), text.request.drafting.min_p
+        for counts, ends in sources:
+            expected, probability, run = (
+                0.0,
+                1.0,
+                list[int](),
+            )  # expected: of the run's tokens, to be accepted
+            for guess in counts.guesses(ends):
+                probability *= guess.probability
+                if probability < _MIN_ACCEPTANCE or guess.probability < min_p or len(run) == ask.most:
+                    break
+                run.append(guess.token)
+                expected += probability
+            if expected > most_expected:
+                most_expected, best = expected, run
+        return best
 
 
 DEPTH = 10  # longest counted n-gram, in tokens

@@ -27,7 +27,15 @@ class Translation:
     ) -> None:
         self.target, self.draft = target, draft
         for tokenizer, name in zip((target, draft), names, strict=True):
-            _require_spelling(tokenizer, names[1], name)
+            ids = tokenizer.encode(_EXAMPLE, special=False)
+            spelled = b"".join(tokenizer.token_bytes[token] for token in ids).decode(errors="replace")
+            if spelled.strip() != _EXAMPLE:
+                raise ModelError(
+                    f"{names[1]} cannot draft through text: the tokenizer of {name} makes {spelled!r} of "
+                    f"{_EXAMPLE!r}.",
+                    hint="Take a draft model whose tokens spell texts as they are; ngram and suffix need no "
+                    "model.",
+                )
         first = draft.encode("a")[:1]
         self.beginning = (draft.bos_id,) if draft.bos_id is not None and first == [draft.bos_id] else ()
         here, there = _markers(target), _markers(draft)
@@ -70,7 +78,6 @@ class Translation:
 
 
 def _whole(data: bytes) -> str:
-    """The text up to the first byte that is not part of a complete character."""
     try:
         return data.decode()
     except UnicodeDecodeError as error:
@@ -79,16 +86,6 @@ def _whole(data: bytes) -> str:
 
 def _markers(tokenizer: Tokenizer) -> dict[str, int]:
     return {tokenizer.decode([token], skip_special=False): token for token in tokenizer.special_ids}
-
-
-def _require_spelling(tokenizer: Tokenizer, draft: str, name: str) -> None:
-    ids = tokenizer.encode(_EXAMPLE, special=False)
-    spelled = b"".join(tokenizer.token_bytes[token] for token in ids).decode(errors="replace")
-    if spelled.strip() != _EXAMPLE:
-        raise ModelError(
-            f"{draft} cannot draft through text: the tokenizer of {name} makes {spelled!r} of {_EXAMPLE!r}.",
-            hint="Take a draft model whose tokens spell texts as they are; ngram and suffix need no model.",
-        )
 
 
 _OPEN_BYTES = 32  # bytes at the end of the open text, whose tokens may change with later text
@@ -143,20 +140,17 @@ class Transcript:
         self._spelled = None
         self.num_read += 1
         if token in self._translation.target.special_ids:
-            self._mark(token)
+            self._open += self._utf8.decode(b"", final=True)
+            self._settled += self._spell()
+            self._before = self._open = ""
+            is_beginning = self.num_read == 1 and token == self._translation.target.bos_id
+            if not is_beginning and (marker := self._translation.to_draft.get(token)) is not None:
+                self._settled.append(marker)
             return
         token_bytes = self._translation.target.token_bytes  # prompts may have ids beyond the tokenizer
         self._open += self._utf8.decode(token_bytes[token] if token < len(token_bytes) else b"")
         if len(self._open) > _MAX_OPEN:
             self._settle()
-
-    def _mark(self, token: int) -> None:
-        self._open += self._utf8.decode(b"", final=True)
-        self._settled += self._spell()
-        self._before = self._open = ""
-        is_beginning = self.num_read == 1 and token == self._translation.target.bos_id
-        if not is_beginning and (marker := self._translation.to_draft.get(token)) is not None:
-            self._settled.append(marker)
 
     def _spell(self) -> tuple[int, ...]:
         if not self._open:

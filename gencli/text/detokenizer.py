@@ -20,19 +20,15 @@ class TokenDecoder(Protocol):
 
     def push(self, token_id: int) -> str:
         """Add a token; return the text that became certain, "" for a hidden special token."""
-        ...
 
     def hidden(self, token_id: int) -> str:
         """Return the name of a special token that `push` hides; "" for every other token."""
-        ...
 
     def flush(self) -> str:
         """End the text; incomplete bytes become U+FFFD."""
-        ...
 
     def fork(self) -> TokenDecoder:
         """Return an independent copy."""
-        ...
 
 
 class ByteDecoder(TokenDecoder):
@@ -112,7 +108,9 @@ class WindowDecoder(TokenDecoder):
             return ""
         self._held.append(token_id)
         text = self._held_text()
-        certain = self._certain(text)
+        certain = text
+        if text.endswith("\ufffd") and len(self._held) < 2 * self.MAX_HELD:
+            certain = text[:-1] if len(self._held) >= self.MAX_HELD else text.rstrip("\ufffd")
         released = certain[self._num_released :]
         if certain == text:
             self._settle()
@@ -132,11 +130,6 @@ class WindowDecoder(TokenDecoder):
         other = copy.copy(self)
         other._held = self._held.copy()
         return other
-
-    def _certain(self, text: str) -> str:
-        if not text.endswith("\ufffd") or len(self._held) >= 2 * self.MAX_HELD:
-            return text
-        return text[:-1] if len(self._held) >= self.MAX_HELD else text.rstrip("\ufffd")
 
     def _settle(self) -> None:
         self._context = [*self._context, *self._held][-self.NUM_CONTEXT :]
@@ -182,10 +175,10 @@ class PieceRules:
     def to_bytes(self, token: str) -> bytes:
         """Return the bytes of a token inside a text."""
         if self.byte_level:
-            # A token with any other character, such as an added token with a space, is plain text.
-            if all(char in _BYTE_OF for char in token):
-                return bytes(_BYTE_OF[char] for char in token)
-            return token.encode()
+            try:
+                return bytes(map(_BYTE_OF.__getitem__, token))
+            except KeyError:  # another character, as in an added token with a space: the token is plain text
+                return token.encode()
         for old, new in self.replaced:
             token = token.replace(old, new)
         if self.byte_fallback and (hex_token := _HEX_TOKEN.fullmatch(token)):
@@ -254,17 +247,13 @@ class Pieces:
     def text(self, token_id: int) -> str | None:
         """Return the text of an id inside a text; None if its bytes are not whole characters."""
         if token_id not in self._texts:
-            self._texts[token_id] = _text(self[token_id])
+            try:
+                self._texts[token_id] = self[token_id].decode()
+            except UnicodeDecodeError:
+                self._texts[token_id] = None
         return self._texts[token_id]
 
     def first(self, token_id: int) -> bytes:
         """Return the bytes of an id at the beginning of a text."""
         token = self._token_of(token_id) or ""
         return self.rules.to_bytes(token.replace(self.rules.bare, "") if self.rules.bare else token)
-
-
-def _text(piece: bytes) -> str | None:
-    try:
-        return piece.decode()
-    except UnicodeDecodeError:
-        return None

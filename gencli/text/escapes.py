@@ -25,16 +25,12 @@ def escape_controls(text: str, *, before: str = "") -> str:
     """
     if text.isprintable():  # no character of Cc or Cf is printable
         return text
-    previous = (before, *text)
-    return "".join(
-        char if char.isprintable() or char in "\n\t" or not _is_control(char, last) else _escape(char)
-        for last, char in zip(previous, text, strict=False)
-    )
-
-
-def _is_control(char: str, before: str) -> bool:
-    is_joined = before >= _FIRST_JOINED and unicodedata.category(before) in _JOINED
-    return unicodedata.category(char) in ("Cc", "Cf") and not (char in _JOINERS and is_joined)
+    escaped = list[str]()
+    for last, char in zip((before, *text), text, strict=False):
+        is_control = not (char.isprintable() or char in "\n\t") and unicodedata.category(char) in ("Cc", "Cf")
+        is_joined = last >= _FIRST_JOINED and unicodedata.category(last) in _JOINED
+        escaped.append(_escape(char) if is_control and not (char in _JOINERS and is_joined) else char)
+    return "".join(escaped)
 
 
 def _escape(char: str) -> str:
@@ -56,7 +52,11 @@ def unescape(text: str) -> str:
 def _replacement(match: re.Match[str]) -> str:
     escape = match[0]
     if digits := match[1] or match[2] or match[3]:
-        return _character(escape, int(digits, 16))
+        if (code := int(digits, 16)) > 0x10FFFF:
+            raise UsageError(f"{escape} is beyond the last character, \\U0010FFFF.")
+        if 0xD800 <= code <= 0xDFFF:
+            raise UsageError(f"{escape} is half a character.", hint=r"Write the whole one as \UNNNNNNNN.")
+        return chr(code)
     if escape == "\\":
         raise UsageError("A backslash at the end escapes nothing.", hint=r"Write \\ for a backslash.")
     if match[4] in _SIMPLE:
@@ -64,14 +64,6 @@ def _replacement(match: re.Match[str]) -> str:
     if match[4] in "xuU":
         raise UsageError(f"The escape {escape} needs 2 (x), 4 (u) or 8 (U) hexadecimal digits.")
     raise UsageError(f"Unknown escape {escape}.", hint=rf"Known are {_KNOWN}; write \\ for a backslash.")
-
-
-def _character(escape: str, code: int) -> str:
-    if code > 0x10FFFF:
-        raise UsageError(f"{escape} is beyond the last character, \\U0010FFFF.")
-    if 0xD800 <= code <= 0xDFFF:
-        raise UsageError(f"{escape} is half a character.", hint=r"Write the whole one as \UNNNNNNNN.")
-    return chr(code)
 
 
 def shown(text: str, width: int = 60) -> str:

@@ -20,6 +20,7 @@ from gencli.models.files.model_files import read_object
 _Token = str | AddedToken
 _NAMED = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token")
 _TOKENS = ("additional_special_tokens", "extra_special_tokens", "model_specific_special_tokens")
+_TOKEN_FILES = ("added_tokens.json", "special_tokens_map.json")
 # Keys of tokenizer_config.json that change no ids, or that are read here.
 _KEYS = frozenset(
     """
@@ -61,7 +62,9 @@ def _load(folder: Path) -> FastTokenizer:
     config = read_object(folder / "tokenizer_config.json")
     _check_keys(config)
     model = read_object(folder / "config.json") if (folder / "config.json").exists() else None
-    name = class_of(_model_type(model), config["tokenizer_class"])
+    if model is not None and (not isinstance(model.get("model_type"), str) or "model_name" in model):
+        raise NeedsTransformers("config.json names no model type, or a model name too")
+    name = class_of(None if model is None else model["model_type"], config["tokenizer_class"])
     paths = str(folder), str((model or {}).get("_name_or_path"))
     if name != AS_IS and any(path.lower().startswith(_BY_NAME) for path in paths):
         raise NeedsTransformers("transformers chooses the class by the name of the model")
@@ -69,9 +72,21 @@ def _load(folder: Path) -> FastTokenizer:
         raise NeedsTransformers("a LlamaTokenizer with ByteLevel depends on the version of transformers")
     template = _chat_template(folder, config)
     backend = Tokenizer.from_file(str(folder / "tokenizer.json"))
-    added = _added_tokens(folder, config, backend)
-    if name != AS_IS:
-        _check_added(added, backend)
+    tokens: dict[int, AddedToken] = backend.get_added_tokens_decoder()
+    added = tokens  # by id, those that transformers adds to those of tokenizer.json
+    if "added_tokens_decoder" in config:
+        declared = config["added_tokens_decoder"].items()
+        added = {int(token_id): AddedToken(**token) for token_id, token in declared}
+    elif other := next((file for file in _TOKEN_FILES if (folder / file).exists()), ""):
+        raise NeedsTransformers(f"{other} is read, because there is no added_tokens_decoder")
+    if name != AS_IS:  # a class that rebuilds its model has to give the tokens these ids
+        first, second = ({k: token.__getstate__() for k, token in each.items()} for each in (added, tokens))
+        if first != second:
+            raise NeedsTransformers("tokenizer_config.json has other added tokens than tokenizer.json")
+        size = backend.get_vocab_size(with_added_tokens=False)
+        new = {token_id for token_id in tokens if backend.model.id_to_token(token_id) is None}
+        if new != set(range(size, size + len(new))) or max(tokens.keys() - new, default=-1) >= size:
+            raise NeedsTransformers("the ids of the added tokens do not follow those of the vocabulary")
     named = _named(config, added, name)
     if backend.padding is not None and config.get("pad_token") is None:
         raise NeedsTransformers("the padding of tokenizer.json names a pad token")
@@ -109,15 +124,6 @@ def _check_keys(config: Mapping[str, Any]) -> None:
             raise _odd(key)
 
 
-def _model_type(model: Mapping[str, Any] | None) -> str | None:
-    """Return the model type of config.json, None without the file."""
-    if model is None:
-        return None
-    if not isinstance(model.get("model_type"), str) or "model_name" in model:
-        raise NeedsTransformers("config.json names no model type, or a model name too")
-    return str(model["model_type"])
-
-
 def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | dict[str, str] | None:
     """Return the chat template, or templates by name. Template files override the configuration."""
     single = folder / "chat_template.jinja"
@@ -134,30 +140,6 @@ def _chat_template(folder: Path, config: Mapping[str, Any]) -> str | dict[str, s
     if not all(isinstance(text, str) for text in texts):
         raise _odd("chat_template")
     return cast("str | dict[str, str] | None", templates)
-
-
-def _added_tokens(folder: Path, config: Mapping[str, Any], backend: Tokenizer) -> dict[int, AddedToken]:
-    """Return by id the added tokens that transformers adds to those of tokenizer.json."""
-    if "added_tokens_decoder" in config:
-        declared = config["added_tokens_decoder"].items()
-        return {int(token_id): AddedToken(**token) for token_id, token in declared}
-    for name in ("added_tokens.json", "special_tokens_map.json"):
-        if (folder / name).exists():
-            raise NeedsTransformers(f"{name} is read, because there is no added_tokens_decoder")
-    added: dict[int, AddedToken] = backend.get_added_tokens_decoder()
-    return added
-
-
-def _check_added(added: Mapping[int, AddedToken], backend: Tokenizer) -> None:
-    """Raise NeedsTransformers if a class that rebuilds its model would give added tokens other ids."""
-    tokens = backend.get_added_tokens_decoder()
-    first, second = ({k: token.__getstate__() for k, token in each.items()} for each in (added, tokens))
-    if first != second:
-        raise NeedsTransformers("tokenizer_config.json has other added tokens than tokenizer.json")
-    size = backend.get_vocab_size(with_added_tokens=False)
-    new = {token_id for token_id in tokens if backend.model.id_to_token(token_id) is None}
-    if new != set(range(size, size + len(new))) or max(tokens.keys() - new, default=-1) >= size:
-        raise NeedsTransformers("the ids of the added tokens do not follow those of the vocabulary")
 
 
 def _named(config: Mapping[str, Any], added: Mapping[int, AddedToken], name: str) -> dict[str, _Token]:
@@ -315,11 +297,22 @@ def build_parts(name: str, backend: Tokenizer, config: Mapping[str, Any], unk: s
         raise NeedsTransformers(f"{name} has no model like that of tokenizer.json")
     parts = _parts(name, config)
     changed = [kind for kind, part in parts.items() if _spec(getattr(backend, kind)) != _spec(part)]
-    options = _options(name, unk)
+    has_bytes = name in ("LlamaTokenizer", "GemmaTokenizer")  # for unknown characters
+    options = {
+        "unk_token": str(unk) if name == "GemmaTokenizer" else None,
+        "fuse_unk": has_bytes,
+        "byte_fallback": has_bytes,
+        "ignore_merges": False,
+        "dropout": None,
+    }
     changed += ["model"] if any(getattr(model, key) != value for key, value in options.items()) else []
-    if name == "GPTNeoXTokenizer" and _changes_ids(backend.post_processor):
-        parts["post_processor"] = processors.TemplateProcessing(single="$A", pair="$A:0 $B:1")
-        changed.append("post_processor")
+    if name == "GPTNeoXTokenizer":
+        match _spec(backend.post_processor):
+            case None | {"type": "ByteLevel"} | {"type": "TemplateProcessing", "single": [{"Sequence": _}]}:
+                pass  # it changes no ids
+            case _:
+                parts["post_processor"] = processors.TemplateProcessing(single="$A", pair="$A:0 $B:1")
+                changed.append("post_processor")
     version = transformers_version()
     if changed and not (version is not None and _KNOWN[0] <= version <= _KNOWN[1]):
         raise NeedsTransformers(f"{name} may replace the {changed[0].replace('_', '-')} of tokenizer.json")
@@ -330,20 +323,9 @@ def build_parts(name: str, backend: Tokenizer, config: Mapping[str, Any], unk: s
         setattr(model, key, value)
 
 
-def _options(name: str, unk: str | None) -> dict[str, Any]:
-    """Return the model options that the class sets."""
-    fallback = name in ("LlamaTokenizer", "GemmaTokenizer")
-    return {
-        "unk_token": str(unk) if name == "GemmaTokenizer" else None,
-        "fuse_unk": fallback,
-        "byte_fallback": fallback,
-        "ignore_merges": False,
-        "dropout": None,
-    }
-
-
 def _parts(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     space = config.get("add_prefix_space")
+    pieces: list[Any] = [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
     if name == "LlamaTokenizer":
         space = space is None or space
         scheme = ("always" if config.get("legacy") else "first") if space else "never"
@@ -351,13 +333,13 @@ def _parts(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
         return {
             "normalizer": None,
             "pre_tokenizer": pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False),
-            "decoder": decoders.Sequence([*_pieces(), *strip]),
+            "decoder": decoders.Sequence([*pieces, *strip]),
         }
     if name == "GemmaTokenizer":
         return {
             "normalizer": normalizers.Replace(" ", "▁"),
             "pre_tokenizer": pre_tokenizers.Split(" ", "merged_with_previous"),
-            "decoder": decoders.Sequence(_pieces()),
+            "decoder": decoders.Sequence(pieces),
         }
     space = bool(space) if name in _SPLITS else config.get("add_prefix_space", False)
     bytes_of: Any = pre_tokenizers.ByteLevel(add_prefix_space=space, use_regex=name not in _SPLITS)
@@ -368,31 +350,15 @@ def _parts(name: str, config: Mapping[str, Any]) -> dict[str, Any]:
     return {"normalizer": normalizer, "pre_tokenizer": bytes_of, "decoder": decoders.ByteLevel()}
 
 
-def _pieces() -> list[Any]:
-    return [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse()]
-
-
 def _spec(part: Any) -> Any:
     """Return a part as JSON, without options that change neither ids nor text."""
     if isinstance(part, decoders.ByteLevel):
         return "ByteLevel"
-    return _stripped(json.loads(part.__getstate__())) if part is not None else None
-
-
-def _stripped(spec: Any) -> Any:
-    if isinstance(spec, list):
-        return [_stripped(item) for item in spec]
-    if not isinstance(spec, dict):
-        return spec
-    return {key: _stripped(value) for key, value in spec.items() if key != "trim_offsets"}
-
-
-def _changes_ids(processor: Any) -> bool:
-    """Return whether a post-processor may change the ids of a text."""
-    match _spec(processor):
-        case None | {"type": "ByteLevel"} | {"type": "TemplateProcessing", "single": [{"Sequence": _}]}:
-            return False
-    return True
+    if part is None:
+        return None
+    return json.loads(
+        part.__getstate__(), object_hook=lambda spec: {k: v for k, v in spec.items() if k != "trim_offsets"}
+    )
 
 
 class FastTokenizer:
@@ -417,18 +383,15 @@ class FastTokenizer:
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
-        """The added tokens by id."""
         added: dict[int, AddedToken] = self.backend_tokenizer.get_added_tokens_decoder()
         return added
 
     @property
     def bos_token_id(self) -> int | None:
-        """The id of the BOS token."""
         return self._id_of("bos_token")
 
     @property
     def eos_token_id(self) -> int | None:
-        """The id of the EOS token."""
         return self._id_of("eos_token")
 
     @property
@@ -437,7 +400,6 @@ class FastTokenizer:
         return [self.backend_tokenizer.token_to_id(token) for token in self.all_special_tokens]
 
     def get_vocab(self) -> dict[str, int]:
-        """Return the id of each token, added tokens included."""
         vocabulary: dict[str, int] = self.backend_tokenizer.get_vocab(with_added_tokens=True)
         return vocabulary
 

@@ -4,7 +4,7 @@ converter names, or SentencePiece with scores.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -48,19 +48,34 @@ def load_gguf_tokenizer(path: Path) -> FastTokenizer:
 
 def _load(head: GgufHead, vocabulary: GgufVocabulary) -> FastTokenizer:
     model = head.text(f"{_PREFIX}model")
+    pairs = enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True))
+    ids = {
+        text: index for index, (text, kind) in pairs if kind != UNUSED
+    }  # those have a text, but are no tokens
     if model == "gpt2":
-        tokenizer, adds_bos = _byte_level(head, vocabulary)
+        tokenizer, adds_bos = _byte_level(head, ids)
     elif model == "llama":
-        tokenizer, adds_bos = _sentencepiece(head, vocabulary), True
+        tokenizer, adds_bos = _sentencepiece(head, vocabulary, ids), True
     else:
         fault = "is missing" if model is None else f"is {model[:60]!r}"
         raise head.wrong(f"{_PREFIX}model", f"{fault}; gencli knows gpt2 and llama", hint=_ANEW)
-    tokenizer.add_tokens(list(_added(head, vocabulary, is_sentencepiece=model == "llama")))
+    takes_spaces = model == "llama" and head.text("general.architecture") == "phi3"
+    added = list[AddedToken]()  # tokens that are found in a text before it is split
+    for text, kind in zip(vocabulary.tokens, vocabulary.kinds, strict=True):
+        if kind in (CONTROL, UNKNOWN, USER_DEFINED):
+            rstrip = takes_spaces and text not in _PHI3_PLAIN
+            added.append(AddedToken(text, special=kind != USER_DEFINED, normalized=False, rstrip=rstrip))
+    tokenizer.add_tokens(added)
     asked = head.flag(f"{_PREFIX}add_bos_token")
-    tokenizer.post_processor = _around(
-        vocabulary,
-        bos=adds_bos if asked is None else asked,
-        eos=head.flag(f"{_PREFIX}add_eos_token") or False,
+    is_wanted = {
+        "bos": adds_bos if asked is None else asked,
+        "eos": head.flag(f"{_PREFIX}add_eos_token") or False,
+    }
+    ends = {role: vocabulary.tokens[vocabulary.ids[role]] for role in is_wanted if role in vocabulary.ids}
+    before, after = ([ends[role]] if is_wanted[role] and role in ends else [] for role in is_wanted)
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single=[*before, "$A", *after],
+        special_tokens=[(text, vocabulary.ids[role]) for role, text in ends.items()],
     )
     named = {
         name: vocabulary.tokens[vocabulary.ids[role]]
@@ -71,7 +86,7 @@ def _load(head: GgufHead, vocabulary: GgufVocabulary) -> FastTokenizer:
     return FastTokenizer(tokenizer, special, chat_template=head.chat_template)
 
 
-def _byte_level(head: GgufHead, vocabulary: GgufVocabulary) -> tuple[Tokenizer, bool]:
+def _byte_level(head: GgufHead, ids: dict[str, int]) -> tuple[Tokenizer, bool]:
     """Return a byte-level BPE, and whether a text begins with BOS if the file does not say."""
     name = head.text(f"{_PREFIX}pre")
     pre = PRE_TOKENIZERS.get(str(name))
@@ -84,13 +99,13 @@ def _byte_level(head: GgufHead, vocabulary: GgufVocabulary) -> tuple[Tokenizer, 
     if lines is None:
         raise head.wrong(f"{_PREFIX}merges", "is missing")
     merges = [(left, right) for left, _, right in (pair.partition(" ") for pair in lines)]
-    tokenizer = Tokenizer(models.BPE(_by_text(vocabulary), merges, ignore_merges=pre.takes_whole))
+    tokenizer = Tokenizer(models.BPE(ids, merges, ignore_merges=pre.takes_whole))
     pre.give_to(tokenizer)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer, pre.adds_bos
 
 
-def _sentencepiece(head: GgufHead, vocabulary: GgufVocabulary) -> Tokenizer:
+def _sentencepiece(head: GgufHead, vocabulary: GgufVocabulary, ids: dict[str, int]) -> Tokenizer:
     """Return a BPE that merges by the scores of SentencePiece, with unknown characters as bytes."""
     scores = head.numbers(f"{_PREFIX}scores")
     if scores is None or len(scores) != len(vocabulary.tokens):
@@ -106,8 +121,8 @@ def _sentencepiece(head: GgufHead, vocabulary: GgufVocabulary) -> Tokenizer:
         )
     unknown = vocabulary.tokens[vocabulary.ids["unknown"]] if "unknown" in vocabulary.ids else None
     model = models.BPE(
-        by_text := _by_text(vocabulary),
-        list(_merges(normal, by_text)),
+        ids,
+        _merges(normal, ids),
         unk_token=unknown,
         fuse_unk=True,
         byte_fallback=vocabulary.kinds.count(BYTE) == 256,
@@ -121,12 +136,6 @@ def _sentencepiece(head: GgufHead, vocabulary: GgufVocabulary) -> Tokenizer:
         [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), *strip]
     )
     return tokenizer
-
-
-def _by_text(vocabulary: GgufVocabulary) -> dict[str, int]:
-    """Return the id of each token. Unused ids have a text in the file, but are no tokens."""
-    pairs = enumerate(zip(vocabulary.tokens, vocabulary.kinds, strict=True))
-    return {text: index for index, (text, kind) in pairs if kind != UNUSED}
 
 
 def _merges(scores: Mapping[str, float], ids: Mapping[str, int]) -> list[tuple[str, str]]:
@@ -143,24 +152,6 @@ def _merges(scores: Mapping[str, float], ids: Mapping[str, int]) -> list[tuple[s
         merges += [(score, len(left), len(right), left, right) for left, right in pairs]
     merges.sort(key=lambda merge: merge[:3], reverse=True)
     return [(left, right) for *_, left, right in merges]
-
-
-def _added(head: GgufHead, vocabulary: GgufVocabulary, *, is_sentencepiece: bool) -> Iterator[AddedToken]:
-    """Yield the tokens that are found in a text before it is split."""
-    takes_spaces = is_sentencepiece and head.text("general.architecture") == "phi3"
-    for text, kind in zip(vocabulary.tokens, vocabulary.kinds, strict=True):
-        if kind in (CONTROL, UNKNOWN, USER_DEFINED):
-            rstrip = takes_spaces and text not in _PHI3_PLAIN
-            yield AddedToken(text, special=kind != USER_DEFINED, normalized=False, rstrip=rstrip)
-
-
-def _around(vocabulary: GgufVocabulary, *, bos: bool, eos: bool) -> Any:
-    """Return the post-processor that adds BOS and EOS around a text, where asked for and known."""
-    ids = {role: vocabulary.ids[role] for role in ("bos", "eos") if role in vocabulary.ids}
-    before = [vocabulary.tokens[ids["bos"]]] if bos and "bos" in ids else []
-    after = [vocabulary.tokens[ids["eos"]]] if eos and "eos" in ids else []
-    special = [(vocabulary.tokens[number], number) for number in ids.values()]
-    return processors.TemplateProcessing(single=[*before, "$A", *after], special_tokens=special)
 
 
 _SHORT = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"

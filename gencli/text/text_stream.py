@@ -83,7 +83,6 @@ class TextStream:
         self._length = 0  # characters released so far
 
     def fork(self) -> TextStream:
-        """Return an independent copy."""
         other = copy.copy(self)
         other._decoder, other._matcher = self._decoder.fork(), self._matcher.fork()
         other._loops = self._loops.fork()
@@ -99,17 +98,29 @@ class TextStream:
         assert self.finish is None, "a token after the end"
         self.num_tokens += 1
         if token_id in self._ends:
-            is_eos = token_id in self._rules.eos_ids and not self._rules.ignore_eos
-            return self._end_with_id(token_id, "eos" if is_eos else "stop")
+            is_eos, shown = token_id in self._rules.eos_ids and not self._rules.ignore_eos, ""
+            if self._rules.stops.include and not (shown := self._decoder.hidden(token_id)):
+                # Regular text: it may complete the character before it, so it goes through the decoder.
+                text = self._matcher.flush()
+                shown = self._decoder.push(token_id) + self._decoder.flush()
+            else:
+                text = self._flush()
+            finish = Finish("eos" if is_eos else "stop", token_id, self._length + len(text))
+            return self._emit(text + shown, finish)
         if not self._searches:
             text = self._decoder.push(token_id)
         elif in_document:
             text = self._matcher.skip(self._decoder.push(token_id))
         else:
-            text = self._search(token_id, armed=self.num_tokens > self._rules.min_tokens)
+            is_armed = self.num_tokens > self._rules.min_tokens
+            text = self._matcher.push(self._decoder.push(token_id), armed=is_armed)
+            if self._matcher.match is None and (name := self._decoder.hidden(token_id)):
+                text += self._matcher.push(name, hidden=True, armed=is_armed)
         if match := self._matcher.match:
             return self._emit(text, Finish("stop", match.text, match.offset))
-        if reason := self._count_reason(token_id, grammar_end):
+        is_loop = self._detects and self._loops.push(token_id)
+        is_full = self.num_tokens >= self._rules.max_tokens
+        if reason := "grammar" if grammar_end else "length" if is_full else "loop" if is_loop else "":
             return self._emit(text + self._flush(), Finish(reason))
         self._length += len(text)
         return Delta(text)
@@ -124,30 +135,6 @@ class TextStream:
         """End the sample from outside (context full, time out, interrupt); return the held text."""
         assert self.finish is None, "closed twice"
         return self._emit(self._flush(), Finish(reason))
-
-    def _end_with_id(self, token_id: int, reason: str) -> Delta:
-        shown = ""
-        if self._rules.stops.include and not (shown := self._decoder.hidden(token_id)):
-            # Regular text: it may complete the character before it, so it goes through the decoder.
-            text = self._matcher.flush()
-            shown = self._decoder.push(token_id) + self._decoder.flush()
-        else:
-            text = self._flush()
-        return self._emit(text + shown, Finish(reason, token_id, self._length + len(text)))
-
-    def _count_reason(self, token_id: int, grammar_end: bool) -> str:
-        is_loop = self._detects and self._loops.push(token_id)
-        if grammar_end:
-            return "grammar"
-        if self.num_tokens >= self._rules.max_tokens:
-            return "length"
-        return "loop" if is_loop else ""
-
-    def _search(self, token_id: int, *, armed: bool) -> str:
-        text = self._matcher.push(self._decoder.push(token_id), armed=armed)
-        if self._matcher.match is None and (name := self._decoder.hidden(token_id)):
-            text += self._matcher.push(name, hidden=True, armed=armed)
-        return text
 
     def _flush(self) -> str:
         # The sample ends for another reason: stop strings are not searched in U+FFFD.
@@ -171,7 +158,6 @@ class LoopDetector:
         self._runs = [0] * MAX_PERIOD  # by period: how many last tokens equal the token a period before
 
     def fork(self) -> LoopDetector:
-        """Return an independent copy."""
         other = copy.copy(self)
         other._runs = self._runs.copy()
         return other
@@ -219,7 +205,6 @@ class StopMatcher:
         self._num_shown = 0  # characters released, counted only if there are stops
 
     def fork(self) -> StopMatcher:
-        """Return an independent copy."""
         other = copy.copy(self)
         other._finders = [copy.copy(finder) for finder in self._finders]
         other._held = self._held.copy()
@@ -240,9 +225,15 @@ class StopMatcher:
         self._num_held += len(text)
         self._num_read += len(text)
         matches = [match for finder in self._finders if (match := finder.feed(text, armed=armed))]
-        if matches:
-            return self._end(min(matches, key=lambda match: match.done))
-        return self._take(self._num_held - max(finder.num_held for finder in self._finders))
+        if not matches:
+            return self._take(self._num_held - max(finder.num_held for finder in self._finders))
+        first = min(matches, key=lambda match: match.done)
+        shown = self._take(first.start - (self._num_read - self._num_held))
+        text = "".join(text for text, _ in self._held)[: first.stop - first.start]
+        self.match = StopMatch(text, self._num_shown)
+        self._held.clear()
+        self._num_held = 0
+        return shown + text if self._include else shown
 
     def skip(self, text: str) -> str:
         """Add text in which no match may begin or end; return the text that is certain."""
@@ -259,14 +250,6 @@ class StopMatcher:
     def flush(self) -> str:
         """End the text; return the text that was held back."""
         return self._take(self._num_held)
-
-    def _end(self, first: Found) -> str:
-        shown = self._take(first.start - (self._num_read - self._num_held))
-        text = "".join(text for text, _ in self._held)[: first.stop - first.start]
-        self.match = StopMatch(text, self._num_shown)
-        self._held.clear()
-        self._num_held = 0
-        return shown + text if self._include else shown
 
     def _take(self, count: int) -> str:
         """Release the first `count` held characters; return the visible ones."""
@@ -314,7 +297,12 @@ def _compiled(pattern: str) -> Any:
     # The import takes 20 ms, and only stop patterns need it.
     import regex  # type: ignore[import-untyped]
 
-    _check_size(pattern)
+    if _num_parts(pattern) > _MAX_PARTS:
+        raise UsageError(
+            f"The stop pattern {_short(pattern)} repeats too often: written out it has more than "
+            f"{_MAX_PARTS:,} parts.",
+            hint="Lower the counts in { }.",
+        )
     try:
         regex.compile(pattern)  # compiled as given, so that errors show the given pattern
         compiled = regex.compile(_PART.sub(lambda part: _BOUNDARIES.get(part[0], part[0]), pattern))
@@ -336,23 +324,11 @@ def _compiled(pattern: str) -> Any:
     return compiled
 
 
-def _check_size(pattern: str) -> None:
-    """Raise UsageError for a pattern whose repeats are too large.
-
-    `regex` copies a part for each minimum repeat. A copy takes 280 bytes, so `a{99999999}` would take 26 GiB.
-    """
-    if _num_parts(pattern) > _MAX_PARTS:
-        raise UsageError(
-            f"The stop pattern {_short(pattern)} repeats too often: written out it has more than "
-            f"{_MAX_PARTS:,} parts.",
-            hint="Lower the counts in { }.",
-        )
-
-
 def _num_parts(pattern: str) -> int:
     """Return an upper bound of the number of parts of a pattern with its minimum repeats written out.
 
-    If comments stand between a part and its count, each count is taken for one of the whole pattern.
+    `regex` copies a part for each minimum repeat, 280 bytes a copy: `a{99999999}` would take 26 GiB. If
+    comments stand between a part and its count, each count is taken for one of the whole pattern.
     """
     if _COMMENTS.search(pattern):
         return len(pattern) * math.prod(_least(atom[1]) for atom in _ATOM.finditer(pattern) if atom[1])
@@ -407,7 +383,18 @@ class PatternFinder:
             for end in range(num_old + 1, len(self._text) + 1):
                 if match := self._search(end):
                     return Found(self._base + match.start(), self._base + match.end(), self._base + end)
-        self._advance()
+        # `_from` becomes the first index at which a match may begin, past matches that did not count.
+        end = len(self._text)
+        while (match := self._search(end, partial=True)) and not match.partial:
+            self._from = match.start() + 1
+            if self._from > end:
+                break
+        self._from = min(match.start(), end) if match and match.partial else end
+        self._from = max(self._from, end - MAX_WINDOW)
+        if self._from > 2 * NUM_CONTEXT:
+            # At least one character is kept in front, so that ^ does not match here.
+            cut = self._from - NUM_CONTEXT
+            self._text, self._base, self._from = self._text[cut:], self._base + cut, NUM_CONTEXT
         return None
 
     def _search(self, end: int, *, partial: bool = False) -> Any:
@@ -427,20 +414,6 @@ class PatternFinder:
             f"The stop pattern {self._pattern!r} took {what}.",
             hint="Nested repeats such as (a+)+ and repeated back-references are slow; write it without them.",
         )
-
-    def _advance(self) -> None:
-        """Advance `_from` to the first index at which a match may begin, past matches that did not count."""
-        end = len(self._text)
-        while (match := self._search(end, partial=True)) and not match.partial:
-            self._from = match.start() + 1
-            if self._from > end:
-                break
-        self._from = min(match.start(), end) if match and match.partial else end
-        self._from = max(self._from, end - MAX_WINDOW)
-        if self._from > 2 * NUM_CONTEXT:
-            # At least one character is kept in front, so that ^ does not match here.
-            cut = self._from - NUM_CONTEXT
-            self._text, self._base, self._from = self._text[cut:], self._base + cut, NUM_CONTEXT
 
 
 class Found(NamedTuple):

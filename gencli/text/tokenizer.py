@@ -44,73 +44,47 @@ _RESERVED = {"conversation", "tokenize", "continue_final_message", "messages"}
 class Tokenizer(Protocol):
     """A tokenizer as the engine and the command line use it.
 
-    `vocab_size` counts the tokenizer's ids including added tokens; logits may have further, unused ids.
-    `special_ids` are the ids that add no text.
+    `name`: the folder or name it was loaded from. `vocab_size` counts the tokenizer's ids including added
+    tokens, one more than the highest id; logits may have further, unused ids. `eos_ids` end a text; a model's
+    generation_config may list more. `bos_id` begins one. `special_ids` are the ids of control tokens, which
+    add no text.
     """
 
-    @property
-    def name(self) -> str:
-        """The folder or name it was loaded from."""
-        ...
-
-    @property
-    def vocab_size(self) -> int:
-        """One more than the highest id."""
-        ...
-
-    @property
-    def eos_ids(self) -> tuple[int, ...]:
-        """Ids that end a text; a model's generation_config may list more."""
-        ...
-
-    @property
-    def bos_id(self) -> int | None:
-        """The id that begins a text."""
-        ...
-
-    @property
-    def special_ids(self) -> frozenset[int]:
-        """The ids of control tokens."""
-        ...
+    name: str
+    vocab_size: int
+    eos_ids: tuple[int, ...]
+    bos_id: int | None
+    special_ids: frozenset[int]
 
     @property
     def token_bytes(self) -> Sequence[bytes]:
         """The bytes that each id adds inside a text; b"" for a special token."""
-        ...
 
     @property
     def has_chat_template(self) -> bool:
         """Whether `render_chat` works."""
-        ...
 
     @property
     def has_system_turn(self) -> bool:
         """Whether the chat template writes system messages."""
-        ...
 
     def renders_tools(self, tools: Sequence[Any]) -> bool:
         """Whether the chat template writes each of these tools into a conversation."""
-        ...
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Return the ids of `text`; `special` adds the special tokens around a text, at most one BOS."""
-        ...
 
     def encode_as_text(self, text: str, *, special: bool = True) -> list[int]:
         """Return the ids of `text` as `encode`, but names of special tokens in it are plain text."""
-        ...
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Return the text of `ids` with spaces unchanged; bytes that form no character become U+FFFD."""
-        ...
 
     def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> TokenDecoder:
         """Return a new decoder for the text that follows the prompt."""
-        ...
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
         """Return the prompt text of a conversation; encode it with special=False."""
-        ...
 
 
 class ByteTokenizer(Tokenizer):
@@ -129,11 +103,9 @@ class ByteTokenizer(Tokenizer):
         self._pieces = Pieces(PieceRules(byte_level=True), dict(names).get, self.special_ids)
 
     def renders_tools(self, tools: Sequence[Any]) -> bool:
-        """Return False: the template has no place for tools."""
         return False
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the UTF-8 bytes of `text`, with or without `special`."""
         return list(text.encode())
 
     def encode_as_text(self, text: str, *, special: bool = True) -> list[int]:
@@ -174,7 +146,11 @@ class HFTokenizer:
         self.eos_ids: tuple[int, ...] = () if hf.eos_token_id is None else (hf.eos_token_id,)
         marked = {token_id for token_id, token in added.items() if token.special}
         self.special_ids = frozenset(marked | set(hf.all_special_ids))
-        self._pieces = _pieces(hf, self.special_ids)
+        backend = getattr(hf, "backend_tokenizer", None)
+        decoder = getattr(backend, "decoder", None)
+        rules = read_rules(json.loads(decoder.__getstate__())) if decoder else None
+        # None for decoders that do not work token by token.
+        self._pieces = Pieces(rules, backend.id_to_token, self.special_ids) if backend and rules else None
         self._forms: dict[tuple[str, str], Form] = {}  # by template and role
         # Whether they are written, by template and tools.
         self._tool_places: Recent[tuple[str, str], bool] = Recent(64)
@@ -217,19 +193,20 @@ class HFTokenizer:
 
     @cached_property
     def token_bytes(self) -> Sequence[bytes]:
-        """The bytes that each id adds inside a text; b"" for a special token."""
-        ids = range(self.vocab_size)
-        add = self._pieces.__getitem__ if self._pieces else self._bytes_after_a_letter
+        letter = [] if self._pieces else self.encode("a", special=False)
+
+        def after_a_letter(token_id: int) -> bytes:
+            return self.stream(letter).push(token_id).encode()
+
+        add, ids = self._pieces.__getitem__ if self._pieces else after_a_letter, range(self.vocab_size)
         return tuple(b"" if token_id in self.special_ids else add(token_id) for token_id in ids)
 
     @property
     def has_chat_template(self) -> bool:
-        """Whether the tokenizer came with a chat template."""
         return bool(self._hf.chat_template)
 
     @property
     def has_system_turn(self) -> bool:
-        """Whether the chat template writes system messages."""
         try:
             return self._form("system", {}) != "refused"
         except (ModelError, ValueError):  # they are dropped, or no template is for conversations
@@ -249,7 +226,13 @@ class HFTokenizer:
 
     def _writes(self, tools: Sequence[Any]) -> bool:
         marks = [f"probe_{number}_of_tools" for number in range(len(tools))]
-        kwargs = {"tools": [_renamed(*pair) for pair in zip(tools, marks, strict=True)]}
+        renamed = [
+            {**tool, "function": {**tool["function"], "name": mark}}
+            if "function" in tool
+            else {**tool, "name": mark}
+            for tool, mark in zip(tools, marks, strict=True)
+        ]
+        kwargs = {"tools": renamed}
         try:
             asked = in_form({"role": "user", "content": "Hello"}, self._form("user", kwargs))
             text = self._probed([asked], {**kwargs, "add_generation_prompt": True})
@@ -258,7 +241,6 @@ class HFTokenizer:
         return text is not None and all(mark in text for mark in marks)
 
     def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the ids of `text`; `special` adds the special tokens around a text, at most one BOS."""
         with self._panics_as_errors("a text"):
             ids = list(self._hf.encode(text, add_special_tokens=special, verbose=False))
         return self._with_one_bos(ids, special)
@@ -305,11 +287,16 @@ class HFTokenizer:
         return _decode(self.stream(skip_special=skip_special), ids)
 
     def stream(self, prompt_ids: Sequence[int] = (), *, skip_special: bool = True) -> TokenDecoder:
-        """Return a new decoder for the text that follows the prompt."""
         if self._pieces:
             return ByteDecoder(self._pieces, prompt_ids, skip_special=skip_special)
+
+        def text_of(ids: list[int]) -> str:
+            with self._panics_as_errors("its own tokens"):
+                decode = self._hf.decode
+                return str(decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
         hidden = self.special_ids if skip_special else frozenset[int]()
-        return WindowDecoder(self._window_text, self._hf.convert_ids_to_tokens, hidden, prompt_ids)
+        return WindowDecoder(text_of, self._hf.convert_ids_to_tokens, hidden, prompt_ids)
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
         """Return the prompt text of a conversation; encode it with special=False.
@@ -371,10 +358,6 @@ class HFTokenizer:
             hint="Templates may refuse roles or their order; a raw prompt needs no template.",
         )
 
-    def _window_text(self, ids: list[int]) -> str:
-        with self._panics_as_errors("its own tokens"):
-            return str(self._hf.decode(ids, skip_special_tokens=False, clean_up_tokenization_spaces=False))
-
     @contextmanager
     def _panics_as_errors(self, what: str) -> Iterator[None]:
         """Turn panics of the library into ModelError: its patterns come from the model's files."""
@@ -384,24 +367,6 @@ class HFTokenizer:
             if not is_panic(error):
                 raise
             raise ModelError(f"The tokenizer of {self.name} failed on {what}: {error}") from None
-
-    def _bytes_after_a_letter(self, token_id: int) -> bytes:
-        letter = self.encode("a", special=False)
-        return self.stream(letter).push(token_id).encode()
-
-
-def _pieces(hf: Any, special_ids: frozenset[int]) -> Pieces | None:
-    """Return the Pieces of a tokenizer whose decoder works token by token; None for other decoders."""
-    decoder = getattr(getattr(hf, "backend_tokenizer", None), "decoder", None)
-    rules = read_rules(json.loads(decoder.__getstate__())) if decoder else None
-    return Pieces(rules, hf.backend_tokenizer.id_to_token, special_ids) if rules else None
-
-
-def _renamed(tool: Any, name: str) -> Any:
-    """Return a tool with another name, in the tool's own form."""
-    if "function" in tool:
-        return {**tool, "function": {**tool["function"], "name": name}}
-    return {**tool, "name": name}
 
 
 def _decode(decoder: TokenDecoder, ids: Sequence[int]) -> str:
@@ -435,6 +400,7 @@ _FAMILIES: tuple[tuple[tuple[str, str, str], tuple[str, ...]], ...] = (
     (("<PRE>", "<SUF>", "<MID>"), ("<EOT>",)),
     (("<|code_prefix|>", "<|code_suffix|>", "<|code_middle|>"), ()),  # GLM
 )
+_NO_SPACES = {0x20: None, 0x2581: None}
 _MARK = "\n"  # a text to which no tokenizer prepends a space
 
 
@@ -467,17 +433,14 @@ def infill_of(tokenizer: Tokenizer) -> Infill | None:
 
 def _special_ids(tokenizer: Tokenizer, names: Iterable[str]) -> list[int]:
     """Return the ids of tokens by name, without names that the tokenizer reads as plain text."""
-    encoded = [(name, tokenizer.encode(name, special=False)) for name in names]
-    return [
-        ids[0]
-        for name, ids in encoded
-        if len(ids) == 1 and _plain(tokenizer.decode(ids, skip_special=False)) == _plain(name)
-    ]
-
-
-def _plain(name: str) -> str:
-    """Return the name without spaces, which SentencePiece writes as U+2581 and decoders may drop."""
-    return name.replace("\u2581", "").replace(" ", "")
+    special = list[int]()
+    for name in names:
+        ids = tokenizer.encode(name, special=False)
+        # Without spaces, which SentencePiece writes as U+2581 and decoders may drop.
+        texts = (text.translate(_NO_SPACES) for text in (name, tokenizer.decode(ids, skip_special=False)))
+        if len(ids) == 1 and len(set(texts)) == 1:
+            special += ids
+    return special
 
 
 def _inner(tokenizer: Tokenizer, text: str) -> list[int]:

@@ -184,7 +184,7 @@ def test_with_the_last_token_no_more_candidates_are_tried_than_texts_are_kept():
 
     assert search.advance([BeamCandidate(0, token, -token) for token in range(97, 190)], extend) == []
     assert tried == [97, 98, 99, 100]
-    assert (search.is_over, len(search.finished.entries)) == (True, 4)
+    assert (search.is_over, len(search.finished)) == (True, 4)
 
 
 def samples(count, **options):

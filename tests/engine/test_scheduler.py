@@ -35,7 +35,7 @@ def step(queue, propose=lambda sequences: {}, is_waiting=lambda one: False):
     """Plan a step and feed it: sampled sequences get a token."""
     planned = queue.plan(propose, [one for one in queue.running if is_waiting(one)])
     for one, feed in zip(planned.sequences, planned.plan.feeds, strict=True):
-        one.computed(len(feed.tokens) - len(feed.drafts))
+        one.num_computed_tokens += len(feed.tokens) - len(feed.drafts)
         if feed.num_logits:
             one.output.append(0)
     return planned.plan.feeds

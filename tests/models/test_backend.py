@@ -19,7 +19,7 @@ from gencli.errors import ModelError, UsageError
 from gencli.models.backend import choose_backend
 from gencli.models.gpus import GPUS, gpu_named, memory_named
 from gencli.models.hf_runner import HFRunner
-from gencli.models.kv.lane_lengths import ContractError
+from gencli.models.kv.lane_buffers import ContractError
 from gencli.models.model_runner import ModelRunner
 from gencli.models.other_runners import FakeRunner
 from gencli.runtime.model_loading import ModelChoice, load

@@ -24,7 +24,7 @@ from gencli.engine.engine import Engine
 from gencli.errors import ModelError, UsageError
 from gencli.models.device import pick_device, pick_dtype
 from gencli.models.hf_runner import HFRunner
-from gencli.models.kv.lane_lengths import ContractError
+from gencli.models.kv.lane_buffers import ContractError
 from gencli.models.kv.shared_cache import SlotLanes
 from gencli.models.model_runner import PrefixLanes
 from gencli.models.other_runners import FakeRunner

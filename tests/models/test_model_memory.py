@@ -20,12 +20,12 @@ import torch
 from gencli.cli.app import main
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import Spread, check_plan
+from gencli.models.decoder.decoder_layers import Embeddings
 from gencli.models.decoder.products.dense_products import Product
-from gencli.models.decoder.weight_readers import Embeddings
 from gencli.models.device import free_memory
 from gencli.models.files.local_models import bundled_folder
 from gencli.models.files.model_card import Card, Weights, read_card
-from gencli.models.kv.lane_lengths import LaneLengths
+from gencli.models.kv.lane_buffers import LaneLengths
 from gencli.models.kv.model_calls import OwnCacheLanes
 from gencli.models.kv.shared_cache import choose_lanes
 from gencli.models.model_memory import (

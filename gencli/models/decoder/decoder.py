@@ -27,6 +27,7 @@ from gencli.models.decoder.attention_plans import (
     device_plan,
 )
 from gencli.models.decoder.decoder_layers import (
+    Embeddings,
     Experts,
     Inside,
     Layer,
@@ -50,7 +51,6 @@ from gencli.models.decoder.products.product_maker import (
     read_times,
 )
 from gencli.models.decoder.weight_readers import (
-    Embeddings,
     JoinedExpertsReader,
     SafetensorsReader,
     WeightReader,
@@ -73,17 +73,23 @@ from gencli.models.files.model_files import OnBytes, Quantize, Sum, bits_of
 from gencli.models.hf_runner import first_count
 from gencli.models.kv.lane_buffers import (
     SPARE_ROWS,
+    STEP,
     LaneBuffer,
+    LaneLengths,
+    LaneRunner,
     LaneStore,
     StaticInputs,
     StaticSteps,
+    cells_of,
+    fed_to,
     is_decode_step,
     is_drafted_step,
+    room_for,
     roomy,
     step_rows,
     stored_width,
+    wanted_of,
 )
-from gencli.models.kv.lane_lengths import STEP, LaneLengths, LaneRunner, cells_of, fed_to, room_for, wanted_of
 from gencli.models.model_runner import Inner, Lanes, ModelSpec
 from gencli.models.rope import LongRopeLanes, RopeTable, factors_of
 from processors.graphs import Graphs, upload

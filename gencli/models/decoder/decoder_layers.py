@@ -1,16 +1,18 @@
-"""Layers of the decoder: attention, feed-forward block, mixture of experts; and the same on CUDA: one
-launch between two matrix products, two for attention, and experts that the device looks up itself.
+"""Embeddings and layers of the decoder: attention, feed-forward block, mixture of experts; and the same on
+CUDA: one launch between two matrix products, two for attention, and experts that the device looks up itself.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Generic, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from gencli.models.decoder.attention_plans import AttentionPlan, DevicePlan, Scoring
 from gencli.models.decoder.families import Activation, DecoderSpec, ExpertSpec
@@ -25,14 +27,54 @@ from gencli.models.decoder.kernels.layer_kernels import (
     residual_sum,
     rotate_and_store,
 )
+from gencli.models.decoder.products.coded_weights import Int8Weights
 from gencli.models.decoder.products.dense_products import GroupedProduct, Product
-from gencli.models.decoder.products.product_maker import ProductMaker
-from gencli.models.decoder.weight_readers import WeightReader
 from gencli.models.kv.lane_buffers import as_stored
 from gencli.models.rope import rotate
 from processors.kernels.operations import operation
 
+if TYPE_CHECKING:
+    from gencli.models.decoder.products.product_maker import ProductMaker
+    from gencli.models.decoder.weight_readers import WeightReader
+
 P = TypeVar("P", AttentionPlan, DevicePlan)
+
+
+class Embeddings(ABC):
+    """Embeddings of token ids.
+
+    `dtype` and `device` are those of the result, `nbytes` is the memory that the embeddings take.
+    """
+
+    dtype: torch.dtype
+    device: torch.device
+    nbytes: int
+
+    @abstractmethod
+    def __call__(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N]."""
+
+
+class HeldEmbeddings(Embeddings):
+    """Rows of a matrix [V, H] in memory."""
+
+    def __init__(self, weight: Tensor) -> None:
+        self._weight, self.nbytes = weight, weight.nbytes
+        self.dtype, self.device = weight.dtype, weight.device
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return embedding(ids, self._weight)
+
+
+class Int8Embeddings(Embeddings):
+    """Rows of a matrix [V, H] of eight bits in memory."""
+
+    def __init__(self, weights: Int8Weights, dtype: torch.dtype = torch.float32) -> None:
+        self._weights, self.nbytes = weights, weights.codes.nbytes
+        self.dtype, self.device = dtype, weights.codes.device
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self._weights.rows(ids).to(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,11 +20,10 @@ from typing import Any, BinaryIO
 
 import torch
 from torch import Tensor
-from torch.nn.functional import embedding
 
 from gencli.errors import ModelError
 from gencli.files import open_regular
-from gencli.models.decoder.products.coded_weights import Int8Weights
+from gencli.models.decoder.decoder_layers import Embeddings
 from gencli.models.decoder.products.dense_products import widened_mxfp4
 from gencli.models.files.gguf_header import GgufTensor
 from gencli.models.files.model_files import BLOCKS, MIN_STORED, SCALES, OnBytes, StoredTensor
@@ -314,43 +313,6 @@ class JoinedExpertsReader(SafetensorsReader):
                 self._files.read_into(stored.name, part, self._count, source.expert * part.numel())
             self._kept = key, parts
         return self._kept[1]
-
-
-class Embeddings(ABC):
-    """Embeddings of token ids.
-
-    `dtype` and `device` are those of the result, `nbytes` is the memory that the embeddings take.
-    """
-
-    dtype: torch.dtype
-    device: torch.device
-    nbytes: int
-
-    @abstractmethod
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Return the embeddings [N, H] of `ids` [N]."""
-
-
-class HeldEmbeddings(Embeddings):
-    """Rows of a matrix [V, H] in memory."""
-
-    def __init__(self, weight: Tensor) -> None:
-        self._weight, self.nbytes = weight, weight.nbytes
-        self.dtype, self.device = weight.dtype, weight.device
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        return embedding(ids, self._weight)
-
-
-class Int8Embeddings(Embeddings):
-    """Rows of a matrix [V, H] of eight bits in memory."""
-
-    def __init__(self, weights: Int8Weights, dtype: torch.dtype = torch.float32) -> None:
-        self._weights, self.nbytes = weights, weights.codes.nbytes
-        self.dtype, self.device = dtype, weights.codes.device
-
-    def __call__(self, ids: Tensor) -> Tensor:
-        return self._weights.rows(ids).to(self.dtype)
 
 
 class StoredEmbeddings(Embeddings):

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.files import open_regular
+from gencli.models.decoder.decoder_layers import Embeddings, HeldEmbeddings
 from gencli.models.decoder.products.coded_weights import Int4Weights
 from gencli.models.decoder.products.compiled_products import Codes, CompiledProduct
 from gencli.models.decoder.products.dense_products import GROUP, Float32Head, Product, adds_wide, can_pack
@@ -33,8 +34,6 @@ from gencli.models.decoder.products.product_maker import (
     int4_kernel,
 )
 from gencli.models.decoder.weight_readers import (
-    Embeddings,
-    HeldEmbeddings,
     StoredEmbeddings,
     WeightReader,
     stays_in_file,

@@ -21,7 +21,7 @@ from transformers.masking_utils import AttentionMaskInterface, eager_mask, sdpa_
 from transformers.modeling_utils import AttentionInterface
 
 from gencli.core.request import Feed
-from gencli.models.kv.lane_lengths import cells_of, wanted_of
+from gencli.models.kv.lane_buffers import cells_of, wanted_of
 from gencli.models.rope import setting
 from processors.graphs import upload
 

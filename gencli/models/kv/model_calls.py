@@ -15,7 +15,7 @@ from torch import Tensor
 
 from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
-from gencli.models.kv.lane_lengths import LaneLengths
+from gencli.models.kv.lane_buffers import LaneLengths
 from gencli.models.rope import factors_of, taking_factors
 from processors.errors import is_out_of_memory
 from processors.graphs import upload

@@ -34,15 +34,16 @@ from gencli.models.kv.lane_batches import (
 from gencli.models.kv.lane_buffers import (
     SPARE_ROWS,
     LaneBuffer,
+    LaneLengths,
     LaneStore,
     StaticInputs,
     StaticSteps,
     StepRows,
     is_decode_step,
+    room_for,
     roomy,
     step_rows,
 )
-from gencli.models.kv.lane_lengths import LaneLengths, room_for
 from gencli.models.kv.model_calls import LogitsCall, OwnCacheLanes, SelfCheck
 from gencli.models.model_runner import Lanes
 from gencli.models.rope import (

@@ -19,9 +19,10 @@ from safetensors.torch import save_file
 from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
 from gencli.models.decoder.decoder import Decoder, DecoderRunner, read_decoder
+from gencli.models.decoder.decoder_layers import HeldEmbeddings
 from gencli.models.decoder.products.dense_products import PlainProduct, can_pack
 from gencli.models.decoder.products.product_maker import ProductMaker
-from gencli.models.decoder.weight_readers import HeldEmbeddings, StoredEmbeddings, open_tensors
+from gencli.models.decoder.weight_readers import StoredEmbeddings, open_tensors
 from gencli.models.device import kv_name
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.files.model_card import read_card

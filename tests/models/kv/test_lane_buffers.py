@@ -12,8 +12,16 @@ from torch import Tensor
 from gencli.core.request import Feed, StepPlan
 from gencli.models.kv import lane_buffers as module
 from gencli.models.kv.lane_batches import make_padded_batch
-from gencli.models.kv.lane_buffers import as_stored, is_drafted_step, roomy, step_rows, stored_width, widened
-from gencli.models.kv.lane_lengths import LaneLengths, room_for
+from gencli.models.kv.lane_buffers import (
+    LaneLengths,
+    as_stored,
+    is_drafted_step,
+    room_for,
+    roomy,
+    step_rows,
+    stored_width,
+    widened,
+)
 from gencli.models.kv.shared_cache import LaneCache, can_crop, fits_lanes
 from tests.models.cases import case
 from tests.models.tiny_models import base, build

@@ -24,7 +24,7 @@ from gencli.models.kv.lane_batches import (
     mark_spans,
     split_feeds,
 )
-from gencli.models.kv.lane_lengths import room_for
+from gencli.models.kv.lane_buffers import room_for
 from tests.models.cases import case
 from tests.models.tiny_models import CONFIGS, VOCAB, base
 

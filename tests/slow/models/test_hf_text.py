@@ -21,7 +21,7 @@ from gencli.errors import ModelError
 from gencli.models.decoder.decoder import Decoder, DecoderRunner
 from gencli.models.files.model_card import transformers_version
 from gencli.models.hf_runner import HFRunner
-from gencli.models.kv.lane_lengths import LaneRunner
+from gencli.models.kv.lane_buffers import LaneRunner
 from gencli.runtime.model_loading import ModelChoice, load
 from gencli.text.tokenizer import ByteTokenizer, Tokenizer
 from processors.chain import Chain

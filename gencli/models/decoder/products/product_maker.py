@@ -22,6 +22,7 @@ from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.files import read_file, replaced
+from gencli.models.decoder.decoder_layers import Embeddings, HeldEmbeddings, Int8Embeddings
 from gencli.models.decoder.families import DecoderSpec
 from gencli.models.decoder.products.coded_weights import (
     GROUP,
@@ -51,9 +52,6 @@ from gencli.models.decoder.products.dense_products import (
 )
 from gencli.models.decoder.products.llvm_kernels import missing
 from gencli.models.decoder.weight_readers import (
-    Embeddings,
-    HeldEmbeddings,
-    Int8Embeddings,
     SafetensorsReader,
     WeightReader,
     stays_in_file,
