@@ -123,7 +123,7 @@ def test_rows_without_conditions_stay_fused_beside_others(monkeypatch):
 
     def seen(self, program, rows):
         plan = split(self, program, rows)
-        fused.append([group.tail is not None for group in plan.groups])
+        fused.append([group.tail is not None for group in plan[1]])
         return plan
 
     monkeypatch.setattr(Chooser, "_split", seen)
