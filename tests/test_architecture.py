@@ -9,8 +9,7 @@ from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
-from gencli.batch.batch_options import OWN
-from gencli.batch.score_options import SCORE_OPTIONS
+from gencli.batch.batch_options import OWN, SCORE_OPTIONS
 from gencli.config.run_options import OPTIONS
 from gencli.server.serve_options import OWN as OF_SERVER
 
@@ -51,7 +50,6 @@ ROOMS = (
 # The imports that go up. A line that is no longer needed has to go; no line is added.
 UPWARD = """
 gencli.config.option_names -> gencli.batch.batch_options
-gencli.config.option_names -> gencli.batch.score_options
 gencli.config.option_names -> gencli.server.serve_options
 """
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from gencli.batch.batch_options import DECIDING
 from gencli.batch.batch_plan import BatchPlan
 from gencli.batch.batch_records import (
     BatchReporter,
@@ -39,7 +40,6 @@ from gencli.batch.batch_rows import (
 )
 from gencli.batch.batch_setup import Batch, row_seed
 from gencli.batch.output_formats import OUTPUT_FORMATS
-from gencli.batch.score_options import DECIDING
 from gencli.batch.table_columns import INPUT, OutputFormat, RowWriter, Table, TextTarget, Type, as_cell
 from gencli.config.job import Jobs
 from gencli.engine.engine import Engine

@@ -36,8 +36,7 @@ def with_flags(text: str, options: Iterable[Option] = ()) -> str:
 
 @cache
 def _flags() -> dict[str, str]:
-    from gencli.batch.batch_options import OWN
-    from gencli.batch.score_options import SCORE_OWN
+    from gencli.batch.batch_options import OWN, SCORE_OWN
     from gencli.config.run_options import OPTIONS
     from gencli.server.serve_options import OWN as OF_SERVER
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.kept_logits import read_kept
+from gencli.explain.logits_file import read_kept
 from gencli.explain.token_levels import Record
 from gencli.explain.token_record import token_record, token_text
 from gencli.explain.trace_file import TracedText

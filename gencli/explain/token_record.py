@@ -26,7 +26,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
     """
     forgone, race, kept = view.forgone, view.race, dict[str, Any]()
     if view.kept is not None:
-        from gencli.explain.kept_logits import kept_fields
+        from gencli.explain.logits_file import kept_fields
 
         kept = {"logits": kept_fields(view.kept)}
     return {

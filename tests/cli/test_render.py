@@ -12,7 +12,7 @@ import torch
 
 from gencli.cli.app import COMMANDS, main, make_app
 from gencli.cli.render import Terminal, WordWrap, cell_width, table
-from gencli.explain.kept_logits import kept_fields
+from gencli.explain.logits_file import kept_fields
 from gencli.models.files.local_models import bundled_folder
 from gencli.models.other_runners import FakeRunner
 from processors.explain_rows import KeptLogits

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from gencli.core.events import Token
-from gencli.explain.kept_logits import kept_fields, read_kept
+from gencli.explain.logits_file import kept_fields, read_kept
 from gencli.explain.replay import Replay
 from gencli.explain.token_record import Words
 from processors.base import Admission, Env

@@ -12,8 +12,8 @@ from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from gencli.batch.batch_options import SCORE_OPTIONS, SCORE_OWN
 from gencli.batch.batch_plan import BatchPlan, gather_settings, make_plan
-from gencli.batch.score_options import SCORE_OPTIONS, SCORE_OWN
 from gencli.chat.chat_state import CHAT_OPTIONS, open_chat
 from gencli.cli.commands.setting_views import chain_rows, chain_table, follow_leader
 from gencli.cli.fetching import fetch_models
