@@ -138,7 +138,7 @@ def compile_object(form: CodeFormat, instructions: str, target: Any) -> bytes:
     """Return the object code of a format for a target machine of llvmlite."""
     import llvmlite.binding as llvm
 
-    module = llvm.parse_assembly(Source(form, instructions).text())
+    module = llvm.parse_assembly(KernelSource(form, instructions).text())
     module.verify()
     passes = llvm.create_new_module_pass_manager()
     passes.add_sroa_pass()  # the sums become registers
@@ -175,7 +175,7 @@ def dot_instructions() -> str | None:
     return "avx2" if features.get("avx2") is True else None
 
 
-class Source:
+class KernelSource:
     """The IR of the kernels of a format: `run`, which starts `work` on each thread.
 
     A thread rounds a share of the activations' groups, waits for the others, and multiplies a share of the

@@ -11,7 +11,7 @@ import torch
 from gencli.models.decoder.products import llvm_kernels
 from gencli.models.decoder.products.coded_weights import Int4Weights
 from gencli.models.decoder.products.compiled_products import Codes, CompiledProduct
-from gencli.models.decoder.products.llvm_kernels import CodeFormat, Source, missing
+from gencli.models.decoder.products.llvm_kernels import CodeFormat, KernelSource, missing
 from tests.models.cases import case
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"{missing()}")
@@ -107,7 +107,7 @@ def test_aarch64_takes_its_dot_products() -> None:
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     target = llvm.Target.from_triple("aarch64-unknown-linux-gnu").create_target_machine(features="+dotprod")
-    code = target.emit_assembly(llvm.parse_assembly(Source(CodeFormat(8, 128, "half"), "sdot").text()))
+    code = target.emit_assembly(llvm.parse_assembly(KernelSource(CodeFormat(8, 128, "half"), "sdot").text()))
     assert "\tsdot\t" in code
 
 
