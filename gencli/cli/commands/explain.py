@@ -87,7 +87,7 @@ _PAIRS = (("at", "decided_by"), ("why", "decided_by"), ("why", "html"), ("teach"
 
 def _check(arguments: Sequence[str], flags: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Raise UsageError for options that exclude each other."""
-    is_given = {key: value not in (None, False) for key, value in values.items()}
+    is_given = {key: value is not None and value is not False for key, value in values.items()}
     is_given["format"] = values["format"] == "jsonl"
     for view, others in _BESIDE.items():
         for key in (*others, "format"):

@@ -17,6 +17,7 @@ def test_what_the_trace_does_not_have_is_refused(gencli, trace):
         (("--keys", "--decided-by", "top_k"), "--keys and --decided-by cannot be combined."),
         (("--keys", "--live"), "--keys and --live cannot be combined."),
         (("--live", "--at", "1"), "--live and --at cannot be combined."),
+        (("--live", "--at", "0"), "--live and --at cannot be combined."),
         (("--live", "--format", "jsonl"), "--live and --format cannot be combined."),
     ]:
         gencli("explain", trace, *words).refused(said)
