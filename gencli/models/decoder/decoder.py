@@ -210,9 +210,9 @@ class DecoderRunner(LaneRunner):
                 "With weights of 8 bits this CPU rounds activations to 8 bits too, with one scale for each "
                 "row; docs/models.md shows what real models lose."
             )
-        if Int4Product.kernel in make.names and (missing_part := missing()) is not None:
+        if Int4Product.kernel in make.names and (why_not := missing()) is not None:
             notices.append(
-                f"Weights of 4 bits have the kernel of PyTorch, as {missing_part}; the compiled one of "
+                f"Weights of 4 bits have the kernel of PyTorch, as {why_not}; the compiled one of "
                 "pip install 'gencli[cpu]' is faster and closer to the stored weights."
             )
         if unused:

@@ -365,24 +365,27 @@ def kept_maker(
 
 def _int4(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Int4Weights:
     """Return joined matrices of four bits, their scales rounded to bfloat16."""
-    codes = _codes(reader, names, shape)
+    codes = _codes(reader, names, shape).with_offsets()
+    assert codes.offsets is not None
     scales, pairs = codes.scales.float(), codes.codes.view(len(codes.codes), -1, 2)
-    lows = -codes.middle * scales if codes.offsets is None else codes.offsets.float()
-    weights = Int4Weights(
-        pairs[..., 0] | pairs[..., 1] << 4, scales.bfloat16(), (lows + _MIDDLE * scales).bfloat16()
-    )
+    zeros = codes.offsets.float() + _MIDDLE * scales
+    weights = Int4Weights(pairs[..., 0] | pairs[..., 1] << 4, scales.bfloat16(), zeros.bfloat16())
     return Int4Weights(*(part.to(reader.device) for part in weights.tensors))
 
 
 def _codes(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Codes:
     """Return joined matrices with the bits of the file. Raises ModelError for scales that are no numbers."""
-    parts = [coded(rows, kind) for kind, rows in reader.stored_rows(names, shape)]
+    codes, parts, start = torch.empty(shape, dtype=torch.uint8), list[Codes](), 0
+    for kind, rows in reader.stored_rows(names, shape):
+        part, target = coded(rows, kind), codes[start : start + len(rows)]
+        parts.append(replace(part, codes=target.copy_(part.codes)))
+        start += len(rows)
     if len({part.middle for part in parts}) > 1:  # Q4_0 beside Q4_1 or Q4_K
         parts = [part.with_offsets() for part in parts]
     offsets = [part.offsets for part in parts if part.offsets is not None]
     weights = replace(
         parts[0],
-        codes=torch.cat([part.codes for part in parts]),
+        codes=codes,
         scales=torch.cat([part.scales for part in parts]),
         offsets=torch.cat(offsets) if offsets else None,
     )

@@ -31,9 +31,7 @@ SCRATCH_BYTES = 2 * GROUP + 12  # of a row's group: its bytes, its scale and the
 _PREFETCH_BYTES = 2560  # ahead of what is read; pays from five rows on
 _PREFETCH_ROWS = 5
 _MIN_TOP = 2.0**-111  # groups of smaller numbers count as zeros: 127 / top would be infinite
-_MANY_BLOCKS = (
-    4  # blocks that are multiplied with every tile of rows before the next ones, so that they stay in cache
-)
+_MANY_BLOCKS = 4  # blocks that stay in cache while every tile of rows is multiplied with them
 _MAX_OBJECT_BYTES = 10_000_000
 _OTHERS = {"avx2": "haswell"}  # processors with other instructions than this one's
 
@@ -72,7 +70,7 @@ class CodeFormat:
 
 
 class Arguments(ctypes.Structure):
-    """What a product is called with; `outputs` are those of a row of y, the last block may have fewer."""
+    """Addresses and sizes of one call of a product; y is [rows, outputs], x [rows, 32 * groups]."""
 
     _fields_ = [
         *((name, ctypes.c_void_p) for name in ("codes", "scales", "bias", "x", "y", "scratch")),
@@ -150,10 +148,8 @@ def compile_object(form: CodeFormat, instructions: str, target: Any) -> bytes:
 @cache
 def _openmp() -> ctypes.CDLL | None:
     """Return the libgomp that PyTorch computes with."""
-    import torch
+    import torch  # noqa: F401  # it loads the library
 
-    if "libgomp" not in torch.__config__.parallel_info() and "OpenMP" not in torch.__config__.parallel_info():
-        return None
     with suppress(OSError):
         for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
             path = line.split(maxsplit=5)[-1]
@@ -288,8 +284,8 @@ class KernelSource:
         b.ret_void()
         return made
 
-    def round_group(self, b: Any, x: Any, place: Any, args: dict[str, Any]) -> None:
-        """Round the 32 numbers at `x` to the bytes, the scale and the two sums number `place`."""
+    def round_group(self, b: Any, x: Any, position: Any, args: dict[str, Any]) -> None:
+        """Round the 32 numbers at `x` to the bytes, the scale and the two sums number `position`."""
         halves = [self.read(b, self.floats, x, self.i64(offset), 4) for offset in (0, 4 * LANES)]
         # As integers, so that a NaN is the largest.
         sizes = [b.and_(b.bitcast(half, self.words), self.constant(self.words, 2**31 - 1)) for half in halves]
@@ -302,9 +298,9 @@ class KernelSource:
         scale = b.fmul(
             b.select(is_number, scale, b.select(is_finite, self.f32(0.0), scale)), self.f32(2.0**-8)
         )
-        b.store(scale, self.at(b, args["scales"], b.mul(place, self.i64(4))), align=4)
+        b.store(scale, self.at(b, args["scales"], b.mul(position, self.i64(4))), align=4)
         keep, inverse = self.splat(b, is_number), self.splat(b, inverse)
-        bytes_ = self.at(b, args["bytes"], b.mul(place, self.i64(2 * GROUP)))
+        bytes_ = self.at(b, args["bytes"], b.mul(position, self.i64(2 * GROUP)))
         for half, offset in zip(halves, (0, LANES), strict=True):
             # Numbers that are not finite become zeros; the scale makes NaN of the sums.
             numbers = b.fmul(b.select(keep, half, self.constant(self.floats, 0.0)), inverse)
@@ -316,11 +312,11 @@ class KernelSource:
             low = self.intrinsic(b, "smax.v16i32", self.words, low, self.constant(self.words, -127))
             high = b.fptosi(high, self.words)
             for numbers, start in ((high, offset), (low, GROUP + offset)):
-                place_ = self.at(b, bytes_, self.i64(start))
-                b.store(b.trunc(numbers, self.vector(self.i8)), place_, align=LANES)
+                target = self.at(b, bytes_, self.i64(start))
+                b.store(b.trunc(numbers, self.vector(self.i8)), target, align=LANES)
             total = b.add(b.shl(high, self.constant(self.words, 8)), low)
             total = self.intrinsic(b, "vector.reduce.add.v16i32", self.i32, total)
-            at = b.add(b.mul(place, self.i64(8)), self.i64(offset // LANES * 4))
+            at = b.add(b.mul(position, self.i64(8)), self.i64(offset // LANES * 4))
             b.store(total, self.at(b, args["sums"], at), align=4)
 
     # Products.
@@ -368,7 +364,7 @@ class KernelSource:
 
     @property
     def middle(self) -> int:
-        """What the dot products take a code for too much."""
+        """The code of a weight of 0 as the dot products read codes: signed ones of 8 bits are less by 128."""
         return self.form.middle - (128 if self.form.bits == 8 and self.instructions != "vnni" else 0)
 
     def tile(self, rows: int) -> Any:
@@ -383,30 +379,30 @@ class KernelSource:
         with self.loop(b, args["first"], args["end"]) as block:
             totals = [self.variable(b, self.constant(self.floats, 0.0)) for _ in range(rows)]
             with self.loop(b, self.i64(0), args["groups"]) as group:
-                place = b.add(b.mul(block, args["groups"]), group)
-                self.add_group(b, args, place, b.mul(group, self.i64(rows)), totals)
+                position = b.add(b.mul(block, args["groups"]), group)
+                self.add_group(b, args, position, b.mul(group, self.i64(rows)), totals)
             self.write_block(b, args, block, totals)
         b.ret_void()
         return made
 
     def add_group(
-        self, b: Any, args: dict[str, Any], place: Any, x_place: Any, totals: Sequence[Any]
+        self, b: Any, args: dict[str, Any], position: Any, x_index: Any, totals: Sequence[Any]
     ) -> None:
-        """Add the products of a block's group, number `place`, to the totals of the rows."""
+        """Add the products of a block's group, number `position`, to the totals of the rows."""
         form, rows = self.form, range(len(totals))
-        start = b.mul(place, self.i64(form.code_bytes))
+        start = b.mul(position, self.i64(form.code_bytes))
         if len(rows) >= _PREFETCH_ROWS:
             for line in range(0, form.code_bytes, 64):
                 ahead = self.at(b, args["codes"], b.add(start, self.i64(_PREFETCH_BYTES + line)))
                 self.intrinsic(b, "prefetch.p0", self.void, ahead, self.i32(0), self.i32(3), self.i32(1))
         codes = self.codes(b, args["codes"], start)
-        x_start = b.mul(x_place, self.i64(2 * GROUP))
+        x_start = b.mul(x_index, self.i64(2 * GROUP))
 
         def x_words(row: int, part: int, index: int) -> Any:
             offset = self.i64(2 * GROUP * row + GROUP * part + 4 * index)
             return self.read(b, self.i32, args["bytes"], b.add(x_start, offset), 4)
 
-        scale_start, step = b.mul(place, self.i64(form.scale_bytes)), form.number_bytes * LANES
+        scale_start, step = b.mul(position, self.i64(form.scale_bytes)), form.number_bytes * LANES
         numbers = [
             self.wide(b, args["scales"], b.add(scale_start, self.i64(offset)))
             for offset in range(0, form.scale_bytes, step)
@@ -421,7 +417,7 @@ class KernelSource:
                 if byte == 0:
                     sums = [b.shl(words, self.constant(self.words, 8)) for words in sums]
             for row in rows:
-                at = b.add(x_place, self.i64(row))
+                at = b.add(x_index, self.i64(row))
                 x_scale = self.splat(b, self.read(b, self.f32, args["x_scales"], b.mul(at, self.i64(4)), 4))
                 halves = [number] if form.halves else [0, 1]
                 x_sums = [
@@ -477,8 +473,8 @@ class KernelSource:
         is_there = b.icmp_unsigned("<", b.add(self.splat(b, first), numbers), self.splat(b, args["outputs"]))
         bias = self.read(b, self.floats, args["bias"], b.mul(first, self.i64(4)), 4)
         for row, total in enumerate(totals):
-            place = b.mul(b.add(first, b.mul(args["outputs"], self.i64(row))), self.i64(4))
-            y, mask = self.at(b, args["y"], place), is_there
+            offset = b.mul(b.add(first, b.mul(args["outputs"], self.i64(row))), self.i64(4))
+            y, mask = self.at(b, args["y"], offset), is_there
             value = b.fadd(b.load(total, typ=self.floats), bias)
             self.intrinsic(b, "masked.store.v16f32.p0", self.void, value, y, self.i32(4), mask)
 
