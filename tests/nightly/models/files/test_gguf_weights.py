@@ -12,6 +12,7 @@ from tests.models.files.test_gguf_weights import matrix_file
 PEAK = """
 import re, sys, torch
 from pathlib import Path
+from gencli.models.decoder.products.llvm_kernels import CodeFormat, kernel, missing
 from gencli.models.decoder.products.product_maker import KernelOptions
 from gencli.models.files.gguf_weights import kept_maker
 from gencli.models.files.gguf_weights import open_gguf
@@ -19,6 +20,8 @@ from gencli.models.files.gguf_weights import open_gguf
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())[1]) * 1024
 
+if missing() is None:
+    kernel(CodeFormat(4, 8, "half"))  # a process loads the compiler once
 path, rows = Path(sys.argv[1]), int(sys.argv[2])
 names = [f"model.layers.0.self_attn.{part}_proj.weight" for part in "qkv"]
 with open_gguf(path, torch.float32, torch.device("cpu")) as reader:
