@@ -234,7 +234,8 @@ def class_text(chars: Chars, code: Callable[[int], str]) -> str:
     if not ranges:
         raise RegexError("a class without characters")
     if not chars.negated and len(ranges) == 1 and ranges[0][0] == ranges[0][1]:
-        return code(ranges[0][0])
+        char = code(ranges[0][0])
+        return char if ranges[0][0] else f"[{char}{char}]"  # xgrammar 0.2.9 drops a NUL that stands alone
     return f"[{'^' if chars.negated else ''}{range_text(ranges, code)}]"
 
 
@@ -439,4 +440,5 @@ class _GrammarWriter:
 
 
 def _is_letter(node: Node) -> bool:
-    return isinstance(node, Chars) and node.ranges[0][0] == node.ranges[-1][1]
+    """Whether a node is one character, but NUL, which is written as a class."""
+    return isinstance(node, Chars) and 0 < node.ranges[0][0] == node.ranges[-1][1]

@@ -28,7 +28,8 @@ def all_accept(plan):
 
 @lru_cache(maxsize=1)
 def _compiler():
-    vocabulary = [*(bytes([byte]) for byte in range(END)), b"<end>"]
+    # The end token has no bytes, as in the product: xgrammar 0.2.9 reads those of a stop token as text.
+    vocabulary = [*(bytes([byte]) for byte in range(END)), b""]
     return GrammarCompiler(TokenizerInfo(vocabulary, vocab_size=END + 1, stop_token_ids=[END]))
 
 

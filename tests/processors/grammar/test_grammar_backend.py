@@ -76,7 +76,7 @@ WRONG = [
     ("xgrammar", "json_schema", "{", "JSON"),
     ("xgrammar", "ebnf", "root ::= other", "other"),
     ("xgrammar", "regex", "(a", "Parenthesis|parenthesis|unclosed"),
-    ("xgrammar", "json_schema", '{"$ref": "#"}', "No text"),
+    ("xgrammar", "json_schema", '{"$ref": "#"}', "Circular"),
     ("xgrammar", "structural_tag", "{}", "structural|Structural"),
     ("llguidance", "json_schema", "{", "json_schema"),
     ("llguidance", "json_schema", "false", "json_schema"),

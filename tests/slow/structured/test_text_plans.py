@@ -18,6 +18,7 @@ GRAMMARS = [
     ('root ::= "(" root ")" | ""', "()", 3),
     ('root ::= e\ne ::= t ("+" t)*\nt ::= [0-9]+ | "(" e ")"', "0+()", 19),
     ('root ::= . "\\x41B"', "aAB\n", 4),
+    ('root ::= "a\\x00"? [\\x00] "b"', "a\0b", 2),
     ('root ::= [^"\\n]* "\\""', 'a"\n', 5),
     ('root ::= ("ab" | "a") "c"? | 1a\n1a ::= "z"?\n', "abcz", 6),
     ('root ::= [a-b] root | "1"', "ab1", 31),
@@ -154,6 +155,7 @@ a(?#why)b
 \x41\u00e9\U0001F600
 {"a": \d}
 \.\*\\\/\-
+\x00+a
 é|漢""".split("\n")
 
 
@@ -161,7 +163,7 @@ def texts_near(pattern):
     draw = random.Random(pattern)
     letters = LETTERS + "".join(filter(str.isprintable, pattern))
     yield from ("", *letters, "2019-01", "straße", "STRAßE", 'a{"a": 1}', '{"a": 1}', "acbc", "abbb", "Aé😀")
-    yield from (".*\\/-", "aBc", "aab", "abcc", "xxa", "bbc", "漢", "ab", "aBC", "ac", "xx", "kx")
+    yield from (".*\\/-", "\0a", "aBc", "aab", "abcc", "xxa", "bbc", "漢", "ab", "aBC", "ac", "xx", "kx")
     yield from ("".join(draw.choices(letters, k=draw.randint(2, 4))) for _ in range(300))
 
 
