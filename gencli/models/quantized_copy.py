@@ -18,6 +18,7 @@ from gencli.errors import ModelError, UsageError
 from gencli.models.backend import choose_backend
 from gencli.models.decoder.decoder import read_decoder
 from gencli.models.decoder.decoder_layers import Embeddings, HeldEmbeddings
+from gencli.models.decoder.products.compiled_products import CompiledProduct
 from gencli.models.decoder.products.dense_products import PlainProduct, Product
 from gencli.models.decoder.products.product_maker import EMBEDDINGS, HEAD, QuantizedMaker, Weights
 from gencli.models.decoder.weight_readers import SafetensorsReader, WeightReader
@@ -80,7 +81,7 @@ def _write(checkpoint: Checkpoint, target: Path, quantize: Quantize, on_bytes: O
     assert bits is not None
     assert spec is not None
     shards = _Shards(target)
-    make = _CopyWriter(PlainProduct, bits=bits, shards=shards)
+    make = _CopyWriter(PlainProduct, bits=bits, eight=CompiledProduct, shards=shards)  # with groups
     _, unused = read_decoder(
         checkpoint, make=make, dtype=torch.float32, device=torch.device("cpu"), on_bytes=on_bytes
     )
@@ -170,7 +171,7 @@ class _CopyWriter(QuantizedMaker):
         """Write the embeddings and the vocabulary projection."""
         assert isinstance(reader, SafetensorsReader)
         for name in (EMBEDDINGS,) if is_tied else (EMBEDDINGS, HEAD):
-            self._add(reader, name, self.int8(reader, name, shape), shape)
+            self._add(reader, name, self.int8(reader, [name], shape), shape)
         return HeldEmbeddings(torch.empty(0, 0)), _written()
 
     def _add(self, reader: SafetensorsReader, name: str, weights: Weights, shape: tuple[int, int]) -> None:

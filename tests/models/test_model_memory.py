@@ -64,7 +64,7 @@ def huge(folder: Path) -> Any:
 
 def test_a_model_that_cannot_fit_is_refused(tmp_path: Path) -> None:
     for free, hint in [
-        (2**32 + 2**20, "`dtype` = bfloat16 (4.0 GiB) or `quantize` = int8 (2.0 GiB) or `quantize` = int4"),
+        (2**32 + 2**20, "`dtype` = bfloat16 (4.0 GiB) or `quantize` = int8 (2.1 GiB) or `quantize` = int4"),
         (2**31, "`quantize` = int4 (1.3 GiB) fits; `memory_check` = off tries anyway"),
         (2**30, "A smaller model fits"),
     ]:
@@ -83,7 +83,7 @@ def test_a_card_that_is_too_small_is_told_which_codes_fit(tmp_path: Path) -> Non
     with pytest.raises(ModelError, match="needs 4.0 GiB .* bfloat16 .* cuda has 2.5 GiB free") as found:
         check_fit(huge(tmp_path), torch.bfloat16, torch.device("cuda"), 5 * 2**29)
     assert (found.value.hint or "").startswith(
-        "`quantize` = int8 (2.0 GiB) or `quantize` = int4 (1.3 GiB) fits"
+        "`quantize` = int8 (2.1 GiB) or `quantize` = int4 (1.3 GiB) fits"
     )
 
 

@@ -205,15 +205,11 @@ class DecoderRunner(LaneRunner):
             wide = wide_dtype() if is_kept and where.type == "cpu" else number
             kept = kept_bits(where.type) if is_kept else ()
             notices += widening(folder, str(wide).removeprefix("torch."), wide.itemsize, kept)
-        if make.rounds_activations:
+        has_rows = make.rounds_activations or Int4Product.kernel in make.names
+        if has_rows and (why_not := missing()) is not None:
             notices.append(
-                "With weights of 8 bits this CPU rounds activations to 8 bits too, with one scale for each "
-                "row; docs/models.md shows what real models lose."
-            )
-        if Int4Product.kernel in make.names and (why_not := missing()) is not None:
-            notices.append(
-                f"Weights of 4 bits have the kernel of PyTorch, as {why_not}; the compiled one of "
-                "pip install 'gencli[cpu]' is faster and closer to the stored weights."
+                f"Weights of {bits or 4} bits have the kernel of PyTorch, as {why_not}; the compiled one of "
+                "pip install 'gencli[cpu]' is faster and closer to the weights."
             )
         if unused:
             notices.append(f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}")

@@ -46,7 +46,7 @@ ALONE_KINDS = frozenset(
     """.split()
 )
 _ALONE_BEFORE = {"codegen": (5, 24), "gptj": (5, 24)}  # kinds whose code is newer from this version on
-_BITS = {"int8": 8, "int4": 5}  # a weight; groups of four bits have scales of one bit a weight
+_BITS = {"int8": 8.5, "int4": 5}  # a weight; each 32 weights have 16 bits of scales, those of four bits 32
 _CODES = ("I8", "U8")  # number formats of quantized weights in files
 _STATE_KINDS = ("mamba", "rwkv", "xlstm", "recurrent_gemma")
 
@@ -164,7 +164,7 @@ def whole_bytes(card: Card, number_bytes: int, quantize: Format = "none") -> int
     if has_codes(card):
         return card.weights.bytes
     if quantize in _BITS:
-        return card.weights.parameters * _BITS[quantize] // 8
+        return int(card.weights.parameters * _BITS[quantize] / 8)
     return card.weights.parameters * number_bytes
 
 

@@ -76,7 +76,7 @@ def test_a_product_is_that_of_widened_numbers(tmp_path: Path) -> None:
             given = torch.randn(5, 512, generator=torch.Generator().manual_seed(0))
             true, found = given.double() @ wide.double().T, product(given)
             # Activations are rounded to 16 bits, those of widened matrices to bfloat16.
-            assert (found - true).norm() < (0.0001 if make.is_invariant else 0.004) * true.norm()
+            assert (found - true).norm() < (0.004 if "Q3_K" in kinds else 0.0001) * true.norm()
             if make.is_invariant:
                 assert torch.equal(product(given[:1]), found[:1])
 

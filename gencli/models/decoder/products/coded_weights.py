@@ -1,6 +1,5 @@
-"""Weights of eight bits with a scale for each output, and of four bits in groups of 32 inputs; and
-products with them on a CPU. All kernels add up each row of activations by itself, so its bits are the
-same among any number of rows.
+"""Weights of eight and of four bits in groups of 32 inputs, and PyTorch's products with them on a CPU. All
+kernels add up each row of activations by itself, so its bits are the same among any number of rows.
 """
 
 from __future__ import annotations
@@ -19,6 +18,7 @@ from torch.nn.functional import pad
 
 from gencli.models.decoder.products.dense_products import Product, WeightPart
 
+GROUP = 32  # inputs with one scale
 _INT8_TOP = torch.tensor(127.0)  # the largest code
 _ZERO = 128  # the byte of an activation of 0
 _INT8_MIDDLE = torch.tensor(_ZERO + 0.5)
@@ -30,32 +30,51 @@ _READ_INPUTS = 64  # _weight_int8pack_mm reads this many inputs at once, also be
 
 @dataclass(frozen=True, slots=True)
 class Int8Weights:
-    """Weights codes * scales[:, None]: `codes` [out, in] are int8 in -127..127, `scales` [out] float32."""
+    """Weights code * scale: `codes` [out, in] are int8 in -127..127.
+
+    `scales` are float16 [out, in / 32], one for each 32 inputs (as Q8_0 of GGUF), or float32 [out].
+    """
 
     codes: Tensor
     scales: Tensor
 
     @classmethod
-    def of(cls, shape: tuple[int, int], slices: Iterable[Tensor]) -> Self:
+    def of(cls, shape: tuple[int, int], slices: Iterable[Tensor], *, by_row: bool = False) -> Self:
         """Return weights [out, in] rounded to codes, given as slices of their rows.
 
-        The scale of a row is max(abs(row)) / 127. Weights that are not finite have scales that are not.
+        A scale is max(abs(weights)) / 127, `by_row` of a whole row, as it is where `in` is no multiple of
+        32. Weights that are not finite have scales that are not.
         """
-        codes, scales = torch.empty(shape, dtype=torch.int8), torch.empty(shape[0])
+        part_codes, part_scales = cls.parts(shape, by_row=by_row)
+        codes = torch.empty(shape, dtype=part_codes.dtype)
+        scales = torch.empty(part_scales.shape, dtype=part_scales.dtype)
         rows, start = max(1, _INT8_BLOCK // max(1, shape[1])), 0
-        for part in chain.from_iterable(torch.split(found, rows) for found in slices):
-            weight, place = part.float(), slice(start, start + len(part))
-            scale = weight.abs().amax(1) / _INT8_TOP
-            scales[place] = scale
-            divisor = torch.where(scale == 0, 1.0, scale)
-            codes[place] = (weight / divisor[:, None]).round_()
-            start = place.stop
+        for part in chain.from_iterable(torch.split(matrix, rows) for matrix in slices):
+            target = slice(start, start + len(part))
+            groups = part.float().view(len(part), *scales.shape[1:], -1)
+            scales[target] = groups.abs().amax(-1) / _INT8_TOP
+            scale = scales[target].float()[..., None]
+            steps = (groups / torch.where(scale == 0, 1.0, scale)).round_().clamp_(-_INT8_TOP, _INT8_TOP)
+            codes[target] = steps.view(part.shape)
+            start = target.stop
         return cls(codes, scales)
 
     @staticmethod
-    def parts(shape: tuple[int, int]) -> tuple[WeightPart, ...]:
+    def parts(shape: tuple[int, int], *, by_row: bool = False) -> tuple[WeightPart, WeightPart]:
         """Return how weights of a shape are stored: codes, scales."""
-        return WeightPart("", shape, torch.int8), WeightPart("_scale", shape[:1], torch.float32)
+        if by_row or shape[1] % GROUP:
+            return WeightPart("", shape, torch.int8), WeightPart("_scale", shape[:1], torch.float32)
+        groups = (shape[0], shape[1] // GROUP)
+        return WeightPart("", shape, torch.int8), WeightPart("_scale", groups, torch.float16)
+
+    def by_row(self) -> Int8Weights:
+        """Return the weights with one scale for each output, rounded again where they have more."""
+        if self.scales.dim() == 1:
+            return self
+        rows = max(1, _INT8_BLOCK // max(1, self.codes.shape[1]))
+        held = Int8Weights(self.codes.cpu(), self.scales.cpu())
+        slices = map(held.rows, torch.split(torch.arange(len(self.codes)), rows))
+        return Int8Weights.of((len(self.codes), self.codes.shape[1]), slices, by_row=True)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:
@@ -69,7 +88,9 @@ class Int8Weights:
 
     def rows(self, ids: Tensor) -> Tensor:
         """Return the weights [N, in] of the rows `ids` [N], float32."""
-        return self.codes[ids].float().mul_(self.scales[ids][:, None])
+        codes, scales = self.codes[ids].float(), self.scales[ids].float()
+        groups = codes.view(len(ids), *scales.shape[1:], -1)
+        return groups.mul_(scales[..., None]).view(codes.shape)
 
 
 class QlinearProduct(Product):
@@ -151,8 +172,8 @@ class Int8PackProduct(Product):
         return made if self._bias is None else made.add_(self._bias)
 
 
-def int8_kernels() -> tuple[type[Product], ...]:
-    """Return the kernels of this CPU; all of them have the same bits."""
+def row_kernels() -> tuple[type[Product], ...]:
+    """Return the kernels of this CPU for weights with a scale for each output; all have the same bits."""
     found: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
     is_x86 = platform.machine() in ("x86_64", "AMD64") and torch._C._has_mkldnn
     if not is_x86 or not any(found.get(name) is True for name in _VNNI):
@@ -176,7 +197,6 @@ def _scaled(given: Tensor) -> tuple[Tensor, Tensor]:
     return (given / scales).add_(_INT8_MIDDLE), scales
 
 
-GROUP = 32  # inputs with one scale and one zero
 _INT4_MIDDLE, _INT4_TOP = 8, 15
 _FITS = 2  # times that scale and zero are fitted to the codes
 _INT4_BLOCK = 2**19  # numbers that are quantized at once; with fewer the calls take longest

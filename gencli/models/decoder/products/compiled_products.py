@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from gencli.models.decoder.products.coded_weights import Int4Weights
+from gencli.models.decoder.products.coded_weights import Int4Weights, Int8Weights
 from gencli.models.decoder.products.dense_products import Product
 from gencli.models.decoder.products.llvm_kernels import (
     GROUP,
@@ -54,11 +54,21 @@ class CompiledProduct(Product):
     is_invariant = True
 
     def __init__(
-        self, weights: Codes | Int4Weights, bias: Tensor | None = None, *, instructions: str | None = None
+        self,
+        weights: Codes | Int4Weights | Int8Weights,
+        bias: Tensor | None = None,
+        *,
+        instructions: str | None = None,
     ) -> None:
         if isinstance(weights, Int4Weights):
-            codes = weights.unpacked(slice(None)).to(torch.uint8)
-            weights = Codes(4, 8, codes, weights.scales, weights.zeros)
+            four = weights.unpacked(slice(None)).to(torch.uint8)
+            weights = Codes(4, 8, four, weights.scales, weights.zeros)
+        elif isinstance(weights, Int8Weights):
+            eight, by_row = weights.codes.view(torch.uint8) ^ 128, weights.scales.dim() == 1
+            groups = weights.codes.shape[1] // GROUP
+            weights = Codes(
+                8, 128, eight, weights.scales[:, None].expand(-1, groups) if by_row else weights.scales
+            )
         self._outputs, inputs = weights.codes.shape
         self._groups, blocks = inputs // GROUP, -(-self._outputs // LANES)
         form = CodeFormat(

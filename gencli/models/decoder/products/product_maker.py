@@ -32,7 +32,7 @@ from gencli.models.decoder.products.coded_weights import (
     Int8PackProduct,
     Int8Weights,
     QlinearProduct,
-    int8_kernels,
+    row_kernels,
 )
 from gencli.models.decoder.products.compiled_products import CompiledProduct
 from gencli.models.decoder.products.dense_products import (
@@ -43,6 +43,7 @@ from gencli.models.decoder.products.dense_products import (
     Product,
     RowPackedProduct,
     TilePackedProduct,
+    WeightPart,
     adds_wide,
     can_fix,
     can_pack,
@@ -320,6 +321,11 @@ def int4_kernel() -> type[Product]:
     return CompiledProduct if missing() is None else Int4Product
 
 
+def int8_kernels() -> tuple[type[Product], ...]:
+    """Return the kernels of weights of 8 bits on this CPU, by what is installed; all have the same bits."""
+    return (CompiledProduct,) if missing() is None else row_kernels()
+
+
 Weights = Int8Weights | Int4Weights
 _KEEPING = (Int8PackProduct, FixedInt8Product, FixedInt4Product)  # products that keep the codes as they are
 _HAS_BFLOAT16 = (8, 0)  # compute capability
@@ -356,8 +362,8 @@ class QuantizedMaker(ProductMaker):
         self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
     ) -> tuple[Embeddings, Product]:
         """Return the embeddings and the vocabulary projection, both [V, H]."""
-        table = self.int8(reader, EMBEDDINGS, shape)
-        head = self._head(table if is_tied else self.int8(reader, HEAD, shape))
+        table = self.int8(reader, [EMBEDDINGS], shape)
+        head = self._head(table if is_tied else self.int8(reader, [HEAD], shape))
         reader.free = None  # the layers' matrices are much smaller
         return Int8Embeddings(table, reader.dtype), head
 
@@ -381,8 +387,12 @@ class QuantizedMaker(ProductMaker):
     def weights(self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]) -> Weights:
         """Return the joined weights of a matrix of the layers."""
         if self.bits == 4 and shape[1] % GROUP == 0:
-            return read_weights(Int4Weights, reader, names, shape, is_stored=self.is_stored)
-        return read_weights(Int8Weights, reader, names, shape, is_stored=self.is_stored)
+            if self.is_stored and isinstance(reader, SafetensorsReader):
+                four = _stored(Int4Weights, reader, names, Int4Weights.parts(shape))
+            else:
+                four = Int4Weights.of(shape, reader.slices(names, shape))
+            return _checked(four, reader, names)
+        return self.int8(reader, names, shape)
 
     def weights_of(
         self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]
@@ -390,19 +400,27 @@ class QuantizedMaker(ProductMaker):
         """Return the codes, scales and zeros of joined weights [out, in]."""
         return self.weights(reader, names, shape).tensors
 
-    def int8(self, reader: WeightReader, name: str, shape: tuple[int, int]) -> Int8Weights:
-        """Return weights of 8 bits."""
-        return read_weights(Int8Weights, reader, [name], shape, is_stored=self.is_stored)
+    def int8(self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]) -> Int8Weights:
+        """Return joined weights of 8 bits, rounded again by row where the kernel has one scale for each."""
+        if self.is_stored and isinstance(reader, SafetensorsReader):
+            is_stored_by_row = len(reader.shape(f"{names[0]}_scale")) == 1
+            parts = Int8Weights.parts(shape, by_row=is_stored_by_row)
+            weights = _stored(Int8Weights, reader, names, parts)
+        else:
+            weights = Int8Weights.of(shape, reader.slices(names, shape))
+        return _checked(weights if self.eight is CompiledProduct else weights.by_row(), reader, names)
 
     def _kernel(self, weights: Weights) -> Any:
         if isinstance(weights, Int4Weights):
             return self.four
         outputs, inputs = weights.codes.shape
+        if self.eight is CompiledProduct and inputs % GROUP:
+            return row_kernels()[0]  # for weights with a scale for each output
         return self.kernels.get((outputs, inputs), self.eight)
 
     def _product(self, weights: Weights, bias: Tensor | None) -> Product:
-        made: Product = self._kernel(weights)(weights, bias)
-        return made
+        product: Product = self._kernel(weights)(weights, bias)
+        return product
 
 
 def quantized_maker(
@@ -467,26 +485,24 @@ def check_narrow(bits: int, dtype: torch.dtype, device: torch.device) -> None:
         )
 
 
-def read_weights(
-    kind: type[_Kind], reader: WeightReader, names: Sequence[str], shape: tuple[int, int], *, is_stored: bool
+def _stored(
+    kind: type[_Kind], reader: SafetensorsReader, names: Sequence[str], parts: Sequence[WeightPart]
 ) -> _Kind:
-    """Return joined weights, as they are stored or quantized now.
+    """Return joined weights as they are stored. Raises ModelError for absent parts or other ones."""
+    memory, reader.free = reader.free, None
+    tensors: list[Tensor] = []
+    for part in parts:  # codes come first
+        part_names = [name + part.suffix for name in names]
+        free = None if tensors else memory
+        tensors.append(reader.stored(part_names, part.shape, part.dtype, memory=free))
+    return kind(*tensors)
 
-    Raises ModelError for absent parts, other shapes or formats, and numbers that are not finite.
-    """
-    if is_stored and isinstance(reader, SafetensorsReader):
-        memory, reader.free = reader.free, None
-        parts: list[Tensor] = []
-        for part in kind.parts(shape):  # codes come first
-            found = [name + part.suffix for name in names]
-            parts.append(reader.stored(found, part.shape, part.dtype, memory=None if parts else memory))
-        made = kind(*parts)
-    else:
-        made = kind.of(shape, reader.slices(names, shape))
-        made = kind(*(part.to(reader.device) for part in made.tensors))
-    if not made.is_finite:
+
+def _checked(weights: _Kind, reader: WeightReader, names: Sequence[str]) -> _Kind:
+    """Return the weights on the reader's device. Raises ModelError for numbers that are not finite."""
+    if not weights.is_finite:
         raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
-    return made
+    return type(weights)(*(part.to(reader.device) for part in weights.tensors))
 
 
 Seconds = Callable[[Callable[[], object]], float]

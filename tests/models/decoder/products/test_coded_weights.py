@@ -19,7 +19,7 @@ from gencli.models.decoder.products.coded_weights import (
     Int4Weights,
     Int8PackProduct,
     Int8Weights,
-    int8_kernels,
+    row_kernels,
 )
 from gencli.models.decoder.products.dense_products import Product
 from gencli.models.decoder.products.product_maker import FixedInt4Product, FixedInt8Product, check_narrow
@@ -33,7 +33,7 @@ from tests.sham import CUDA, sham_device
 
 SHAPES = [(96, 64), (100, 2048), (64, 4096), (7, 33), (512, 160)]
 # Int8PackProduct runs everywhere; the sums of the others saturate at 16 bits where no CPU has VNNI.
-KERNELS = [*dict.fromkeys((Int8PackProduct, *int8_kernels()))]
+KERNELS = [*dict.fromkeys((Int8PackProduct, *row_kernels()))]
 
 
 def matrix(*shape: int) -> torch.Tensor:
@@ -42,7 +42,7 @@ def matrix(*shape: int) -> torch.Tensor:
 
 def quantized(weight: torch.Tensor) -> Int8Weights:
     outputs, inputs = weight.shape
-    return Int8Weights.of((outputs, inputs), weight.split(3))  # a slice has any number of rows
+    return Int8Weights.of((outputs, inputs), weight.split(3), by_row=True)  # a slice has any number of rows
 
 
 def rounded(given: torch.Tensor, kernel: type[Product]) -> torch.Tensor:
@@ -61,6 +61,22 @@ def test_codes_are_nearest_to_the_weights() -> None:
     assert (made.rows(torch.arange(50)) - weight).abs().max(1).values.le(made.scales * 0.5001).all()
 
 
+def test_codes_in_groups_are_nearest_to_the_weights_and_closer_than_those_of_rows() -> None:
+    weight = matrix(50, 96)
+    weight[3, :32], weight[4] = 0, 1e-9  # the scale of the latter is no number of 16 bits
+    weight[5, 0] = 100.0  # one weight that takes the scale of its row
+    made, ids = Int8Weights.of((50, 96), weight.split(3)), torch.arange(50)
+    off = (made.rows(ids) - weight).view(50, 3, 32).abs().amax(-1)
+    assert off.le(made.scales.float() * 0.51 + 1e-8).all()
+    by_row = quantized(weight)
+    assert (by_row.rows(ids) - weight)[5, 32:].norm() > 10 * (made.rows(ids) - weight)[5, 32:].norm()
+    again = made.by_row()
+    assert again.scales.shape == (50,)
+    assert (again.rows(ids) - weight).norm() < 1.1 * (by_row.rows(ids) - weight).norm()
+    # Weights that fill no group have a scale for each output.
+    assert Int8Weights.of((50, 95), [weight[:, 1:]]).scales.shape == (50,)
+
+
 def test_a_product_is_that_of_the_rounded_numbers() -> None:
     for shape, kernel in product(SHAPES, KERNELS):
         with case(shape, kernel):
@@ -75,7 +91,7 @@ def test_a_product_is_that_of_the_rounded_numbers() -> None:
 
 
 def test_a_row_with_a_number_that_is_none_has_no_other_result() -> None:
-    for kernel in int8_kernels():
+    for kernel in row_kernels():
         with case(kernel):
             given = matrix(2, 64)
             given[1, 7] = torch.nan
@@ -159,11 +175,11 @@ def test_a_decode_step_waits_for_nothing(tmp_path: Path) -> None:
 
 
 def test_a_product_counts_the_bytes_of_codes_and_scales() -> None:
-    for kind, format_, nbytes in (
-        (FixedInt8Product, Int8Weights, 64 * 96 + 4 * 64),
-        (FixedInt4Product, Int4Weights, 64 * 48 + 4 * 64 * 3),
+    for kind, weights, nbytes in (
+        (FixedInt8Product, quantized(matrix(64, 96)), 64 * 96 + 4 * 64),
+        (FixedInt4Product, quantized_int4(matrix(64, 96)), 64 * 48 + 4 * 64 * 3),
     ):
-        made = kind(format_.of((64, 96), [matrix(64, 96)]))  # type: ignore[arg-type]
+        made = kind(weights)  # type: ignore[arg-type]
         assert made.nbytes == nbytes, kind
         assert made(matrix(5, 96).bfloat16()).shape == (5, 64), kind
 

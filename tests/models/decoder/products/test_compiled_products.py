@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from gencli.models.decoder.products import llvm_kernels
-from gencli.models.decoder.products.coded_weights import Int4Weights
+from gencli.models.decoder.products.coded_weights import Int4Weights, Int8Weights
 from gencli.models.decoder.products.compiled_products import Codes, CompiledProduct
 from gencli.models.decoder.products.llvm_kernels import CodeFormat, KernelSource, missing
 from tests.models.cases import case
@@ -62,6 +62,10 @@ def test_weights_rounded_by_gencli_are_taken_as_they_are() -> None:
     codes = four.unpacked(slice(None)).to(torch.uint8)
     same = Codes(4, 8, codes, four.scales, four.zeros)
     assert torch.equal(CompiledProduct(four)(weight), CompiledProduct(same)(weight))
+    for by_row in (False, True):
+        eight = Int8Weights.of((70, 96), [weight], by_row=by_row)
+        true = weight.double() @ eight.rows(torch.arange(70)).double().T
+        assert (CompiledProduct(eight)(weight) - true).norm() < 1e-4 * true.norm()
 
 
 def test_a_row_has_the_same_bits_among_any_rows_and_threads() -> None:
@@ -111,14 +115,21 @@ def test_aarch64_takes_its_dot_products() -> None:
     assert "\tsdot\t" in code
 
 
-def test_without_llvmlite_four_bits_have_the_kernel_of_pytorch() -> None:
+def test_without_llvmlite_few_bits_have_the_kernels_of_pytorch_which_a_notice_says() -> None:
     lines = (
-        "import sys; sys.modules['llvmlite'] = None",
+        "import sys, warnings; warnings.simplefilter('ignore'); sys.modules['llvmlite'] = None",
+        "from gencli import LLM",
         "from gencli.models.decoder.products.product_maker import int4_kernel",
         "from gencli.models.files.gguf_header import kept_bits",
         "print(int4_kernel().kernel, *sorted(kept_bits('cpu')))",
+        "for form in ('int8', 'int4'):",
+        "    with LLM('tiny-draft', quantize=form) as llm:",
+        "        print(*(text for text in llm.notices if 'PyTorch' in text))",
     )
     made = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True, cwd=Path.cwd()
     )
-    assert made.stdout == "int4pack Q4_0 Q4_1 Q4_K\n"
+    kinds, *notices = made.stdout.splitlines()
+    assert kinds == "int4pack Q4_0 Q4_1 Q4_K"
+    for bits, notice in zip((8, 4), notices, strict=True):
+        assert f"Weights of {bits} bits have the kernel of PyTorch, as llvmlite is not installed" in notice

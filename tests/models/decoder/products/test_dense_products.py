@@ -119,9 +119,9 @@ def noise(*shape: int) -> torch.Tensor:
 
 def narrow(bits: int, weight: torch.Tensor) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Codes, scales and zeros of weights [E, out, in], and the weights that they stand for."""
-    kind = Int8Weights if bits == 8 else Int4Weights
     flat = weight.flatten(0, 1)
-    made = kind.of((flat.shape[0], flat.shape[1]), [flat])
+    size = (flat.shape[0], flat.shape[1])
+    made = Int8Weights.of(size, [flat]).by_row() if bits == 8 else Int4Weights.of(size, [flat])
     if isinstance(made, Int8Weights):
         wide = made.rows(torch.arange(len(flat)))
     else:

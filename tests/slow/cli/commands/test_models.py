@@ -8,7 +8,6 @@ import pytest
 import transformers as hf
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES as DECODERS
 
-from gencli.models.decoder.products.coded_weights import Int8PackProduct, int8_kernels
 from gencli.models.files.model_card import ALONE_KINDS, read_card
 from gencli.models.hf_runner import HFRunner
 from gencli.models.kv.model_calls import LogitsCall
@@ -151,13 +150,6 @@ def test_guidance_beams_and_grammars_run_with_quantized_weights(gencli):
     words = ("run", "--quantize", "int8", "--seed", "1", "--max-tokens", "12", PROMPTS[0])
     for more in (("--guidance", "2", "--negative", "sad"), ("--beams", "3"), ("--regex", " [a-z]+")):
         assert gencli(*words, *more).code == 0
-
-
-def test_rounded_activations_are_said_once(gencli):
-    run = ("run", "-m", "tiny-draft", "--seed", "1", "--max-tokens", "2", "Once")
-    said = int(int8_kernels()[0] is not Int8PackProduct)  # elsewhere they are bfloat16
-    for words, count in ((("int8",), said), (("int8", "-n", "2"), said), (("int8", "-q"), 0), (("int4",), 0)):
-        assert gencli(*run, "--quantize", *words).err.count("one scale for each row") == count, words
 
 
 def test_a_run_and_a_chat_end_with_one_message(gencli):

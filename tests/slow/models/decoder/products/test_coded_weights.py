@@ -14,9 +14,8 @@ from gencli.models.decoder.products.coded_weights import (
     GROUP,
     Int4Product,
     Int4Weights,
-    Int8Weights,
     QlinearProduct,
-    int8_kernels,
+    row_kernels,
 )
 from gencli.models.decoder.products.dense_products import Product, counters_of, fixed_product_torch
 from gencli.models.files.model_files import Quantize
@@ -57,7 +56,7 @@ def test_all_kernels_of_this_machine_have_the_same_bits() -> None:
         with case(rows, shape):
             weights, bias, given = quantized(matrix(*shape)), matrix(shape[0]), matrix(rows, shape[1])
             given[-1] = (torch.arange(shape[1]) % 255 - 127) / 2 + 2**-20  # many halves
-            first, *others = [kernel(weights, bias)(given) for kernel in int8_kernels()]  # type: ignore[arg-type]
+            first, *others = [kernel(weights, bias)(given) for kernel in row_kernels()]  # type: ignore[arg-type]
             assert all(torch.equal(first, other) for other in others)
 
 
@@ -80,8 +79,7 @@ NARROW_SHAPES = [(7, 32), (130, 608), WHOLE]  # sums in one part, in two, and in
 
 def weights_of(bits: int, shape: tuple[int, int]) -> tuple[torch.Tensor, ...]:
     """Codes, scales and zeros; in float32, as the interpreter has no bfloat16."""
-    kind = Int8Weights if bits == 8 else Int4Weights
-    codes, *rest = kind.of(shape, [matrix(*shape)]).tensors
+    codes, *rest = (quantized if bits == 8 else quantized_int4)(matrix(*shape)).tensors
     return codes, *(part.float() for part in rest)
 
 
