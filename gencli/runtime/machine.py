@@ -201,7 +201,7 @@ def _devices() -> Iterator[Finding]:
 
 
 def _kernels() -> Iterator[Finding]:
-    from gencli.models.decoder.products.llvm_kernels import dot_instructions, missing
+    from gencli.models.decoder.kernels.llvm_code import dot_instructions, missing
 
     reason = missing()
     yield Finding(

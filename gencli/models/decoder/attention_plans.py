@@ -10,6 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NotRequired, Protocol, TypedDict, Unpack
 
 import torch
@@ -17,7 +18,10 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from gencli.core.request import Feed
+from gencli.models.decoder.kernels import attention_llvm
 from gencli.models.decoder.kernels.attention import attend_chunk, attend_rows, shares
+from gencli.models.decoder.kernels.attention_llvm import TILE
+from gencli.models.decoder.kernels.layer_kernels import Norm, rotate_and_store
 from gencli.models.kv.lane_buffers import MOST_ALONE, widened
 from processors.graphs import upload_ints
 
@@ -51,13 +55,46 @@ class AttentionPlan(Protocol):
         """
 
 
-class DevicePlan(ABC):
-    """The attention of one pass over N tokens on CUDA.
+class FusedPlan(ABC):
+    """The attention of one pass over N tokens, with all that comes between two products.
 
     `cells` are their (row, position) indices [N] in the buffers.
     """
 
     cells: tuple[Tensor, Tensor]
+
+    @abstractmethod
+    def attend_fed(
+        self,
+        qkv: Tensor,
+        buffer: Tensor,
+        rope: tuple[Tensor, Tensor] | None,
+        norms: tuple[Norm, Norm] | None,
+        *,
+        is_whole: bool,
+        **how: Unpack[Scoring],
+    ) -> Tensor:
+        """Return the attention [N, Hq * D] of a layer; write keys and values to the buffer.
+
+        `qkv` [N, Hq + 2 * Hkv, D] has queries, keys and values; rope and norms are those of rotate_and_store.
+        """
+
+
+class DevicePlan(FusedPlan):
+    """The attention of one pass over N tokens on CUDA."""
+
+    def attend_fed(
+        self,
+        qkv: Tensor,
+        buffer: Tensor,
+        rope: tuple[Tensor, Tensor] | None,
+        norms: tuple[Norm, Norm] | None,
+        *,
+        is_whole: bool,
+        **how: Unpack[Scoring],
+    ) -> Tensor:
+        queries = rotate_and_store(qkv, buffer, self.cells, rope, norms, is_whole=is_whole)
+        return self.attend(queries, buffer, **how)
 
     @abstractmethod
     def attend(self, queries: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
@@ -327,12 +364,7 @@ class TiledPlan:
         for columns, bags in short:
             out[columns] = bags.attend(queries[columns], buffer, cap, sinks)
         for feed, block in long:
-            if feed.start == 0 and block.first == 0:  # the keys and values of a lane's first tokens are fed
-                keys, values = qkv[block.columns, self._num_heads :].transpose(0, 1)[None].chunk(2, 1)
-            else:
-                keys = dense_keys(buffer, feed.lane, block.first, block.end)
-                values = buffer[block.rows, buffer.shape[1] // 2 :, block.first : block.end]
-            out[block.columns] = block.attend(queries[block.columns], keys, values, **how)
+            out[block.columns] = attend_block(feed, block, qkv, buffer, self._num_heads, **how)
         return out
 
     def _make(self, window: int | None) -> tuple[list[_Short], list[tuple[Feed, Block]]]:
@@ -362,9 +394,6 @@ class TiledPlan:
             index = slice(columns[0], columns[-1] + 1) if are_adjacent else torch.tensor(columns)
             parts.append((index, bags))
         return parts, long
-
-
-TILE = 64  # tokens; divides the capacity of a buffer
 
 
 @dataclass(frozen=True, slots=True)
@@ -487,6 +516,65 @@ class BagTables:
             torch.full((tiles, 1, 1), self._scale),
             places[:, None, None],
         )
+
+
+class CompiledPlan(FusedPlan):
+    """Tokens of short feeds (decode steps and drafts) are computed by attention_llvm.py; each longer feed has
+    its own call, as in TiledPlan. `feeds` have buffer rows as lanes.
+    """
+
+    def __init__(self, feeds: Sequence[Feed], cells: tuple[Tensor, Tensor]) -> None:
+        self.cells = cells
+        self._long: list[tuple[Feed, int]] = []
+        short, column = list[int](), 0
+        for feed in feeds:
+            end = column + len(feed.tokens)
+            if len(feed.tokens) <= _BAG_TOKENS:
+                short += range(column, end)
+            else:
+                self._long.append((feed, column))
+            column = end
+        self._short = torch.tensor(short, dtype=torch.int64)
+        self._most_keys = max(feed.end for feed in feeds)
+        self._blocks: dict[int | None, list[tuple[Feed, Block]]] = {}
+
+    def attend_fed(
+        self,
+        qkv: Tensor,
+        buffer: Tensor,
+        rope: tuple[Tensor, Tensor] | None,
+        norms: tuple[Norm, Norm] | None,
+        *,
+        is_whole: bool,
+        **how: Unpack[Scoring],
+    ) -> Tensor:
+        window, scale = how["window"], how["scale"]
+        mixed = attention_llvm.attend(
+            qkv, buffer, self.cells, self._short, self._most_keys, rope, norms, window=window, scale=scale
+        )
+        if not self._long:
+            return mixed
+        num_heads = qkv.shape[1] - buffer.shape[1]
+        out = torch.empty(len(qkv), num_heads * qkv.shape[-1])
+        out[self._short] = mixed
+        if window not in self._blocks:
+            make = partial(make_block, window=window, dtype=torch.float32, device=qkv.device)
+            self._blocks[window] = [(feed, make([feed], column)) for feed, column in self._long]
+        for feed, block in self._blocks[window]:
+            out[block.columns] = attend_block(feed, block, qkv, buffer, num_heads, **how)
+        return out
+
+
+def attend_block(
+    feed: Feed, block: Block, qkv: Tensor, buffer: Tensor, num_heads: int, **how: Unpack[Scoring]
+) -> Tensor:
+    """Return the attention of a long feed over keys in tiles, whose own keys and values are there already."""
+    if feed.start == 0 and block.first == 0:  # the keys and values of a lane's first tokens are fed
+        keys, values = qkv[block.columns, num_heads:].transpose(0, 1)[None].chunk(2, 1)
+    else:
+        keys = dense_keys(buffer, feed.lane, block.first, block.end)
+        values = buffer[block.rows, buffer.shape[1] // 2 :, block.first : block.end]
+    return block.attend(qkv[block.columns, :num_heads], keys, values, **how)
 
 
 class Cells:

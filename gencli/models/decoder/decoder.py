@@ -16,12 +16,12 @@ from torch import Tensor
 from gencli.core.request import Feed, StepPlan
 from gencli.models.backend import why_no_graphs
 from gencli.models.decoder.attention_plans import (
-    TILE,
     AttentionPlan,
     BagTables,
     Cells,
+    CompiledPlan,
     DecodePlan,
-    DevicePlan,
+    FusedPlan,
     SdpaPlan,
     TiledPlan,
     device_plan,
@@ -37,10 +37,12 @@ from gencli.models.decoder.decoder_layers import (
     read_norm,
 )
 from gencli.models.decoder.families import DecoderSpec
+from gencli.models.decoder.kernels.attention_llvm import TILE, can_compile
 from gencli.models.decoder.kernels.layer_kernels import Norm
+from gencli.models.decoder.kernels.llvm_code import missing
 from gencli.models.decoder.products.coded_weights import Int4Product
+from gencli.models.decoder.products.compiled_products import CompiledProduct
 from gencli.models.decoder.products.dense_products import Product
-from gencli.models.decoder.products.llvm_kernels import missing
 from gencli.models.decoder.products.product_maker import (
     HEAD,
     KernelOptions,
@@ -152,7 +154,10 @@ class DecoderRunner(LaneRunner):
             can_run_ahead=not spec.rope_switches and not reads_experts,
         )
         inner = lengths.like() if spec.rope_switches else lengths
-        lanes: Lanes = DecoderLanes(decoder, inner, kv_dtype, is_fixed=is_fixed, graphs=graphs)
+        is_compiled = CompiledProduct.kernel in model.kernels
+        lanes: Lanes = DecoderLanes(
+            decoder, inner, kv_dtype, is_fixed=is_fixed, is_compiled=is_compiled, graphs=graphs
+        )
         if spec.rope_switches:
             lanes = LongRopeLanes(lanes, inner, spec.rope_switches)
         super().__init__(model, lanes, lengths)
@@ -281,7 +286,8 @@ class DecoderLanes:
     """Lanes that share one buffer per layer, with keys and values side by side.
 
     They are stored in `kv_dtype`, by default that of the decoder. With `is_fixed` the attention of a token
-    has the same bits on a GPU whatever is computed beside it; on a CPU it has in any case. With `graphs`
+    has the same bits on a GPU whatever is computed beside it; on a CPU it has in any case. With
+    `is_compiled` layers are computed by compiled code where there is some for the spec. With `graphs`
     steps of one token a feed, or of one with draft tokens, have shapes that these can record.
     """
 
@@ -294,6 +300,7 @@ class DecoderLanes:
         kv_dtype: torch.dtype | None = None,
         *,
         is_fixed: bool = False,
+        is_compiled: bool = False,
         graphs: Graphs | None = None,
     ) -> None:
         spec, dtype = decoder.spec, kv_dtype or decoder.dtype
@@ -304,6 +311,7 @@ class DecoderLanes:
         self._store = LaneStore(lengths, spare=0 if graphs is None else SPARE_ROWS)
         is_exact = decoder.dtype == dtype == torch.float32
         self._is_tiled = graphs is None and decoder.device.type == "cpu" and is_exact
+        self._is_compiled = self._is_tiled and is_compiled and can_compile(spec)
         tile = TILE if self._is_tiled else 1
         self._buffers = [LaneBuffer(self._store, tile=tile) for _ in decoder.layers]
         self._store.buffers = self._buffers
@@ -359,10 +367,12 @@ class DecoderLanes:
             numbers = [factors_of(feed, self._switches) for feed in feeds for _ in feed.tokens]
             factors = upload(numbers, device)
         ropes = tuple(table.rows(packed[1], factors, length) for table in decoder.tables)
-        step: Pass[AttentionPlan] | Pass[DevicePlan]
+        step: Pass[AttentionPlan] | Pass[FusedPlan]
         if packed.is_cuda:
             end = -(-length // STEP) * STEP
             step = Pass(device_plan(feeds, (packed[2], packed[1]), end, is_fixed=self._is_fixed), ropes)
+        elif self._is_compiled:
+            step = Pass(CompiledPlan(feeds, (packed[2], packed[1])), ropes)
         elif not self._is_tiled:
             step = Pass(SdpaPlan(feeds, (packed[2], packed[1]), decoder.dtype), ropes)
         else:
@@ -425,7 +435,7 @@ class Decoder:
     def __call__(
         self,
         ids: Tensor,
-        step: Pass[AttentionPlan] | Pass[DevicePlan],
+        step: Pass[AttentionPlan] | Pass[FusedPlan],
         buffers: Sequence[Tensor],
         wanted: Tensor | None,
         inside: Inside | None = None,
@@ -438,7 +448,7 @@ class Decoder:
         spec, states = self.spec, self.embeddings(ids)
         if spec.embedding_scale != 1.0:
             states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
-        if isinstance(step.plan, DevicePlan):
+        if isinstance(step.plan, FusedPlan):
             states = fused_layers(self.layers, self.norm, states, step, buffers, wanted, inside)
         else:
             states = self._plain_layers(states, step, buffers, wanted, inside)

@@ -1,5 +1,6 @@
 """Embeddings and layers of the decoder: attention, feed-forward block, mixture of experts; and the same on
-CUDA: one launch between two matrix products, two for attention, and experts that the device looks up itself.
+CUDA, and on a CPU with compiled code: one launch between two matrix products, or none, and experts that the
+device looks up itself.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import embedding
 
-from gencli.models.decoder.attention_plans import AttentionPlan, DevicePlan, Scoring
+from gencli.models.decoder.attention_plans import AttentionPlan, FusedPlan, Scoring
 from gencli.models.decoder.families import Activation, DecoderSpec, ExpertSpec
 from gencli.models.decoder.kernels.layer_kernels import (
     ACTIVATIONS,
@@ -25,7 +26,6 @@ from gencli.models.decoder.kernels.layer_kernels import (
     normalize_heads,
     normed,
     residual_sum,
-    rotate_and_store,
 )
 from gencli.models.decoder.products.coded_weights import Int8Weights
 from gencli.models.decoder.products.dense_products import GroupedProduct, Product
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from gencli.models.decoder.products.product_maker import ProductMaker
     from gencli.models.decoder.weight_readers import WeightReader
 
-P = TypeVar("P", AttentionPlan, DevicePlan)
+P = TypeVar("P", AttentionPlan, FusedPlan)
 
 
 class Embeddings(ABC):
@@ -312,7 +312,7 @@ def fused_layers(
     layers: Sequence[Layer],
     norm: Norm,
     states: Tensor,
-    step: Pass[DevicePlan],
+    step: Pass[FusedPlan],
     buffers: Sequence[Tensor],
     wanted: Tensor | None,
     inside: Inside | None,
@@ -333,29 +333,29 @@ def fused_layers(
 
 
 def _through(
-    layer: Layer, incoming: _Sum, buffer: Tensor, step: Pass[DevicePlan], wanted: Tensor | None
+    layer: Layer, incoming: _Sum, buffer: Tensor, step: Pass[FusedPlan], wanted: Tensor | None
 ) -> _Sum:
     """Return what the layer leaves, of the tokens `wanted` [R]; None stands for all of them."""
     before, after, mlp_before, mlp_after = layer.norms
     block, mlp, spec, scale = layer.attention, layer.mlp, layer.attention.spec, layer.residual_scale
-    states, normalized = incoming.value_and_norm(before)
+    states, qkv = incoming.into(block.qkv, before)
     rope = spec.layer_ropes[block.index]
-    queries = rotate_and_store(
-        block.qkv(normalized).view(len(states), -1, spec.head_dim),
+    mixed = step.plan.attend_fed(
+        qkv.view(len(states), -1, spec.head_dim),
         buffer,
-        step.plan.cells,
         None if rope is None else step.ropes[rope],
         None if block.query_norm is None or block.key_norm is None else (block.query_norm, block.key_norm),
         is_whole=spec.qk_norm == "whole",
+        **block.scoring,
     )
-    mixed = step.plan.attend(queries, buffer, **block.scoring)
     if wanted is not None:
         states, mixed = states[wanted], mixed[wanted]
-    states, normalized = _Sum(states, block.out(mixed), after, scale).value_and_norm(mlp_before)
+    incoming = _Sum(states, block.out(mixed), after, scale)
     if isinstance(mlp, Experts | StackedExperts):
+        states, normalized = incoming.value_and_norm(mlp_before)
         return _Sum(states, mlp(normalized), mlp_after, scale)
-    output = mlp.down(gated(mlp.gate_up(normalized), spec.activation, spec.gate_limit))
-    return _Sum(states, output, mlp_after, scale)
+    states, gate_up = incoming.into(mlp.gate_up, mlp_before)
+    return _Sum(states, mlp.down.of_gate(gate_up, spec.activation, spec.gate_limit), mlp_after, scale)
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,6 +378,13 @@ class _Sum:
         if self.more is None:
             return self.states, normed(self.states, norm)
         return added_normed(self.states, self.more, self.post, self.scale, norm)
+
+    def into(self, product: Product, norm: Norm | None) -> tuple[Tensor, Tensor]:
+        """Return the states [N, H], and the product with their norm or, without one, with them."""
+        if norm is None:
+            states = self.value()
+            return states, product(states)
+        return product.of_norm(self.states, self.more, self.post, self.scale, norm)
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import TypeVar
 
 from gencli.errors import ModelError
 from gencli.files import open_regular
-from gencli.models.decoder.products.llvm_kernels import missing
+from gencli.models.decoder.kernels.llvm_code import missing
 from gencli.models.files.model_files import Format, Quantize
 
 HINT = "Download it again."

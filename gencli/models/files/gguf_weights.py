@@ -21,7 +21,7 @@ from gencli.errors import ModelError
 from gencli.files import open_regular
 from gencli.models.decoder.decoder_layers import Embeddings, HeldEmbeddings
 from gencli.models.decoder.products.coded_weights import Int4Weights
-from gencli.models.decoder.products.compiled_products import Codes, CompiledProduct
+from gencli.models.decoder.products.compiled_products import Codes, CompiledProduct, JoinedProduct
 from gencli.models.decoder.products.dense_products import GROUP, Float32Head, Product, adds_wide, can_pack
 from gencli.models.decoder.products.product_maker import (
     EMBEDDINGS,
@@ -226,20 +226,6 @@ class RoundedProduct(Product):
     def __call__(self, inputs: Tensor) -> Tensor:
         outputs = self._inner(inputs.bfloat16()).float()
         return outputs if self._bias is None else outputs.add_(self._bias)
-
-
-class JoinedProduct(Product):
-    """Products with the same inputs whose outputs lie side by side: queries, keys and values, for example."""
-
-    kernel = "joined"
-    is_invariant = False
-
-    def __init__(self, products: Sequence[Product]) -> None:
-        self._products = tuple(products)
-        self.nbytes = sum(product.nbytes for product in products)
-
-    def __call__(self, inputs: Tensor) -> Tensor:
-        return torch.cat([product(inputs) for product in self._products], -1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

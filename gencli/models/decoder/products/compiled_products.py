@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from gencli.models.decoder.families import Activation
+from gencli.models.decoder.kernels.layer_kernels import Norm
+from gencli.models.decoder.kernels.llvm_code import ALIGNED, LANES
 from gencli.models.decoder.products.coded_weights import Int4Weights, Int8Weights
 from gencli.models.decoder.products.dense_products import Product
 from gencli.models.decoder.products.llvm_kernels import (
     GROUP,
-    LANES,
     SCRATCH_BYTES,
     Arguments,
     CodeFormat,
+    Inputs,
     kernel,
 )
 
-_ALIGNED = 64  # bytes of a cache line and of a vector
+_GATES: dict[Activation, Inputs] = {"silu": Inputs.SILU, "gelu_tanh": Inputs.GELU_TANH}
 _PACKED_AT_ONCE = 2**22  # codes
 _SCALES = {torch.float16: "half", torch.bfloat16: "bfloat", torch.float32: "float"}
 
@@ -94,27 +98,107 @@ class CompiledProduct(Product):
         if bias is not None:
             self._bias[: self._outputs] = bias
         self.nbytes = self._codes.nbytes + self._scales.nbytes
+        self._addresses = tuple(part.data_ptr() for part in (self._codes, self._scales, self._bias))
         self._run = kernel(form, instructions)
 
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in], float32."""
-        rows, given = len(given), given.contiguous()
-        product = torch.empty(rows, self._outputs)
-        scratch = torch.empty(rows * self._groups * SCRATCH_BYTES + _ALIGNED, dtype=torch.uint8)
+        product = torch.empty(len(given), self._outputs)
+        self.write(product, 0, Inputs.PLAIN, given)
+        return product
+
+    def of_norm(
+        self, states: Tensor, more: Tensor | None, post: Norm | None, scale: float, norm: Norm
+    ) -> tuple[Tensor, Tensor]:
+        return _of_norm([self], states, more, post, scale, norm)
+
+    def of_gate(self, gate_up: Tensor, activation: Activation, limit: float) -> Tensor:
+        if activation not in _GATES:
+            return super().of_gate(gate_up, activation, limit)
+        product = torch.empty(len(gate_up), self._outputs)
+        self.write(product, 0, _GATES[activation], gate_up)
+        return product
+
+    @property
+    def outputs(self) -> int:
+        """The number of outputs."""
+        return self._outputs
+
+    def write(
+        self,
+        target: Tensor,
+        column: int,
+        inputs: Inputs,
+        x: Tensor,
+        more: Tensor | None = None,
+        post: Norm | None = None,
+        factor: float = 1.0,
+        norm: Norm | None = None,
+        total: Tensor | None = None,
+    ) -> None:
+        """Write the product to the columns of `target` [N, ...] from `column` on; see Inputs."""
+        rows, x = len(target), x.contiguous()
+        scratch = torch.empty(rows * self._groups * SCRATCH_BYTES + ALIGNED, dtype=torch.uint8)
         start = scratch.data_ptr()
         arguments = Arguments(
-            self._codes.data_ptr(),
-            self._scales.data_ptr(),
-            self._bias.data_ptr(),
-            given.data_ptr(),
-            product.data_ptr(),
-            start + -start % _ALIGNED,
+            *self._addresses,
+            x.data_ptr(),
+            target.data_ptr() + 4 * column,
+            start + -start % ALIGNED,
+            None if more is None else more.data_ptr(),
+            None if post is None else post.weight.data_ptr(),
+            None if norm is None else norm.weight.data_ptr(),
+            None if total is None else total.data_ptr(),
             self._groups,
             rows,
             self._outputs,
+            target.shape[1],
+            inputs,
+            factor,
+            0.0 if post is None else post.eps,
+            0.0 if norm is None else norm.eps,
         )
         self._run(ctypes.byref(arguments), torch.get_num_threads())
-        return product
+
+
+class JoinedProduct(Product):
+    """Products with the same inputs whose outputs lie side by side: queries, keys and values, for example."""
+
+    kernel = "joined"
+    is_invariant = False
+
+    def __init__(self, products: Sequence[Product]) -> None:
+        self._products = tuple(products)
+        self.nbytes = sum(product.nbytes for product in products)
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        return torch.cat([product(inputs) for product in self._products], -1)
+
+    def of_norm(
+        self, states: Tensor, more: Tensor | None, post: Norm | None, scale: float, norm: Norm
+    ) -> tuple[Tensor, Tensor]:
+        compiled = [product for product in self._products if isinstance(product, CompiledProduct)]
+        if len(compiled) < len(self._products):
+            return super().of_norm(states, more, post, scale, norm)
+        return _of_norm(compiled, states, more, post, scale, norm)
+
+
+def _of_norm(
+    products: Sequence[CompiledProduct],
+    states: Tensor,
+    more: Tensor | None,
+    post: Norm | None,
+    scale: float,
+    norm: Norm,
+) -> tuple[Tensor, Tensor]:
+    """Return the residual sum and the products side by side; each computes the sum and its norm anew."""
+    joined, column = torch.empty(len(states), sum(product.outputs for product in products)), 0
+    inputs = Inputs.NORMED if more is None else Inputs.SUMMED if post is None else Inputs.POST_NORMED
+    total = None if more is None else torch.empty_like(states)
+    for product in products:
+        product.write(joined, column, inputs, states, more, post, scale, norm, total)
+        column += product.outputs
+    return states if total is None else total, joined
 
 
 def _packed(codes: Tensor, bits: int) -> Tensor:
@@ -133,6 +217,6 @@ def _packed(codes: Tensor, bits: int) -> Tensor:
 def _aligned(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
     """Return a tensor that begins at a cache line."""
     count = torch.Size(shape).numel() * dtype.itemsize
-    memory = torch.empty(count + _ALIGNED, dtype=torch.uint8)
-    start = -memory.data_ptr() % _ALIGNED
+    memory = torch.empty(count + ALIGNED, dtype=torch.uint8)
+    start = -memory.data_ptr() % ALIGNED
     return memory[start : start + count].view(dtype).view(shape)

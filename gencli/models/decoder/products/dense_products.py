@@ -18,6 +18,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear, pad
 
+from gencli.models.decoder.families import Activation
+from gencli.models.decoder.kernels.layer_kernels import Norm, added_normed, gated, normed
 from processors.kernels.operations import operation
 
 
@@ -52,6 +54,19 @@ class Product(ABC):
     def wide(self, given: Tensor) -> Tensor:
         """Return the product [N, out] in float32, as it was added up, whatever the format of `given`."""
         return self(given.float())
+
+    def of_norm(
+        self, states: Tensor, more: Tensor | None, post: Norm | None, scale: float, norm: Norm
+    ) -> tuple[Tensor, Tensor]:
+        """Return the residual sum states + scale * post(more), [N, in], and the product with its norm."""
+        if more is None:
+            return states, self(normed(states, norm))
+        total, normalized = added_normed(states, more, post, scale, norm)
+        return total, self(normalized)
+
+    def of_gate(self, gate_up: Tensor, activation: Activation, limit: float) -> Tensor:
+        """Return the product with act(gate) * up of `gate_up` [N, 2 * in]: gates, then up."""
+        return self(gated(gate_up, activation, limit))
 
 
 # From this number of inputs on, the packed product of a single row adds up in another order.

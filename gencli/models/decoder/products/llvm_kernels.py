@@ -1,5 +1,5 @@
-"""Kernels of products with few bits on a CPU: LLVM IR written here, compiled by llvmlite, and run on the
-threads that PyTorch computes with.
+"""The kernels of products with few bits on a CPU (llvm_code.py compiles them), with what comes before them
+in a layer: norm, residual sum or gate.
 
 A row x of activations is rounded for each 32 inputs to two bytes a number, x = scale * (high + low / 256)
 with scale = max(abs(x)) / 127. The products of bytes are added up exactly, as integers, and the sums of
@@ -10,21 +10,15 @@ rows, with any number of threads, and with every instruction set.
 from __future__ import annotations
 
 import ctypes
-import hashlib
-import platform
-import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import cache
-from importlib.util import find_spec
-from pathlib import Path
 from typing import Any
 
-from gencli.files import read_file, replaced
+from gencli.models.decoder.kernels.llvm_code import LANES, CpuCode, compiled
 
 GROUP = 32  # inputs with one scale
-LANES = 16  # outputs of a block
 TILE_ROWS = 8  # rows whose sums are held in registers at once
 SCRATCH_BYTES = 2 * GROUP + 12  # of a row's group: its bytes, its scale and the sums of both halves
 
@@ -32,8 +26,6 @@ _PREFETCH_BYTES = 2560  # ahead of what is read; pays from five rows on
 _PREFETCH_ROWS = 5
 _MIN_TOP = 2.0**-111  # groups of smaller numbers count as zeros: 127 / top would be infinite
 _MANY_BLOCKS = 4  # blocks that stay in cache while every tile of rows is multiplied with them
-_MAX_OBJECT_BYTES = 10_000_000
-_OTHERS = {"avx2": "haswell"}  # processors with other instructions than this one's
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,224 +61,180 @@ class CodeFormat:
         return 4 if self.scale == "float" else 2
 
 
+class Inputs(IntEnum):
+    """What the inputs of a product are.
+
+    Of NORMED they are norm(x), of SUMMED norm(x + factor * more), of POST_NORMED norm(x + factor *
+    post(more)), with RMS norms; the sum is stored too. Of SILU and GELU_TANH they are act(gate) * up, where
+    a row of x holds all gates, then up.
+    """
+
+    PLAIN = 0
+    NORMED = 1
+    SUMMED = 2
+    POST_NORMED = 3
+    SILU = 4
+    GELU_TANH = 5
+
+
+_POINTERS = "codes scales bias x y scratch more post norm total".split()
+_NUMBERS = "groups rows outputs stride inputs".split()
+
+
 class Arguments(ctypes.Structure):
-    """Addresses and sizes of one call of a product; y is [rows, outputs], x [rows, 32 * groups]."""
+    """Addresses and sizes of one call of a product.
+
+    y is [rows, outputs] in rows of `stride` numbers, x [rows, 32 * groups], as are `more` and the `total`.
+    `inputs` is one of Inputs.
+    """
 
     _fields_ = [
-        *((name, ctypes.c_void_p) for name in ("codes", "scales", "bias", "x", "y", "scratch")),
-        *((name, ctypes.c_int64) for name in ("groups", "rows", "outputs")),
+        *((name, ctypes.c_void_p) for name in _POINTERS),
+        *((name, ctypes.c_int64) for name in _NUMBERS),
+        *((name, ctypes.c_float) for name in ("factor", "post_eps", "eps")),
     ]
-
-
-def missing() -> str | None:
-    """Return why this machine or installation does not run the kernels; None if it does."""
-    if find_spec("llvmlite") is None:
-        return "llvmlite is not installed"
-    if dot_instructions() is None:
-        return "the CPU has none of AVX2, AVX-512 VNNI and AArch64's dot products"
-    if not sys.platform.startswith("linux") or _openmp() is None:
-        return "PyTorch does not compute with libgomp"
-    return None
 
 
 @cache
 def kernel(form: CodeFormat, instructions: str | None = None) -> Callable[[ctypes._CArgObject, int], None]:
     """Return the function that computes y = x @ weights.T + bias, of a pointer to Arguments and the threads.
 
-    Other Python threads run meanwhile. `instructions` other than this CPU's best are for tests.
+    `instructions` other than this CPU's best are for tests.
     """
-    import llvmlite.binding as llvm
-
-    llvm.initialize_native_target()
-    llvm.initialize_native_asmprinter()
-    library = _openmp()
-    for name in ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads"):
-        llvm.add_symbol(name, ctypes.cast(getattr(library, name), ctypes.c_void_p).value)
-    cpu, features = llvm.get_host_cpu_name(), llvm.get_host_cpu_features().flatten()
-    if instructions not in (None, dot_instructions()):
-        cpu, features = _OTHERS[instructions], ""
-    target = llvm.Target.from_default_triple().create_target_machine(cpu=cpu, features=features, opt=3)
-    machine_code = _cached(form, instructions or dot_instructions() or "", (cpu, features), target)
-    engine = llvm.create_mcjit_compiler(llvm.parse_assembly(""), target)
-    engine.add_object_file(llvm.ObjectFileRef.from_data(machine_code))
-    engine.finalize_object()
-    run = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int32)(engine.get_function_address("run"))
-    run.engine = engine  # type: ignore[attr-defined]  # it owns the code
-    return run
+    return compiled(KernelSource(form, instructions))
 
 
-def _cached(form: CodeFormat, instructions: str, machine: tuple[str, str], target: Any) -> bytes:
-    """Return the compiled code, from the user's cache where it has been compiled before."""
-    import llvmlite
-    from platformdirs import user_cache_path
-
-    facts = (form, instructions, machine, llvmlite.__version__, Path(__file__).read_bytes())
-    path = user_cache_path("gencli") / "kernels" / f"{hashlib.sha256(repr(facts).encode()).hexdigest()}.o"
-    with suppress(OSError):
-        return read_file(path, _MAX_OBJECT_BYTES)
-    compiled = compile_object(form, instructions, target)
-    with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with replaced(path, pipes=False) as file:
-            file.write(compiled)
-    return compiled
-
-
-def compile_object(form: CodeFormat, instructions: str, target: Any) -> bytes:
-    """Return the object code of a format for a target machine of llvmlite."""
-    import llvmlite.binding as llvm
-
-    module = llvm.parse_assembly(KernelSource(form, instructions).text())
-    module.verify()
-    passes = llvm.create_new_module_pass_manager()
-    passes.add_sroa_pass()  # the sums become registers
-    passes.run(module, llvm.create_pass_builder(target, llvm.create_pipeline_tuning_options()))
-    compiled: bytes = target.emit_object(module)
-    return compiled
-
-
-@cache
-def _openmp() -> ctypes.CDLL | None:
-    """Return the libgomp that PyTorch computes with."""
-    import torch  # noqa: F401  # it loads the library
-
-    with suppress(OSError):
-        for line in Path("/proc/self/maps").read_text(encoding="utf-8").splitlines():
-            path = line.split(maxsplit=5)[-1]
-            if "libgomp" in Path(path).name:
-                return ctypes.CDLL(path)
-    return None
-
-
-@cache
-def dot_instructions() -> str | None:
-    """Return the instruction set whose dot products are used here."""
-    import torch
-
-    if platform.machine() in ("aarch64", "arm64"):
-        return "sdot"
-    features: dict[str, Any] = getattr(torch.cpu, "get_capabilities", dict)()
-    if features.get("avx512_vnni") is True:
-        return "vnni"
-    return "avx2" if features.get("avx2") is True else None
-
-
-class KernelSource:
-    """The IR of the kernels of a format: `run`, which starts `work` on each thread.
+class KernelSource(CpuCode):
+    """The IR of the kernels of a format.
 
     A thread rounds a share of the activations' groups, waits for the others, and multiplies a share of the
     blocks.
     """
 
-    def __init__(self, form: CodeFormat, instructions: str) -> None:
-        from llvmlite import ir
+    arguments = Arguments
 
-        self.ir, self.form, self.instructions = ir, form, instructions
-        self.module = ir.Module("few_bits")
-        self.i8, self.i16, self.i32, self.i64 = (ir.IntType(bits) for bits in (8, 16, 32, 64))
-        self.f32, self.pointer, self.void = ir.FloatType(), ir.PointerType(), ir.VoidType()
-        self.words, self.floats = self.vector(self.i32), self.vector(self.f32)
-
-    def text(self) -> str:
-        """Return the module."""
-        ir = self.ir
-        tiles = [self.tile(rows) for rows in range(1, TILE_ROWS + 1)]
-        work = self.work(self.rounding(), tiles)
-        run = self.function("run", self.void, [self.pointer, self.i32], is_internal=False)
-        b = ir.IRBuilder(run.append_basic_block())
-        parallel = self.extern("GOMP_parallel", self.void, [self.pointer, self.pointer, self.i32, self.i32])
-        b.call(parallel, [work, run.args[0], run.args[1], self.i32(0)])
-        b.ret_void()
-        return str(self.module)
-
-    # Types, constants and calls.
-
-    def vector(self, kind: Any, lanes: int = LANES) -> Any:
-        return self.ir.VectorType(kind, lanes)
-
-    def constant(self, kind: Any, value: float) -> Any:
-        """Return a vector of equal numbers."""
-        return self.ir.Constant(kind, [value] * kind.count)
-
-    def splat(self, b: Any, value: Any, lanes: int = LANES) -> Any:
-        kind = self.vector(value.type, lanes)
-        first = b.insert_element(self.ir.Constant(kind, self.ir.Undefined), value, self.i32(0))
-        zeros = self.ir.Constant(self.vector(self.i32, lanes), [0] * lanes)
-        return b.shuffle_vector(first, self.ir.Constant(kind, self.ir.Undefined), zeros)
-
-    def extern(self, name: str, result: Any, arguments: Sequence[Any]) -> Any:
-        if name in self.module.globals:
-            return self.module.globals[name]
-        return self.ir.Function(self.module, self.ir.FunctionType(result, arguments), name)
-
-    def function(self, name: str, result: Any, arguments: Sequence[Any], *, is_internal: bool = True) -> Any:
-        made = self.extern(name, result, arguments)
-        made.linkage = "internal" if is_internal else ""
-        made.attributes.add("nounwind")
-        return made
-
-    def intrinsic(self, b: Any, name: str, result: Any, *arguments: Any) -> Any:
-        return b.call(
-            self.extern(f"llvm.{name}", result, [argument.type for argument in arguments]), arguments
-        )
-
-    def at(self, b: Any, pointer: Any, offset: Any) -> Any:
-        """Return the pointer `offset` bytes behind another."""
-        return b.gep(pointer, [offset], source_etype=self.i8)
-
-    def read(self, b: Any, kind: Any, pointer: Any, offset: Any, align: int) -> Any:
-        return b.load(self.at(b, pointer, offset), typ=kind, align=align)
-
-    def variable(self, b: Any, value: Any) -> Any:
-        """Return a variable that becomes a register."""
-        with b.goto_entry_block():
-            made = b.alloca(value.type)
-        b.store(value, made)
-        return made
-
-    @contextmanager
-    def loop(self, b: Any, start: Any, end: Any, step: Any = None) -> Iterator[Any]:
-        """Build the body of a loop over start, start + step, ... below `end`; yields the index."""
-        index = self.variable(b, start)
-        head, body, behind = (b.append_basic_block(name) for name in ("head", "body", "behind"))
-        b.branch(head)
-        b.position_at_end(head)
-        b.cbranch(b.icmp_unsigned("<", b.load(index, typ=self.i64), end), body, behind)
-        b.position_at_end(body)
-        current = b.load(index, typ=self.i64)
-        yield current
-        b.store(b.add(current, self.i64(1) if step is None else step), index)
-        b.branch(head)
-        b.position_at_end(behind)
-
-    def least(self, b: Any, first: Any, second: Any) -> Any:
-        return self.intrinsic(b, "umin.i64", self.i64, first, second)
+    def __init__(self, form: CodeFormat, instructions: str | None = None) -> None:
+        super().__init__(form, instructions)
+        self.form = form
 
     # Rounding of the activations.
 
-    def rounding(self) -> Any:
-        """Return the function that rounds groups first .. end of a tile of rows.
+    def rounding(self, inputs: Inputs) -> Any:
+        """Return the function that rounds groups first .. end of a tile of rows, which begins with `start`.
 
         The tile's bytes, scales and sums lie group by group, in a group row by row.
         """
-        names = ["x", "stride", "first", "end", "rows", "bytes", "scales", "sums"]
+        names = ["call", "start", "first", "end", "rows", "bytes", "scales", "sums"]
         kinds = [self.pointer, *[self.i64] * 4, *[self.pointer] * 3]
-        made = self.function("rounding", self.void, kinds)
-        b = self.ir.IRBuilder(made.append_basic_block())
-        args = dict(zip(names, made.args, strict=True))
+        rounding = self.function(f"rounding_{inputs.name.lower()}", self.void, kinds)
+        b = self.ir.IRBuilder(rounding.append_basic_block())
+        args = dict(zip(names, rounding.args, strict=True))
+        args |= {name: value for name, value in self.fields(b, args["call"]).items() if name not in args}
+        roots = self.roots(b, args, inputs)
         with (
             self.loop(b, args["first"], args["end"]) as group,
             self.loop(b, self.i64(0), args["rows"]) as row,
         ):
-            x = self.at(b, args["x"], b.mul(b.mul(row, args["stride"]), self.i64(4)))
-            x = self.at(b, x, b.mul(group, self.i64(4 * GROUP)))
-            self.round_group(b, x, b.add(b.mul(group, args["rows"]), row), args)
+            halves = self.inputs(b, args, inputs, b.add(args["start"], row), group, roots and roots(row))
+            self.round_group(b, halves, b.add(b.mul(group, args["rows"]), row), args)
         b.ret_void()
-        return made
+        return rounding
 
-    def round_group(self, b: Any, x: Any, position: Any, args: dict[str, Any]) -> None:
-        """Round the 32 numbers at `x` to the bytes, the scale and the two sums number `position`."""
-        halves = [self.read(b, self.floats, x, self.i64(offset), 4) for offset in (0, 4 * LANES)]
+    def roots(self, b: Any, args: dict[str, Any], inputs: Inputs) -> Callable[[Any], tuple[Any, Any]] | None:
+        """Compute the factors of both norms for each row of the tile; return what reads those of a row.
+
+        Each thread computes all of them, from all groups.
+        """
+        if inputs not in (Inputs.NORMED, Inputs.SUMMED, Inputs.POST_NORMED):
+            return None
+        tables = [b.alloca(self.f32, TILE_ROWS) for _ in range(2)]
+        count = b.uitofp(b.mul(args["groups"], self.i64(GROUP)), self.f32)
+
+        def fill(index: int, eps: Any, read: Callable[[Any, Any], Sequence[Any]]) -> None:
+            with self.loop(b, self.i64(0), args["rows"]) as row:
+                totals = [self.variable(b, self.constant(self.floats, 0.0)) for _ in range(2)]
+                with self.loop(b, self.i64(0), args["groups"]) as group:
+                    for total, half in zip(totals, read(row, group), strict=True):
+                        b.store(self.fma(b, half, half, b.load(total, typ=self.floats)), total)
+                both = b.fadd(*(b.load(total, typ=self.floats) for total in totals))
+                b.store(
+                    self.root_mean(b, both, count, eps), b.gep(tables[index], [row], source_etype=self.f32)
+                )
+
+        def roots_of(row: Any) -> tuple[Any, Any]:
+            post, norm = (
+                b.load(b.gep(table, [row], source_etype=self.f32), typ=self.f32) for table in tables
+            )
+            return post, norm
+
+        if inputs is Inputs.POST_NORMED:
+            fill(0, args["post_eps"], lambda row, group: self.numbers(b, args, "more", row, group))
+        fill(1, args["eps"], lambda row, group: self.summed(b, args, inputs, row, group, roots_of(row)[0]))
+        return roots_of
+
+    def numbers(self, b: Any, args: dict[str, Any], name: str, row: Any, group: Any) -> list[Any]:
+        """Return the 32 numbers of a group of row `row` of the tile."""
+        row = b.mul(b.add(args["start"], row), args["groups"])
+        return self.half_groups(b, args[name], b.add(row, group))
+
+    def half_groups(self, b: Any, pointer: Any, group: Any) -> list[Any]:
+        start = b.mul(group, self.i64(4 * GROUP))
+        return [
+            self.read(b, self.floats, pointer, b.add(start, self.i64(offset)), 4) for offset in (0, 4 * LANES)
+        ]
+
+    def summed(
+        self, b: Any, args: dict[str, Any], inputs: Inputs, row: Any, group: Any, post_root: Any
+    ) -> list[Any]:
+        """Return the 32 numbers of which the norm is taken."""
+        states = self.numbers(b, args, "x", row, group)
+        if inputs is Inputs.NORMED:
+            return states
+        more = self.numbers(b, args, "more", row, group)
+        if inputs is Inputs.POST_NORMED:
+            weights = self.half_groups(b, args["post"], group)
+            root = self.splat(b, post_root)
+            more = [b.fmul(b.fmul(half, root), weight) for half, weight in zip(more, weights, strict=True)]
+        factor = self.splat(b, args["factor"])
+        return [b.fadd(state, b.fmul(half, factor)) for state, half in zip(states, more, strict=True)]
+
+    def inputs(
+        self,
+        b: Any,
+        args: dict[str, Any],
+        inputs: Inputs,
+        row: Any,
+        group: Any,
+        roots: tuple[Any, Any] | None,
+    ) -> list[Any]:
+        """Return the 32 inputs of a group of a row; a sum is stored too."""
+        row_in_tile, groups = b.sub(row, args["start"]), args["groups"]
+        if inputs is Inputs.PLAIN:
+            return self.numbers(b, args, "x", row_in_tile, group)
+        if roots is None:
+            gate = b.add(b.mul(b.mul(row, groups), self.i64(2)), group)
+            gates, ups = (self.half_groups(b, args["x"], at) for at in (gate, b.add(gate, groups)))
+            return [b.fmul(self.activated(b, half, inputs), up) for half, up in zip(gates, ups, strict=True)]
+        states = self.summed(b, args, inputs, row_in_tile, group, roots[0])
+        if inputs is not Inputs.NORMED:
+            start = b.mul(b.add(b.mul(row, groups), group), self.i64(4 * GROUP))
+            for half, offset in zip(states, (0, 4 * LANES), strict=True):
+                b.store(half, self.at(b, args["total"], b.add(start, self.i64(offset))), align=4)
+        root, weights = self.splat(b, roots[1]), self.half_groups(b, args["norm"], group)
+        return [b.fmul(b.fmul(half, root), weight) for half, weight in zip(states, weights, strict=True)]
+
+    def activated(self, b: Any, gate: Any, inputs: Inputs) -> Any:
+        """Return gate / (1 + exp(-t)): t is the gate for SiLU, and of GELU twice the argument of tanh."""
+        if inputs is Inputs.SILU:
+            exponent = b.fsub(self.constant(self.floats, -0.0), gate)
+        else:
+            cube = b.fmul(b.fmul(gate, gate), gate)
+            inner = self.fma(b, cube, self.constant(self.floats, 0.044715), gate)
+            exponent = b.fmul(inner, self.constant(self.floats, -2 * 0.7978845608028654))
+        return b.fdiv(gate, b.fadd(self.exp(b, exponent), self.constant(self.floats, 1.0)))
+
+    def round_group(self, b: Any, halves: Sequence[Any], position: Any, args: dict[str, Any]) -> None:
+        """Round 32 numbers to the bytes, the scale and the two sums number `position`."""
         # As integers, so that a NaN is the largest.
         sizes = [b.and_(b.bitcast(half, self.words), self.constant(self.words, 2**31 - 1)) for half in halves]
         largest = self.intrinsic(b, "smax.v16i32", self.words, *sizes)
@@ -370,9 +318,9 @@ class KernelSource:
     def tile(self, rows: int) -> Any:
         """Return the function that multiplies blocks first .. end with a tile of so many rows."""
         names = ["codes", "scales", "bias", "bytes", "x_scales", "sums", "y", "first", "end", "groups"]
-        kinds = [*[self.pointer] * 7, *[self.i64] * 4]
+        kinds = [*[self.pointer] * 7, *[self.i64] * 5]
         made = self.function(f"tile_{rows}", self.void, kinds)
-        args = dict(zip((*names, "outputs"), made.args, strict=True))
+        args = dict(zip((*names, "outputs", "stride"), made.args, strict=True))
         for name in names[:7]:
             made.args[names.index(name)].add_attribute("noalias")
         b = self.ir.IRBuilder(made.append_basic_block())
@@ -463,9 +411,6 @@ class KernelSource:
         bits = b.zext(self.read(b, self.vector(self.i16), pointer, offset, 2 * LANES), self.words)
         return b.bitcast(b.shl(bits, self.constant(self.words, 16)), self.floats)
 
-    def fma(self, b: Any, first: Any, second: Any, third: Any) -> Any:
-        return self.intrinsic(b, "fma.v16f32", self.floats, first, second, third)
-
     def write_block(self, b: Any, args: dict[str, Any], block: Any, totals: Sequence[Any]) -> None:
         """Write the totals of a block with the bias; the last block may have fewer than 16 outputs."""
         first = b.mul(block, self.i64(LANES))
@@ -473,32 +418,16 @@ class KernelSource:
         is_there = b.icmp_unsigned("<", b.add(self.splat(b, first), numbers), self.splat(b, args["outputs"]))
         bias = self.read(b, self.floats, args["bias"], b.mul(first, self.i64(4)), 4)
         for row, total in enumerate(totals):
-            offset = b.mul(b.add(first, b.mul(args["outputs"], self.i64(row))), self.i64(4))
+            offset = b.mul(b.add(first, b.mul(args["stride"], self.i64(row))), self.i64(4))
             y, mask = self.at(b, args["y"], offset), is_there
             value = b.fadd(b.load(total, typ=self.floats), bias)
             self.intrinsic(b, "masked.store.v16f32.p0", self.void, value, y, self.i32(4), mask)
 
-    def work(self, rounding: Any, tiles: Sequence[Any]) -> Any:
-        """Return the function that computes the share of a thread."""
-        made = self.function("work", self.void, [self.pointer])
-        b = self.ir.IRBuilder(made.append_basic_block())
-        names = [field[0] for field in Arguments._fields_]
-        kinds = [self.pointer if field[1] is ctypes.c_void_p else self.i64 for field in Arguments._fields_]
-        args = {
-            name: self.read(b, kind, made.args[0], self.i64(8 * index), 8)
-            for index, (name, kind) in enumerate(zip(names, kinds, strict=True))
-        }
-        thread, threads = (
-            b.zext(b.call(self.extern(name, self.i32, []), []), self.i64)
-            for name in ("omp_get_thread_num", "omp_get_num_threads")
-        )
-
-        def share(count: Any) -> tuple[Any, Any]:
-            ends = (b.mul(count, thread), b.mul(count, b.add(thread, self.i64(1))))
-            return b.udiv(ends[0], threads), b.udiv(ends[1], threads)
-
+    def build_work(self, b: Any, args: dict[str, Any], thread: Any, threads: Any) -> None:
+        call = b.function.args[0]
+        roundings = [self.rounding(inputs) for inputs in Inputs]
+        tiles = [self.tile(rows) for rows in range(1, TILE_ROWS + 1)]
         rows, groups, zero = args["rows"], args["groups"], self.i64(0)
-        stride = b.mul(groups, self.i64(GROUP))
 
         def tile_parts(start: Any) -> tuple[Any, Any, Any, Any]:
             """Return the rows of the tile that begins with row `start`, and where its parts are."""
@@ -508,29 +437,29 @@ class KernelSource:
             scales = self.at(b, bytes_, b.mul(numbers, self.i64(2 * GROUP)))
             return count, bytes_, scales, self.at(b, scales, b.mul(numbers, self.i64(4)))
 
-        first, end = share(groups)
+        first, end = self.share(b, groups, thread, threads)
         with self.loop(b, zero, rows, self.i64(TILE_ROWS)) as start:
-            count, bytes_, scales, sums = tile_parts(start)
-            x = self.at(b, args["x"], b.mul(b.mul(start, stride), self.i64(4)))
-            b.call(rounding, [x, stride, first, end, count, bytes_, scales, sums])
-        with b.if_then(b.icmp_unsigned(">", threads, self.i64(1))):
-            b.call(self.extern("GOMP_barrier", self.void, []), [])
+            self.choose(b, args["inputs"], roundings, [call, start, first, end, *tile_parts(start)])
+        self.barrier(b, threads)
         blocks = b.udiv(b.add(args["outputs"], self.i64(LANES - 1)), self.i64(LANES))
-        first, end = share(blocks)
+        first, end = self.share(b, blocks, thread, threads)
         is_one_tile = b.icmp_unsigned("<=", rows, self.i64(TILE_ROWS))
         step = b.select(is_one_tile, b.add(b.sub(end, first), self.i64(1)), self.i64(_MANY_BLOCKS))
         with self.loop(b, first, end, step) as block, self.loop(b, zero, rows, self.i64(TILE_ROWS)) as start:
             count, bytes_, scales, sums = tile_parts(start)
-            y = self.at(b, args["y"], b.mul(b.mul(start, args["outputs"]), self.i64(4)))
+            y = self.at(b, args["y"], b.mul(b.mul(start, args["stride"]), self.i64(4)))
             last = self.least(b, b.add(block, step), end)
             values = [args["codes"], args["scales"], args["bias"], bytes_, scales, sums, y, block, last]
-            behind = b.append_basic_block("called")
-            choice = b.switch(count, behind)
-            for number, tile in enumerate(tiles, 1):
-                choice.add_case(self.i64(number), case := b.append_basic_block(f"rows_{number}"))
-                b.position_at_end(case)
-                b.call(tile, [*values, groups, args["outputs"]])
-                b.branch(behind)
-            b.position_at_end(behind)
-        b.ret_void()
-        return made
+            values += [groups, args["outputs"], args["stride"]]
+            self.choose(b, b.sub(count, self.i64(1)), tiles, values)
+
+    def choose(self, b: Any, number: Any, functions: Sequence[Any], values: Sequence[Any]) -> None:
+        """Call function `number` with the values."""
+        behind = b.append_basic_block("called")
+        choice = b.switch(number, behind)
+        for index, function in enumerate(functions):
+            choice.add_case(self.i64(index), case := b.append_basic_block(f"case_{index}"))
+            b.position_at_end(case)
+            b.call(function, values)
+            b.branch(behind)
+        b.position_at_end(behind)

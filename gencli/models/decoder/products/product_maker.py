@@ -24,6 +24,7 @@ from gencli.errors import ModelError
 from gencli.files import read_file, replaced
 from gencli.models.decoder.decoder_layers import Embeddings, HeldEmbeddings, Int8Embeddings
 from gencli.models.decoder.families import DecoderSpec
+from gencli.models.decoder.kernels.llvm_code import missing
 from gencli.models.decoder.products.coded_weights import (
     GROUP,
     FbgemmProduct,
@@ -51,7 +52,6 @@ from gencli.models.decoder.products.dense_products import (
     fixed_product,
     has_tiles,
 )
-from gencli.models.decoder.products.llvm_kernels import missing
 from gencli.models.decoder.weight_readers import (
     SafetensorsReader,
     WeightReader,

@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from gencli.models.decoder.products import llvm_kernels
+from gencli.models.decoder.kernels import llvm_code
+from gencli.models.decoder.kernels.layer_kernels import ACTIVATIONS, Norm
+from gencli.models.decoder.kernels.llvm_code import missing
 from gencli.models.decoder.products.coded_weights import Int4Weights, Int8Weights
-from gencli.models.decoder.products.compiled_products import Codes, CompiledProduct
-from gencli.models.decoder.products.llvm_kernels import CodeFormat, KernelSource, missing
+from gencli.models.decoder.products.compiled_products import Codes, CompiledProduct, JoinedProduct
+from gencli.models.decoder.products.dense_products import Product
+from gencli.models.decoder.products.llvm_kernels import CodeFormat, KernelSource
 from tests.models.cases import case
 
 pytestmark = pytest.mark.skipif(missing() is not None, reason=f"{missing()}")
@@ -96,7 +99,7 @@ def test_numbers_that_are_not_finite_make_their_row_nan_and_no_other() -> None:
 
 
 def test_avx2_has_the_bits_of_avx512() -> None:
-    if llvm_kernels.dot_instructions() != "vnni":
+    if llvm_code.dot_instructions() != "vnni":
         pytest.skip("this CPU has no AVX-512 VNNI")
     for number in range(len(FORMATS)):
         with case(FORMATS[number]):
@@ -133,3 +136,35 @@ def test_without_llvmlite_few_bits_have_the_kernels_of_pytorch_which_a_notice_sa
     assert kinds == "int4pack Q4_0 Q4_1 Q4_K"
     for bits, notice in zip((8, 4), notices, strict=True):
         assert f"Weights of {bits} bits have the kernel of PyTorch, as llvmlite is not installed" in notice
+
+
+def test_norms_sums_and_gates_before_a_product_are_those_of_the_layer() -> None:
+    """The same as the steps one after the other, and a row has the same bits in any company."""
+    codes = weights(0, 100, 576)[0]
+    six, plain = weights(5, 36, 576)[0], CompiledProduct(weights(0, 100, 576)[0], torch.ones(100))
+    product_of = JoinedProduct([CompiledProduct(codes), CompiledProduct(six)])
+    states, more = rows(19, 576), rows(38, 576)[19:]
+    norm, post = Norm(rows(1, 576)[0] + 1, 1e-5), Norm(rows(2, 576)[1], 1e-6)
+    for made, other, after, scale in product((product_of, plain), (None, more), (None, post), (1.0, 0.5)):
+        with case(made.kernel, other is None, after is None, scale):
+            total, outputs = made.of_norm(states, other, after, scale, norm)
+            true_total, true = Product.of_norm(made, states, other, after, scale, norm)
+            assert (total - true_total).norm() < 1e-6 * true_total.norm()
+            assert (outputs - true).norm() < 1e-4 * true.norm()
+            for part in (slice(3, 4), slice(0, 9), slice(8, 19)):
+                pair = made.of_norm(states[part], None if other is None else other[part], after, scale, norm)
+                assert torch.equal(pair[0], total[part])
+                assert torch.equal(pair[1], outputs[part])
+    both = rows(19, 1152) * 3
+    for activation in ACTIVATIONS:
+        with case(activation):
+            outputs, true = (
+                plain.of_gate(both, activation, 7.0),
+                Product.of_gate(plain, both, activation, 7.0),
+            )
+            assert (outputs - true).norm() < 1e-4 * true.norm()
+            assert torch.equal(plain.of_gate(both[5:8], activation, 7.0), outputs[5:8])
+    states[4, 9], both[4, 600] = torch.nan, torch.inf
+    for outputs in (plain.of_norm(states, more, post, 1.0, norm)[1], plain.of_gate(both, "silu", 0.0)):
+        assert outputs[4].isnan().all()
+        assert outputs[[3, 5]].isfinite().all()

@@ -12,7 +12,8 @@ from tests.models.files.test_gguf_weights import matrix_file
 PEAK = """
 import re, sys, torch
 from pathlib import Path
-from gencli.models.decoder.products.llvm_kernels import CodeFormat, kernel, missing
+from gencli.models.decoder.kernels.llvm_code import missing
+from gencli.models.decoder.products.llvm_kernels import CodeFormat, kernel
 from gencli.models.decoder.products.product_maker import KernelOptions
 from gencli.models.files.gguf_weights import kept_maker
 from gencli.models.files.gguf_weights import open_gguf
