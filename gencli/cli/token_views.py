@@ -211,7 +211,7 @@ def whole_text(records: Sequence[Record]) -> str:
     """Return the page of a text."""
     if not records:
         return "No tokens.\n"
-    tally = Tally()
+    tally = TraceTotals()
     for record in records:
         tally.add(record)
     pieces = (marked(escape_controls(r["text"]), level_of("probability", r)) for r in records)
@@ -235,7 +235,7 @@ class _StageTotals:
     example: str = ""
 
 
-class Tally:
+class TraceTotals:
     """Accumulates the records of a text; its memory depends on the number of stages, not on the text."""
 
     def __init__(self) -> None:

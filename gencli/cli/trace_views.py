@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from gencli.cli.render import Sink, table
 from gencli.cli.token_colors import Brush, legend, level_of
-from gencli.cli.token_views import Tally, escaped, probability, quoted
+from gencli.cli.token_views import TraceTotals, escaped, probability, quoted
 from gencli.config.option import Option
 from gencli.config.run_options import OPTIONS
 from gencli.errors import GencliError, GenerationError
@@ -143,7 +143,7 @@ class _LiveText:
     """A text that has begun: its tokens that are not shown yet, and its totals."""
 
     held: list[tuple[str, int]] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
+    tally: TraceTotals = field(default_factory=TraceTotals)
     decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
     )

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
-from gencli.config.settings import CHAT_DEFAULT, COMPAT, Assigned, Layer, Settings, thinking_tags, with_value
+from gencli.config.settings import (
+    CHAT_DEFAULT,
+    COMPAT,
+    Assigned,
+    Settings,
+    SettingsLayer,
+    thinking_tags,
+    with_value,
+)
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
 from gencli.watermark_keys import STAGES, read_key_file
@@ -203,7 +211,7 @@ def _check(stage: str, fields: Mapping[str, Any], source: str, registry: Registr
         raise UsageError(f"{source}: {str(error).removeprefix(f'{stage}: ')}") from None
 
 
-def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
+def _from_options(layer: SettingsLayer, registry: Registry) -> Iterator[Assigned]:
     for entry in OPTIONS:
         if entry.stage and entry.key in layer.values:
             value, source = layer.values[entry.key], layer.said(entry.key)
@@ -211,7 +219,7 @@ def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
             yield Assigned(entry.stage, entry.field, value, layer.origin, source, when=entry.when)
 
 
-def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
+def _from_stages(layer: SettingsLayer, registry: Registry) -> Iterator[Assigned]:
     for text in layer.values.get("stage", ()):
         name = text.partition(":")[0].partition("=")[0].strip()
         if name in MARKS:  # checked before the text is shown, which may contain a key

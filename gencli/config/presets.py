@@ -14,16 +14,15 @@ from gencli.config.option import Option
 from gencli.config.option_names import meant_option
 from gencli.config.preset_files import description_of, find_preset, is_path, placed, shipped_presets
 from gencli.config.run_options import OPTIONS
-from gencli.config.settings import PRESET, Assigned, Layer, PresetInfo, checked, hint_of
+from gencli.config.settings import PRESET, Assigned, PresetInfo, SettingsLayer, checked, hint_of
 from gencli.errors import ConfigError, UsageError
 from gencli.files import open_regular
 from gencli.text.text_stream import check_pattern
-from gencli.yaml_text import PRESET_BOUNDS, Bounds, YamlFault, YamlNode, node_of, parse
+from gencli.yaml_text import PRESET_BOUNDS, FileLimits, YamlFault, YamlNode, node_of, parse
 from processors.catalog import Phase, StageSpec
 from processors.chain import GROUPS, expand, fields_of
 from processors.errors import ParamError, ProcessorsError, UnknownStage
-from processors.params import WHEN, WHEN_DOC, describe
-from processors.params import Bounds as Limits
+from processors.params import WHEN, WHEN_DOC, Bounds, describe
 from processors.registry import Registry, builtin_registry
 from processors.request_values import NO_CONDITION, When
 
@@ -41,7 +40,7 @@ class Preset:
     notes: list[str] = field(default_factory=list)
     faults: list[YamlFault] = field(default_factory=list)
 
-    def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
+    def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> SettingsLayer:
         """Return the values as a layer of settings; `is_inherited`: whether another preset extends this one.
 
         Only a layer of origin `preset` has a PresetInfo, because an exported preset never refers to other
@@ -53,7 +52,7 @@ class Preset:
         stages = tuple(replace(assigned, origin=origin) for assigned in self.stages)
         notices = tuple(f"{origin.capitalize()} {self.path.stem}: {note}" for note in self.notes)
         preset = info if origin == PRESET else None
-        return Layer(origin, self.values, self.places, stages, notices, preset=preset)
+        return SettingsLayer(origin, self.values, self.places, stages, notices, preset=preset)
 
     def messages(self) -> list[str]:
         """Return the faults ordered by line, each with file, line and column."""
@@ -74,7 +73,7 @@ _MAX_SHOWN = 40  # characters of an invalid value in messages
 _PLUGIN = "If it belongs to a plug-in, that has to be given as well."
 
 
-def read_text(content: bytes, path: Path, registry: Registry, bounds: Bounds = PRESET_BOUNDS) -> Preset:
+def read_text(content: bytes, path: Path, registry: Registry, bounds: FileLimits = PRESET_BOUNDS) -> Preset:
     """Return the checked text. Faults name `path`; file names in the text are relative to its folder."""
     preset = Preset(path, description_of(content))
     root = parse(content, preset.faults, bounds)
@@ -283,7 +282,7 @@ MAX_FILES = 64
 
 def load_presets(
     names: Sequence[str], registry: Registry | None = None, *, origin: str = PRESET
-) -> list[Layer]:
+) -> list[SettingsLayer]:
     """Return the layers of presets, later ones stronger. Raises ConfigError with the first fault."""
     stacks = [expand_preset(find_preset(name), registry) for name in names]
     pairs = [(preset, preset is not stack[-1]) for stack in stacks for preset in stack]
@@ -437,7 +436,7 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _shape(hint: Any, bounds: Limits) -> dict[str, Any]:
+def _shape(hint: Any, bounds: Bounds) -> dict[str, Any]:
     arguments = get_args(hint)
     if get_origin(hint) is Literal:
         return {"enum": list(arguments)}

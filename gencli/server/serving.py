@@ -26,7 +26,7 @@ from gencli.config.job import Job, Jobs, chat_notices, make_request, params_laye
 from gencli.config.layers import with_chat_draw
 from gencli.config.presets import load_presets
 from gencli.config.run_options import PENALTY_STAGES
-from gencli.config.settings import FLAG, Layer, Settings, resolve
+from gencli.config.settings import FLAG, Settings, SettingsLayer, resolve
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import UsageError
@@ -62,7 +62,7 @@ def load_models(plan: ServePlan, reporter: Reporter, stack: ExitStack) -> Models
     """
     settings = list(plan.models.values())
     if plan.is_auto:
-        batch = Layer.of(FLAG, {"max_batch": planned_batch(settings)})
+        batch = SettingsLayer.of(FLAG, {"max_batch": planned_batch(settings)})
         settings = [resolve(*model.layers, batch, registry=model.registry) for model in settings]
     if len(settings) > 1:
         check_memory(map(model_choice, settings))

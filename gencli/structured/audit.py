@@ -16,7 +16,7 @@ from typing import Any
 from gencli.structured.ecma_regex import MAX_SEARCHES, MAX_SECONDS, searches
 from gencli.structured.flat_schema import ALSO, AT, SUPPORT, Grade, Schema
 from gencli.structured.json_schema import ANNOTATIONS, APPLICATORS, GROUPS, declared_types, walk
-from gencli.structured.output_spec import UNIQUE_NAMES, Audit, Enforcement, Finding, Plan
+from gencli.structured.output_spec import UNIQUE_NAMES, Audit, Enforcement, KeywordFinding, Plan
 from gencli.structured.pattern_sets import pattern_forms
 from gencli.structured.rewrite_strings import are_apart
 from gencli.structured.schema_check import is_comment, likely_keywords
@@ -65,16 +65,16 @@ def audit(schema: Any, backend: str) -> Audit:
     return Audit(backend, tuple(finding(keyword) for keyword in graded(schema, backend)))
 
 
-def finding(keyword: Graded) -> Finding:
+def finding(keyword: Graded) -> KeywordFinding:
     """Return the finding for a graded keyword."""
     if keyword.shape.startswith("?"):
         what = "format" if keyword.keyword == "format" else "keyword"
         near = "".join(f" (nearly {name})" for name in likely_keywords(keyword.keyword)[:1])
         reason = f"not a {what} of JSON Schema{near}: nothing checks it"
-        return Finding(keyword.pointer, keyword.keyword, "unknown", reason)
+        return KeywordFinding(keyword.pointer, keyword.keyword, "unknown", reason)
     verdict, reason = _VERDICTS[keyword.grade]
     shape = f" ({keyword.shape})" if reason and keyword.shape != keyword.keyword else ""
-    return Finding(keyword.pointer, keyword.keyword, verdict, reason + shape)
+    return KeywordFinding(keyword.pointer, keyword.keyword, verdict, reason + shape)
 
 
 def free_names(schema: Any) -> Iterator[tuple[str, str]]:
@@ -101,8 +101,8 @@ def _is_free(schema: dict[str, Any]) -> bool:
     return bool(schema.get("patternProperties")) or others is not False
 
 
-def duplicate_name_finding(pointer: str) -> Finding:
-    return Finding(pointer, UNIQUE_NAMES, "check", "the mask allows a free name twice")
+def duplicate_name_finding(pointer: str) -> KeywordFinding:
+    return KeywordFinding(pointer, UNIQUE_NAMES, "check", "the mask allows a free name twice")
 
 
 def without_formats(plan: Plan) -> Plan:
@@ -111,7 +111,7 @@ def without_formats(plan: Plan) -> Plan:
     A format that the mask does not enforce is then not enforced at all.
     """
 
-    def unchecked(entry: Finding) -> Finding:
+    def unchecked(entry: KeywordFinding) -> KeywordFinding:
         if (entry.keyword, entry.verdict) != ("format", "check"):
             return entry
         return replace(entry, verdict="unknown", reason=f"{entry.reason}; checked with `formats` only")

@@ -56,7 +56,7 @@ _OTHERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Grammar:
+class ParsedGrammar:
     """The rules in order, and their dialect."""
 
     rules: dict[str, Rule]
@@ -69,7 +69,7 @@ def looks_like_lark(text: str) -> bool:
     return start is not None and _LARK.match(text, start.end()) is not None
 
 
-def read_grammar(text: str) -> Grammar:
+def read_grammar(text: str) -> ParsedGrammar:
     """Read the rules of a text. Raises ConfigError with line and column."""
     _check_length(text)
     start = _SPACE.match(text)
@@ -84,7 +84,7 @@ def read_grammar(text: str) -> Grammar:
     if dialect == "xgrammar" and reader.ambiguous_hex:
         # Read again, because xgrammar takes all hexadecimal digits after \x.
         rules = _EbnfReader(text, hex_digits=8).rules()
-    return Grammar(rules, dialect)
+    return ParsedGrammar(rules, dialect)
 
 
 def _check_length(text: str) -> None:

@@ -10,11 +10,11 @@ from gencli.json_text import DocumentError, JsonLimits, parse_json
 from gencli.structured.schema_check import MAX_BYTES, check_size
 from gencli.structured.schema_errors import SchemaError
 from gencli.structured.schema_inputs import YAML, named_file, parse_concise
-from gencli.yaml_text import Bounds, YamlFault
+from gencli.yaml_text import FileLimits, YamlFault
 from gencli.yaml_text import parse as parse_yaml
 
 _LIMITS = JsonLimits(has_decimals=False)
-_YAML_BOUNDS = Bounds("YAML schema", max_bytes=MAX_BYTES, max_nodes=100_000, max_depth=64)
+_YAML_BOUNDS = FileLimits("YAML schema", max_bytes=MAX_BYTES, max_nodes=100_000, max_depth=64)
 
 
 def read_schema(text: str) -> dict[str, Any] | bool:

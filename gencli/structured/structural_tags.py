@@ -11,7 +11,7 @@ from typing import Any
 
 from gencli.errors import ConfigError
 from gencli.json_text import DocumentError, parse_json
-from gencli.structured.output_spec import Audit, Finding, Plan, TextCheck, Variant
+from gencli.structured.output_spec import Audit, KeywordFinding, Plan, TextCheck, Variant
 from gencli.structured.schema_errors import SchemaError, child
 from gencli.structured.text_plans import plan_grammar, plan_regex
 from gencli.structured.tool_calls import Schemas, ValueCheck, check_inside, embed, json_end
@@ -66,7 +66,7 @@ class _TagBuilder:
     """Writes a structural tag with rewritten parts; collects findings and tags."""
 
     schemas: Schemas
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[KeywordFinding] = field(default_factory=list)
     tags: list[tuple[str, tuple[str, ...], ValueCheck]] = field(default_factory=list)
 
     def format(self, value: Any, pointer: str) -> dict[str, Any]:

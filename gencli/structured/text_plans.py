@@ -39,7 +39,7 @@ from gencli.structured.grammar_tree import (
     show,
     single,
 )
-from gencli.structured.output_spec import Audit, Finding, Plan, TextCheck, Variant
+from gencli.structured.output_spec import Audit, KeywordFinding, Plan, TextCheck, Variant
 from processors.request_values import Constraint
 
 _SECONDS = 10.0
@@ -103,7 +103,9 @@ def plan_regex(pattern: str) -> Plan:
     if not has_letters(node):
         raise ConfigError(f"The regex {pattern!r} allows nothing but the empty text.")
     text = show(node, ESCAPED)
-    notes = () if text == pattern else (Finding("", "regex", "mask", f"Written out as {_short(text)}"),)
+    notes = (
+        () if text == pattern else (KeywordFinding("", "regex", "mask", f"Written out as {_short(text)}"),)
+    )
     backends = ("xgrammar", "llguidance")
     variants = tuple(Variant(Constraint("regex", text, name), Audit(name, notes)) for name in backends)
     return Plan(variants, "Both back ends enforce all of it.", check=RegexCheck(pattern, text))
@@ -131,7 +133,7 @@ def plan_grammar(text: str) -> Plan:
     if grammar.dialect == "xgrammar":
         native = Variant(Constraint("ebnf", text, "xgrammar"), Audit("xgrammar"))
         return Plan((native,), "The grammar is in xgrammar's EBNF, which no other back end reads.")
-    note = Finding("", "grammar", "mask", "Read as GBNF and rewritten")
+    note = KeywordFinding("", "grammar", "mask", "Read as GBNF and rewritten")
     ebnf = Constraint("ebnf", ebnf_text(grammar.rules, "root"), "xgrammar")
     lark = Constraint("lark", lark_text(grammar.rules, "root"), "llguidance")
     variants = tuple(Variant(each, Audit(each.backend, (note,))) for each in (ebnf, lark))

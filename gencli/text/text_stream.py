@@ -48,7 +48,7 @@ class StopRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishReason:
     """Why a sample ended: eos, stop, length, closed, grammar, loop, interrupted or error.
 
     closed: a limit was reached in an open document, which was then completed. `matched` is the stop string,
@@ -65,14 +65,14 @@ class Delta(NamedTuple):
     """Text that became certain, and the finish if the sample ended."""
 
     text: str
-    finish: Finish | None = None
+    finish: FinishReason | None = None
 
 
 class TextStream:
     """Turns the tokens of one sample into deltas; their joined texts are the final text."""
 
     def __init__(self, decoder: TokenDecoder, rules: StopRules) -> None:
-        self.finish: Finish | None = None
+        self.finish: FinishReason | None = None
         self.num_tokens = 0
         self._decoder = decoder
         self._rules, stops = rules, rules.stops
@@ -105,7 +105,7 @@ class TextStream:
                 shown = self._decoder.push(token_id) + self._decoder.flush()
             else:
                 text = self._flush()
-            finish = Finish("eos" if is_eos else "stop", token_id, self._length + len(text))
+            finish = FinishReason("eos" if is_eos else "stop", token_id, self._length + len(text))
             return self._emit(text + shown, finish)
         if not self._searches:
             text = self._decoder.push(token_id)
@@ -117,11 +117,11 @@ class TextStream:
             if self._matcher.match is None and (name := self._decoder.hidden(token_id)):
                 text += self._matcher.push(name, hidden=True, armed=is_armed)
         if match := self._matcher.match:
-            return self._emit(text, Finish("stop", match.text, match.offset))
+            return self._emit(text, FinishReason("stop", match.text, match.offset))
         is_loop = self._detects and self._loops.push(token_id)
         is_full = self.num_tokens >= self._rules.max_tokens
         if reason := "grammar" if grammar_end else "length" if is_full else "loop" if is_loop else "":
-            return self._emit(text + self._flush(), Finish(reason))
+            return self._emit(text + self._flush(), FinishReason(reason))
         self._length += len(text)
         return Delta(text)
 
@@ -134,13 +134,13 @@ class TextStream:
     def close(self, reason: str) -> Delta:
         """End the sample from outside (context full, time out, interrupt); return the held text."""
         assert self.finish is None, "closed twice"
-        return self._emit(self._flush(), Finish(reason))
+        return self._emit(self._flush(), FinishReason(reason))
 
     def _flush(self) -> str:
         # The sample ends for another reason: stop strings are not searched in U+FFFD.
         return self._matcher.push(self._decoder.flush(), armed=False) + self._matcher.flush()
 
-    def _emit(self, text: str, finish: Finish | None = None) -> Delta:
+    def _emit(self, text: str, finish: FinishReason | None = None) -> Delta:
         self._length += len(text)
         self.finish = finish
         return Delta(text, finish)

@@ -25,7 +25,7 @@ from gencli.config.layers import CODE
 from gencli.config.option import MAX_ROWS, Option
 from gencli.config.run_options import option
 from gencli.errors import UsageError
-from gencli.log import Entry, clear_log, list_runs, log_file, read_run
+from gencli.run_log import Entry, clear_log, list_runs, log_file, read_run
 from processors.params import MOST, Bounds
 
 # Keys of the options of each subcommand, besides --debug.

@@ -27,10 +27,10 @@ from gencli.models.decoder.attention_plans import (
     device_plan,
 )
 from gencli.models.decoder.decoder_layers import (
+    DecoderLayer,
     Embeddings,
     Experts,
     Inside,
-    Layer,
     Pass,
     fused_layers,
     read_layer,
@@ -410,7 +410,7 @@ class Decoder:
 
     spec: DecoderSpec
     embeddings: Embeddings
-    layers: tuple[Layer, ...]
+    layers: tuple[DecoderLayer, ...]
     norm: Norm
     head: Product
     tables: tuple[RopeTable, ...]
@@ -514,7 +514,9 @@ def read_decoder(
         return decoder, sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
 
 
-def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: ProductMaker) -> tuple[Layer, ...]:
+def _read_layers(
+    spec: DecoderSpec, readers: Sequence[WeightReader], make: ProductMaker
+) -> tuple[DecoderLayer, ...]:
     """Return the layers, read by as many threads as there are readers."""
     if len(readers) == 1:
         return tuple(read_layer(spec, readers[0], make, index) for index in range(spec.num_layers))
@@ -522,7 +524,7 @@ def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: Produ
     for reader in readers:
         idle.put(reader)
 
-    def read(index: int) -> Layer:
+    def read(index: int) -> DecoderLayer:
         reader = idle.get()
         try:
             return read_layer(spec, reader, make, index)
