@@ -15,6 +15,7 @@ from gencli.config.option_names import with_flags
 from gencli.errors import UsageError
 from gencli.explain.text_sets import MEASURES, SweepAxis, mean_of
 from gencli.explain.trace_file import text_label
+from gencli.helpers import shortened
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -190,8 +191,7 @@ def head_text(head: Mapping[str, Any]) -> str:
     lines = []
     for name, side in sides:
         chain = escape_controls(side["chain"]).replace("\n", "\\n") or "no stages"
-        chain = chain if len(chain) <= _MAX_CHAIN else f"{chain[: _MAX_CHAIN - 3]}..."
-        lines.append(f"{name:<6}{chain} ({side['draw']})\n")
+        lines.append(f"{name:<6}{shortened(chain, _MAX_CHAIN)} ({side['draw']})\n")
     return "".join(lines) + (f"seed  {head['seed']}\n" if "seed" in head else "")
 
 

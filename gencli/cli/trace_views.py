@@ -22,6 +22,7 @@ from gencli.explain import trace_file
 from gencli.explain.text_sets import ROOT, Node, Tree
 from gencli.explain.token_levels import Record, Scale
 from gencli.explain.trace_file import TracedText
+from gencli.helpers import shortened
 from gencli.text.escapes import escape_controls
 from processors.params import MOST, Bounds
 
@@ -441,5 +442,4 @@ def _end(node: Node) -> str:
 
 
 def _start(text: str) -> str:
-    shown = escaped(text[: _MAX_TEXT + 1])
-    return f'"{shown}"' if len(shown) <= _MAX_TEXT else f'"{shown[: _MAX_TEXT - 3]}..."'
+    return f'"{shortened(escaped(text[: _MAX_TEXT + 1]), _MAX_TEXT)}"'

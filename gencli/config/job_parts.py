@@ -14,6 +14,7 @@ from gencli.config.run_options import CONTRASTS, GUIDES, IN_PROMPT, NO_AMATEUR, 
 from gencli.config.settings import DEFAULT, FLAG, Settings
 from gencli.core.request import BUILT_IN_DRAFTERS, EARLY_EXIT, NO_DRAFTER
 from gencli.errors import UsageError
+from gencli.helpers import shortened
 from gencli.plugins.plugin_registry import PluginRegistry
 from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec, refuse_open
 from gencli.structured.planning import PlanRequest, plan_output
@@ -83,7 +84,7 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
         source = "" if option(kind).type is bool else " ".join(str(settings[kind]).split())
     return replace(
         spec,
-        source=_shortened(source),
+        source=shortened(source, 60),
         origin=settings.where(kind),
         after=settings["constrain_after"] or "",
         retries=settings["retries"],
@@ -129,10 +130,6 @@ def _refuse_pairs(settings: Settings, kind: str) -> None:
         from gencli.structured.schema_errors import check_pointer
 
         check_pointer(settings["select"])
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 SCHEMA_TEXT = "Answer in JSON that is valid under this JSON schema:\n{schema}"
@@ -194,7 +191,7 @@ def _check(wanted: str, values: Mapping[str, str], settings: Settings) -> list[s
         if used.count(key) > 1:
             raise UsageError(f"{name} has {{{key}}} twice.", hint="Write it once.")
     if not set(used) & _DEFAULTS.keys():
-        what = f"{name} is {_shortened(wanted)!r}, a text without {' or '.join(needed)}."
+        what = f"{name} is {shortened(wanted, 60)!r}, a text without {' or '.join(needed)}."
         raise UsageError(what, hint=hint)
     return used
 

@@ -20,6 +20,7 @@ from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, 
 from gencli.config.settings import COMPAT, SettingsLayer, checked, resolve
 from gencli.errors import ConfigError, GencliError, UsageError
 from gencli.files import read_file, read_stream
+from gencli.helpers import shortened
 from gencli.imports.other_systems import COMMON, NO_SETTINGS, PEERS, NotTaken, Order, Peer
 from gencli.json_text import JsonLimits, parse_json
 from gencli.server.wire_calls import read_field
@@ -293,8 +294,7 @@ class Collected:
     def note(self, name: str, reason: str) -> None:
         """Record that a field was not taken over, and why; the number of notes is bounded."""
         if len(self.notes) < _MAX_NOTES:
-            shown = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 3]}..."
-            self.notes.append(f"{shown} is not taken over: {reason}.")
+            self.notes.append(f"{shortened(name, _MAX_NAME)} is not taken over: {reason}.")
         elif len(self.notes) == _MAX_NOTES:
             self.notes.append("More fields are not taken over.")
 

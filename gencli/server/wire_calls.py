@@ -13,6 +13,7 @@ from typing import Any, Literal
 from gencli.config.job import REQUEST_KEYS
 from gencli.config.option_names import meant_option
 from gencli.errors import GencliError
+from gencli.helpers import shortened
 from gencli.server.wire_fields import (
     ApiError,
     FieldReader,
@@ -112,8 +113,7 @@ def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
         return unknown_field(name, "It is a field of other routes.")
     hint = f"The nearest field is {INSTEAD[name]}." if name in INSTEAD else ""
     if name in NEUTRAL:
-        shown = text if len(text := repr(value)) <= 40 else text[:37] + "..."
-        what = f"{name} is {shown}, which this server cannot do. Leave it out."
+        what = f"{name} is {shortened(repr(value), 40)}, which this server cannot do. Leave it out."
         return ApiError(400, what, param=name, code="unsupported_value", hint=hint)
     spelled = {key: repr(key) for key in (*BODY_KEYS, *CALL_FIELDS)}
     return unknown_field(name, hint or meant_option(name, spelled))

@@ -103,9 +103,8 @@ def plan_regex(pattern: str) -> Plan:
     if not has_letters(node):
         raise ConfigError(f"The regex {pattern!r} allows nothing but the empty text.")
     text = show(node, ESCAPED)
-    notes = (
-        () if text == pattern else (KeywordFinding("", "regex", "mask", f"Written out as {_short(text)}"),)
-    )
+    shown = text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"
+    notes = () if text == pattern else (KeywordFinding("", "regex", "mask", f"Written out as {shown}"),)
     backends = ("xgrammar", "llguidance")
     variants = tuple(Variant(Constraint("regex", text, name), Audit(name, notes)) for name in backends)
     return Plan(variants, "Both back ends enforce all of it.", check=RegexCheck(pattern, text))
@@ -114,10 +113,6 @@ def plan_regex(pattern: str) -> Plan:
 @lru_cache(maxsize=64)
 def _compiled(pattern: str) -> regex.Pattern[str]:
     return regex.compile(pattern, regex.V0)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"
 
 
 def plan_grammar(text: str) -> Plan:

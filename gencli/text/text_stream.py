@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from gencli.core.request import Stops
 from gencli.errors import GenerationError, UsageError
+from gencli.helpers import shortened
 from gencli.text.detokenizer import TokenDecoder
 
 MAX_PERIOD = 64  # tokens; a looped sentence is shorter
@@ -299,7 +300,7 @@ def _compiled(pattern: str) -> Any:
 
     if _num_parts(pattern) > _MAX_PARTS:
         raise UsageError(
-            f"The stop pattern {_short(pattern)} repeats too often: written out it has more than "
+            f"The stop pattern {shortened(pattern, 60)!r} repeats too often: written out it has more than "
             f"{_MAX_PARTS:,} parts.",
             hint="Lower the counts in { }.",
         )
@@ -307,15 +308,15 @@ def _compiled(pattern: str) -> Any:
         regex.compile(pattern)  # compiled as given, so that errors show the given pattern
         compiled = regex.compile(_PART.sub(lambda part: _BOUNDARIES.get(part[0], part[0]), pattern))
     except (regex.error, ValueError, OverflowError) as error:  # the last two for huge counts
-        raise UsageError(f"The stop pattern {_short(pattern)} is not valid: {error}.") from error
+        raise UsageError(f"The stop pattern {shortened(pattern, 60)!r} is not valid: {error}.") from error
     except RecursionError:
-        raise UsageError(f"The stop pattern {_short(pattern)} is nested too deep.") from None
+        raise UsageError(f"The stop pattern {shortened(pattern, 60)!r} is nested too deep.") from None
     if compiled.flags & regex.REVERSE:
         raise UsageError(f"The stop pattern {pattern!r} searches backwards, which a stream cannot.")
     try:
         matches_nothing = compiled.search("", timeout=_TIMEOUT)
     except TimeoutError:
-        raise UsageError(f"The stop pattern {_short(pattern)} takes over {_TIMEOUT} s.") from None
+        raise UsageError(f"The stop pattern {shortened(pattern, 60)!r} takes over {_TIMEOUT} s.") from None
     if matches_nothing:
         raise UsageError(
             f"The stop pattern {pattern!r} matches the empty text.",
@@ -350,10 +351,6 @@ def _num_parts(pattern: str) -> int:
 
 def _least(count: str) -> int:
     return max(1, int(count)) if len(count) < 10 else _MAX_PARTS + 1
-
-
-def _short(pattern: str) -> str:
-    return repr(pattern if len(pattern) <= 60 else pattern[:57] + "...")
 
 
 class PatternFinder:

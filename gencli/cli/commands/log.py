@@ -25,6 +25,7 @@ from gencli.config.layers import CODE
 from gencli.config.option import MAX_ROWS, Option
 from gencli.config.run_options import option
 from gencli.errors import UsageError
+from gencli.helpers import shortened
 from gencli.run_log import Entry, clear_log, list_runs, log_file, read_run
 from processors.params import MOST, Bounds
 
@@ -121,15 +122,10 @@ def _list(text: str, values: Mapping[str, Any]) -> int:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    prompt, text = (_short(row[key] or "") for key in ("prompt", "text"))
+    prompt, text = (shortened(" ".join((row[key] or "").split()), 40) for key in ("prompt", "text"))
     more = f" (+{row['prompts'] - 1})" if row["prompts"] > 1 else ""
     failed = f"  exit {row['exit_code']}" if row["exit_code"] else ""
     return f"{row['number']:>5}  {row['time'][:19]}  {row['model']}{failed}  {prompt}{more} -> {text}\n"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 40 else line[:37] + "..."
 
 
 def _record(number: int, entry: Entry) -> dict[str, Any]:
