@@ -138,8 +138,8 @@ def parse_json(text: str) -> Any:
         return json_reader.parse_json(text, LIMITS)
     except DocumentError as error:
         line = f"line {error.line}, " if error.line > 1 else ""
-        what = error.text.removesuffix(".")
-        raise RecordFault(f"This is not JSON: {what}, at {line}column {error.column}.") from None
+        fault = error.text.removesuffix(".")
+        raise RecordFault(f"This is not JSON: {fault}, at {line}column {error.column}.") from None
 
 
 _KINDS = {

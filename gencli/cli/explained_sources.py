@@ -174,8 +174,8 @@ def of_logits(name: str, flags: Mapping[str, Any], values: Mapping[str, Any]) ->
     try:
         ids = [int(part) for part in values["tokens"].split(",")] if values["tokens"] is not None else []
     except ValueError:
-        what = f"--tokens is {values['tokens'][:40]!r}, which is not a list of ids."
-        raise UsageError(what, hint="Write 12,7,3.") from None
+        message = f"--tokens is {values['tokens'][:40]!r}, which is not a list of ids."
+        raise UsageError(message, hint="Write 12,7,3.") from None
     count, vocab = rows.shape
     if values["tokens"] is not None and not (len(ids) == count and all(0 <= token < vocab for token in ids)):
         raise UsageError(f"--tokens has {len(ids)} ids; there are {count} rows of {vocab} logits.")

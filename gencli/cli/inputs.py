@@ -126,8 +126,8 @@ def _beside_stdin(texts: tuple[str, ...]) -> Prompts:
     if not _is_readable():
         return Prompts(texts)
     if not _is_ready():
-        what = f"stdin is open but sent nothing for {PATIENCE:g} s, so it is not read"
-        notice = f"{what}; {STDIN} in the prompt waits for it, < /dev/null avoids the wait."
+        reason = f"stdin is open but sent nothing for {PATIENCE:g} s, so it is not read"
+        notice = f"{reason}; {STDIN} in the prompt waits for it, < /dev/null avoids the wait."
         return Prompts(texts, (notice,))
     piped = _from_stdin()
     if not piped:

@@ -245,8 +245,8 @@ def refuse_differences(a: Settings, b: Settings, *, models: bool = False) -> Non
     for key in _OF_BOTH:
         if a[key] != b[key] and not (models and key == "model"):
             differ = f"{_shown(a, key)} for A and {_shown(b, key)} for B"
-            what = f"{differ}, but both sides have one prompt, model and guidance."
-            raise UsageError(what, hint=f"Give `{key}` for both, or leave it out.")
+            message = f"{differ}, but both sides have one prompt, model and guidance."
+            raise UsageError(message, hint=f"Give `{key}` for both, or leave it out.")
     if None not in (a["seed"], b["seed"]) and a["seed"] != b["seed"]:
         differ = f"{_shown(a, 'seed')} for A and {_shown(b, 'seed')} for B"
         raise UsageError(f"{differ}, but both sides draw with one noise.", hint="Give `seed`.")
@@ -292,8 +292,8 @@ class Recipe:
                 value = self.code[key]
                 names = [value] if isinstance(value, str) else value
                 values = "" if value is True else f" = {', '.join(names)}"
-                what = f"The run had `{key}`{values}, but the {origin} does not record code."
-                raise UsageError(what, hint=f"Give `{key}` again.")
+                message = f"The run had `{key}`{values}, but the {origin} does not record code."
+                raise UsageError(message, hint=f"Give `{key}` again.")
             if flags.get(key) and key not in self.code:
                 raise UsageError(f"The run had no `{key}`.", hint="Leave it out.")
         registry = make_registry(flags.get("plugin") or ())
@@ -305,8 +305,8 @@ class Recipe:
         settings = resolve(*layers, SettingsLayer.of(FLAG, options), registry=registry)
         for key, path in _named(settings):
             if self.files.get(key, {}).get("path") != os.path.abspath(path):
-                what = f"The {origin} has no hash of {path} ({key}), so the run cannot be repeated."
-                raise ConfigError(what)
+                message = f"The {origin} has no hash of {path} ({key}), so the run cannot be repeated."
+                raise ConfigError(message)
         for key, file in self.files.items():
             name = f"{file['path']} ({key})"
             if file["sha256"] is None:

@@ -88,8 +88,8 @@ class Option:
                 raise UsageError(f"{source} holds bytes that are not UTF-8 text.")
             is_number = isinstance(item, int | float) and not isinstance(item, bool)
             if is_number and not self.bounds.allow(item):
-                what = f"{source} is {shown_number(item)}, but has to be a number {self.bounds}."
-                raise UsageError(what, hint=self.hint)
+                message = f"{source} is {shown_number(item)}, but has to be a number {self.bounds}."
+                raise UsageError(message, hint=self.hint)
         return value
 
     def _converted(self, value: Any) -> Any:

@@ -191,8 +191,8 @@ class _PresetReader:
         elif isinstance(item.value, str):
             name, name_node = item.value, item
         else:
-            what = f"An item of chain is {_kind(item)}, but has to be a name, or name: value."
-            return self._note(item.fault(what))
+            message = f"An item of chain is {_kind(item)}, but has to be a name, or name: value."
+            return self._note(item.fault(message))
         try:
             expand((*order, name), self._registry)
         except ProcessorsError as error:
@@ -215,26 +215,26 @@ class _PresetReader:
         except UnknownStage as error:
             return self._note(name_node.fault(str(error) if error.is_near else f"{error} {_PLUGIN}"))
         if name in MARKS:
-            what = f"The stage {name} is set by `watermark` and `watermark_key`."
-            return self._note(name_node.fault(what))
+            message = f"The stage {name} is set by `watermark` and `watermark_key`."
+            return self._note(name_node.fault(message))
         if name == "tail":
             return self._note(name_node.fault("The stage tail is set from the model's tokenizer."))
         if node.value == {}:
-            what = f"The stage {name} is given no value. Give one, or leave the stage out."
-            return self._note(node.fault(what))
+            message = f"The stage {name} is given no value. Give one, or leave the stage out."
+            return self._note(node.fault(message))
         values = fields_of(name, node.plain(), self._registry)
         if WHEN in values:
             _, value_node = _nodes_of(WHEN, node, name_node)
             if when is not None:
-                what = f"{name}: its condition is the path above it. Leave when out."
-                return self._note(value_node.fault(what))
+                message = f"{name}: its condition is the path above it. Leave when out."
+                return self._note(value_node.fault(message))
             try:
                 when = When.of(values.pop(WHEN))
             except ParamError as error:
                 return self._note(value_node.fault(f"{name}: when {error}"))
             if not values and self._registry.is_builtin(name):
-                what = f"The stage {name} is given a condition, but no value. Give both."
-                return self._note(node.fault(what))
+                message = f"The stage {name} is given a condition, but no value. Give both."
+                return self._note(node.fault(message))
         for key, value in values.items():
             key_node, value_node = _nodes_of(key, node, name_node)
             try:
@@ -299,8 +299,8 @@ def expand_preset(path: Path, registry: Registry | None = None) -> list[Preset]:
     for preset in _expanded(path, (), registry or builtin_registry()):
         presets.append(preset)
         if len(presets) > MAX_FILES:
-            what = f"extends more than {MAX_FILES} files, counted as often as named."
-            raise ConfigError(f"{shown(path)} {what}")
+            fault = f"extends more than {MAX_FILES} files, counted as often as named."
+            raise ConfigError(f"{shown(path)} {fault}")
     return presets
 
 

@@ -116,7 +116,7 @@ def import_settings(source: ImportedSettings, registry: Registry) -> Imported:
     base = _Base.of(profile, registry)
     order = _resolve_order(collected, base, registry)
     _leave_out_idle(collected, base, registry)
-    head = f"# From {source.what} of {peer.title}, by gencli config import."
+    head = f"# From {source.form} of {peer.title}, by gencli config import."
     text = "\n".join([head, *_lines(collected, base, order)]) + "\n"
     preset = read_text(text.encode(), Path("imported.yaml"), registry)
     for message in preset.messages():
@@ -407,10 +407,10 @@ _MARKS = {
 
 @dataclass(frozen=True, slots=True)
 class ImportedSettings:
-    """Fields of a system's settings. `what`: the form of the text."""
+    """Fields of a system's settings. `form`: that of the text."""
 
     peer: str
-    what: str
+    form: str
     fields: tuple[tuple[str, Any], ...]
 
 

@@ -67,9 +67,9 @@ def audit(schema: Any, backend: str) -> Audit:
 def finding(keyword: Graded) -> KeywordFinding:
     """Return the finding for a graded keyword."""
     if keyword.shape.startswith("?"):
-        what = "format" if keyword.keyword == "format" else "keyword"
+        kind = "format" if keyword.keyword == "format" else "keyword"
         near = "".join(f" (nearly {name})" for name in likely_keywords(keyword.keyword)[:1])
-        reason = f"not a {what} of JSON Schema{near}: nothing checks it"
+        reason = f"not a {kind} of JSON Schema{near}: nothing checks it"
         return KeywordFinding(keyword.pointer, keyword.keyword, "unknown", reason)
     verdict, reason = _VERDICTS[keyword.grade]
     shape = f" ({keyword.shape})" if reason and keyword.shape != keyword.keyword else ""

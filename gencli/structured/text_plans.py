@@ -15,6 +15,7 @@ from functools import lru_cache
 import regex  # type: ignore[import-untyped]
 
 from gencli.errors import ConfigError
+from gencli.helpers import shortened
 from gencli.structured.ecma_regex import chars_of, has_case
 from gencli.structured.grammar_readers import read_grammar, read_lark
 from gencli.structured.grammar_tree import (
@@ -217,13 +218,14 @@ class _RegexReader:
             raise self._fail("There is no group that ')' could close")
         return node
 
-    def _fail(self, what: str, column: int | None = None, hint: str = "") -> ConfigError:
+    def _fail(self, fault: str, column: int | None = None, hint: str = "") -> ConfigError:
         where = (self.at if column is None else column) + 1
-        shown = self.pattern if len(self.pattern) <= 60 else self.pattern[:57] + "..."
-        return ConfigError(f"{what}, at column {where} of the regex {shown!r}.", hint=hint)
+        return ConfigError(
+            f"{fault}, at column {where} of the regex {shortened(self.pattern, 60)!r}.", hint=hint
+        )
 
-    def _refuse(self, what: str, text: str, column: int | None = None) -> ConfigError:
-        return self._fail(f"No back end can enforce {what} ({text})", column)
+    def _refuse(self, construct: str, text: str, column: int | None = None) -> ConfigError:
+        return self._fail(f"No back end can enforce {construct} ({text})", column)
 
     def _looking_at(self, text: str) -> bool:
         return self.pattern.startswith(text, self.at)
@@ -313,9 +315,9 @@ class _RegexReader:
 
     def _group(self, flags: str) -> Node:
         start = self.at
-        for opening, what in _GROUPS.items():
+        for opening, construct in _GROUPS.items():
             if self._looking_at(opening):
-                raise self._refuse(what, opening)
+                raise self._refuse(construct, opening)
         if re.compile(r"\(\?[-+]?\d").match(self.pattern, start):
             raise self._refuse("a call of a group", self.pattern[start : start + 3])
         if self._looking_at("(?#"):
@@ -378,8 +380,8 @@ class _RegexReader:
         """Return the tree without anchors; ConfigError for an anchor that is not at the edge of the text."""
         if isinstance(node, Anchor):
             if not (first if node.kind in _START else last):
-                what = f"No back end can enforce an anchor ({node.kind}) inside the pattern"
-                raise self._fail(what, node.offset)
+                fault = f"No back end can enforce an anchor ({node.kind}) inside the pattern"
+                raise self._fail(fault, node.offset)
             return EMPTY
         if not isinstance(node, Seq):
             is_edge = isinstance(node, Alt)

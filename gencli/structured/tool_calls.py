@@ -383,8 +383,8 @@ def check_inside(schema: Any, pointer: str, deadline: Deadline = NEVER) -> None:
     try:
         check_schema(schema, deadline)
     except SchemaError as error:
-        what = f"The schema at {pointer}: {error.message}"
-        raise SchemaError(what, pointer=pointer + error.pointer, hint=error.hint) from None
+        message = f"The schema at {pointer}: {error.message}"
+        raise SchemaError(message, pointer=pointer + error.pointer, hint=error.hint) from None
 
 
 def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> EmbeddedSchema | None:

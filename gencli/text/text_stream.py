@@ -406,9 +406,9 @@ class PatternFinder:
             raise self._slow(f"over {self._spent:.1f} s in total on {size} characters")
         return match
 
-    def _slow(self, what: str) -> GenerationError:
+    def _slow(self, cost: str) -> GenerationError:
         return GenerationError(
-            f"The stop pattern {self._pattern!r} took {what}.",
+            f"The stop pattern {self._pattern!r} took {cost}.",
             hint="Nested repeats such as (a+)+ and repeated back-references are slow; write it without them.",
         )
 

@@ -241,8 +241,8 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     source = read_prompts(arguments, settings["file"], wanted_template(settings))
     stderr = Stderr(is_quiet=settings["quiet"])
     if (count := len(grid) * len(source.texts) * job.n) > _MAX_TEXTS:
-        what = f"The sweep has {count} texts, but at most {_MAX_TEXTS} are possible."
-        raise UsageError(what, hint="Vary less.")
+        fault = f"The sweep has {count} texts, but at most {_MAX_TEXTS} are possible."
+        raise UsageError(fault, hint="Vary less.")
     job, settings = begin(job, settings, source, run_given, stderr)
     jobs = Jobs(
         settings, lambda axis, _: SettingsLayer.of("--vary", axis, {key: f"--vary {key}" for key in axis})

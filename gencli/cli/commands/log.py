@@ -70,8 +70,8 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     word, names = read_subcommand("gencli log", _OF_WORD, arguments, flags)
     if word == "clear":
         numbers = [read_run(name)[0] for name in names]
-        what = f"{len(set(numbers))} runs" if names else "all runs"
-        if not values["yes"] and not (answer := confirm(f"Remove {what} from {log_file()}?")):
+        selection = f"{len(set(numbers))} runs" if names else "all runs"
+        if not values["yes"] and not (answer := confirm(f"Remove {selection} from {log_file()}?")):
             if answer is None:
                 raise UsageError("Removing runs asks first, and stdin is no terminal.", hint="Add --yes.")
             return 0
