@@ -67,7 +67,7 @@ def parse_json(text: str, limits: JsonLimits = DOCUMENT) -> Any:
         has_long = re.search(f"[0-9]{{{limits.max_digits + 1}}}", text) is not None
         try:
             value = _decoder(limits, has_long).decode(text)
-            if text.count("[") + text.count("{") <= limits.max_depth or not is_deep(value, limits.max_depth):
+            if text.count("[") + text.count("{") <= limits.max_depth or not _is_deep(value, limits.max_depth):
                 return value
         except (ValueError, RecursionError):
             pass  # the reader below reports the position
@@ -86,7 +86,7 @@ def _decoder(limits: JsonLimits, has_long: bool) -> json.JSONDecoder:
     )
 
 
-def is_deep(value: Any, max_depth: int) -> bool:
+def _is_deep(value: Any, max_depth: int) -> bool:
     """Whether the nesting of lists and objects exceeds `max_depth`."""
     level = [value]
     for _ in range(max_depth):

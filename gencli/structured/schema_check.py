@@ -12,7 +12,7 @@ from functools import cache, lru_cache
 from itertools import islice, product
 from typing import Any
 
-from gencli.json_text import DOCUMENT, is_deep
+from gencli.json_text import DOCUMENT
 from gencli.structured.contradictions import find_contradictions
 from gencli.structured.ecma_regex import check_pattern
 from gencli.structured.json_schema import (
@@ -49,8 +49,11 @@ def check_schema(schema: Any, deadline: Deadline = NEVER) -> tuple[str, ...]:
     """
     if not isinstance(schema, dict | bool):
         raise SchemaError(f"A schema is an object, true or false, not {json.dumps(schema)[:40]}.")
-    if is_deep(schema, DOCUMENT.max_depth):
-        raise SchemaError(f"The schema is nested more than {DOCUMENT.max_depth} deep.")
+    layer, depth = [schema], 0
+    while layer := [below for value in layer if isinstance(value, dict | list) for below in _parts(value)]:
+        depth += 1
+        if depth > DOCUMENT.max_depth:
+            raise SchemaError(f"The schema is nested more than {DOCUMENT.max_depth} deep.")
     schema = with_published(schema)
     check_size(len(json.dumps(schema)))
     if any(True for _ in islice(walk(schema), MAX_SUBSCHEMAS, None)):
@@ -72,6 +75,10 @@ def check_schema(schema: Any, deadline: Deadline = NEVER) -> tuple[str, ...]:
         ),
     }
     return tuple(_listing(heading, faults) for heading, faults in remarks.items() if faults)
+
+
+def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def check_size(num_bytes: int) -> None:
