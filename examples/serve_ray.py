@@ -16,11 +16,11 @@ class Replica:
     """One copy of the model, with the routes of `gencli serve`."""
 
     def __init__(self, variables: dict[str, str], hosts: list[str]) -> None:
-        from gencli.runtime.model_loading import Recorder
+        from gencli.runtime.model_loading import StoringReporter
         from gencli.server.served_models import make_plan
         from gencli.server.serving import load_models
 
-        self.models = load_models(make_plan({"allow_host": hosts}, variables), Recorder(), ExitStack())
+        self.models = load_models(make_plan({"allow_host": hosts}, variables), StoringReporter(), ExitStack())
 
     def __serve_build_asgi_app__(self):  # Ray Serve calls it for the app
         from gencli.server.asgi_app import make_app

@@ -142,14 +142,14 @@ def lock_path(output: Path) -> Path:
 
 
 @contextmanager
-def locked(output: Path, *, what: str = "", hint: str = "Wait until it has ended.") -> Iterator[None]:
+def locked(output: Path, *, work: str = "", hint: str = "Wait until it has ended.") -> Iterator[None]:
     """Hold the output's lock inside the block. Raises UsageError with the process that holds it.
 
-    `what`: that process's work, `hint`: the way out, for the message. The lock belongs to the open file, so a
+    `work`: that process's work, `hint`: the way out, for the message. The lock belongs to the open file, so a
     killed process releases it; its lock file remains, and contains the owner's name.
     """
     path = lock_path(output)
-    handle = _open_locked(path, what or f"{output.name} is being written", hint)
+    handle = _open_locked(path, work or f"{output.name} is being written", hint)
     try:
         os.ftruncate(handle, 0)
         os.write(handle, f"process {os.getpid()} on {socket.gethostname()}".encode())
@@ -160,7 +160,7 @@ def locked(output: Path, *, what: str = "", hint: str = "Wait until it has ended
         os.close(handle)
 
 
-def _open_locked(path: Path, what: str, hint: str) -> int:
+def _open_locked(path: Path, work: str, hint: str) -> int:
     while True:
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | NO_LINK | _BINARY, 0o644)
@@ -173,7 +173,7 @@ def _open_locked(path: Path, what: str, hint: str) -> int:
             owner = os.read(handle, 200).decode(errors="replace")
             os.close(handle)
             if isinstance(error, BlockingIOError | PermissionError):
-                raise UsageError(f"{what} by {owner or 'another process'}.", hint=hint) from None
+                raise UsageError(f"{work} by {owner or 'another process'}.", hint=hint) from None
             raise UsageError(
                 f"{path} cannot be locked: {error.strerror or error}.",
                 hint="Some network file systems have no locks; write to a local disk.",

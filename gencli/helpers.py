@@ -1,4 +1,4 @@
-"""Helpers of all rooms: seconds and bytes as short texts, notices reported once, a cache of recent values."""
+"""Helpers of all rooms: seconds, bytes and long texts in short, notices reported once, recent values."""
 
 from __future__ import annotations
 
@@ -25,6 +25,11 @@ def size(count: int | None) -> str:
         value /= 1024
         units.pop(0)
     return f"{value:.0f} {units[0]}" if units[0] == "B" else f"{value:.1f} {units[0]}"
+
+
+def shortened(text: str, length: int) -> str:
+    """Return the text, or if it is longer than `length`, its start and "..." in this length."""
+    return text if len(text) <= length else f"{text[: length - 3]}..."
 
 
 def once(report: Callable[[str], None], reported: Iterable[str] = ()) -> Callable[[str], None]:

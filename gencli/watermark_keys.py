@@ -12,7 +12,7 @@ from typing import Any, Self
 
 from gencli.errors import ConfigError
 from gencli.files import read_file
-from gencli.yaml_text import Bounds, YamlFault, parse
+from gencli.yaml_text import FileLimits, YamlFault, parse
 from processors.errors import ParamError
 from processors.params import Params, Secret, fingerprint_of
 from processors.stages.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
@@ -24,7 +24,7 @@ STAGES: dict[str, tuple[str, type[Params]]] = {
 }
 KINDS = tuple(STAGES)
 
-_BOUNDS = Bounds("key file", max_bytes=64 * 1024, max_nodes=1000, max_depth=4)
+_BOUNDS = FileLimits("key file", max_bytes=64 * 1024, max_nodes=1000, max_depth=4)
 _NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,16}|[0-9]{1,20}")
 _DEPTH = 30  # tournaments of synthid for a single number
 # Names of stage fields in transformers and vLLM.

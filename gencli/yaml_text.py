@@ -18,7 +18,7 @@ from gencli.json_text import to_json
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class FileLimits:
     """Size limits of a kind of file."""
 
     kind: str
@@ -27,7 +27,7 @@ class Bounds:
     max_depth: int
 
 
-PRESET_BOUNDS = Bounds("preset", max_bytes=256 * 1024, max_nodes=10_000, max_depth=20)
+PRESET_BOUNDS = FileLimits("preset", max_bytes=256 * 1024, max_nodes=10_000, max_depth=20)
 _KINDS = {"str": "text", "bool": "boolean (true or false)", "int": "whole number", "float": "number"}
 _TAG = "tag:yaml.org,2002:"
 
@@ -103,7 +103,7 @@ for _name, _pattern, _first in _RULES:
     _Loader.add_implicit_resolver(_TAG + _name, re.compile(f"^(?:{_pattern})$"), [*_first, ""])
 
 
-def parse(content: bytes, faults: list[YamlFault], bounds: Bounds = PRESET_BOUNDS) -> YamlNode | None:
+def parse(content: bytes, faults: list[YamlFault], bounds: FileLimits = PRESET_BOUNDS) -> YamlNode | None:
     """Return the document's tree, and add its faults to `faults`; None if it cannot be read."""
     if len(content) > bounds.max_bytes:
         text = f"The file has {len(content)} bytes, but a {bounds.kind} has at most {bounds.max_bytes}."
@@ -130,7 +130,7 @@ def parse(content: bytes, faults: list[YamlFault], bounds: Bounds = PRESET_BOUND
 class _TreeBuilder:
     """Converts PyYAML's nodes to YamlNode, within the bounds."""
 
-    def __init__(self, faults: list[YamlFault], bounds: Bounds) -> None:
+    def __init__(self, faults: list[YamlFault], bounds: FileLimits) -> None:
         self._faults, self._bounds, self._count = faults, bounds, 0
 
     def build(self, node: yaml.Node, depth: int) -> YamlNode:

@@ -14,7 +14,7 @@ from torch.nn.utils.rnn import pad_sequence
 
 from processors.chain_end import FUSED, Control, controls_of, without_stages
 from processors.grammar.grammar_backend import forbid, pack, words
-from processors.graphs import Graphs, StaticInputs, copy_to, upload
+from processors.graphs import Graphs, StaticCopies, copy_to, upload
 from processors.kernels.choice import NUM_EDITS, Edit, Listed, Turn
 from processors.kernels.choice.choose_rows import Edits, Given, Kind, choose, mark, processed_logits
 from processors.pipeline import Pipeline, PlanCache, Program, Seen, StageCall
@@ -37,7 +37,7 @@ class DeviceChoice:
     def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
         self._pipeline = pipeline
         self._plans = Plans(pipeline, sampler)
-        self._graphs, self._static = graphs, StaticInputs()
+        self._graphs, self._static = graphs, StaticCopies()
 
     def __call__(self, logits: Tensor, rows: Rows, seeds: Tensor | None = None) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative for a failed row, as Sampler.

@@ -21,7 +21,7 @@ from processors.stages.shared import grouped
 
 if TYPE_CHECKING:
     from processors.choose_on_device import DeviceChoice
-    from processors.fused import Tail
+    from processors.fused import FusedValues
 
 
 _HAS_NUMPY = find_spec("numpy") is not None
@@ -60,7 +60,7 @@ class _Group:
 
     places: tuple[int, ...] | None
     stages: tuple[Key, ...]
-    tail: Tail | None
+    tail: FusedValues | None
 
 
 _Plan = tuple[Program, tuple[_Group, ...]]  # the calls before the fused stages, and groups of rows that fuse
@@ -152,7 +152,7 @@ class Chooser:
         """Split a program into the calls before the fused stages, and groups of rows that fuse the others."""
         if not _HAS_NUMPY or set(self._sampler.draws(rows)) != {"gumbel"}:
             return program, ()
-        from processors.fused import Tail
+        from processors.fused import FusedValues
 
         pipeline, first = self._pipeline, len(program)
         while first and pipeline.may_fuse(program[first - 1].stage, FUSED):
@@ -164,7 +164,9 @@ class Chooser:
         kinds, groups, calls = grouped(stages.values()), [], {call.key: call for call in program[first:]}
         for keys, places in kinds.items():
             slots = [rows.host_slots[row] for row in places]
-            tail = Tail.of([[(key[0], pipeline.values(slot, calls[key])) for key in keys] for slot in slots])
+            tail = FusedValues.of(
+                [[(key[0], pipeline.values(slot, calls[key])) for key in keys] for slot in slots]
+            )
             is_left = len(kinds) > 1 and [name for name, _ in keys] == ["temperature"]
             if tail is None and not is_left:
                 return program, ()

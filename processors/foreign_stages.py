@@ -238,7 +238,7 @@ class ForeignStage(Processor[Any]):
         hook: str,
         slot: int,
         argument: Any,
-        what: str,
+        items_name: str,
         is_good: Callable[[Any], bool],
         count: int | None = None,
     ) -> tuple[Any, ...]:
@@ -249,7 +249,7 @@ class ForeignStage(Processor[Any]):
             good = isinstance(items, tuple) and all(map(is_good, items))
             if not good or (items and count not in (None, len(items))):
                 size = "" if count is None else f" of {count}"
-                raise WrongResult(f"{hook} returned {items!r:.60}, a tuple{size} of {what} expected")
+                raise WrongResult(f"{hook} returned {items!r:.60}, a tuple{size} of {items_name} expected")
             return tuple(items)
 
         return self._hook(hook, slot, call, ())

@@ -1,5 +1,5 @@
-"""Temperature, truncation and Gumbel-max draw of each row in one pass, on a CPU, with NumPy; `Tail`, the
-parameters of the fused stages by row.
+"""Temperature, truncation and Gumbel-max draw of each row in one pass, on a CPU, with NumPy; `FusedValues`,
+the parameters of the fused stages by row.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _Array = NDArray[Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tail:
+class FusedValues:
     """The values of the fused stages for each row, all [A, 1]; None for a stage that is off.
 
     `scale`: log2(e) / temperature, so that a mass is 2^(scale logit). `least_kept`: smallest logit that min-p
@@ -52,7 +52,7 @@ class Tail:
     is_exclusive: bool
 
     @classmethod
-    def of(cls, ends: Sequence[Sequence[tuple[str, Params]]]) -> Tail | None:
+    def of(cls, ends: Sequence[Sequence[tuple[str, Params]]]) -> FusedValues | None:
         """Return the tail of rows [A] that end with the same stages, in order, by the values of each row.
 
         None if they cannot be fused here.
@@ -93,7 +93,7 @@ class Tail:
         """Whether any stage truncates."""
         return not (self.min_p is None and self.top_k is None and self.top_p is None)
 
-    def at(self, index: _Array | slice) -> Tail:
+    def at(self, index: _Array | slice) -> FusedValues:
         names = ("scale", "temperature", "min_p", "least_kept", "top_k", "top_p")
         columns = {name: getattr(self, name) for name in names}
         return replace(
@@ -185,7 +185,7 @@ class _Rows(NamedTuple):
 
 
 @np.errstate(all="ignore")  # faulty rows are marked at the end
-def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> FusedChoice:
+def choose_fused(logits: Tensor, tail: FusedValues, rows: Rows) -> FusedChoice:
     """Return a token for each row of logits [A, V] float32, contiguous. The logits are not changed."""
     these, width = _Rows(logits, rows.seeds.numpy(), rows.positions.numpy()), logits.shape[1]
     if not tail.truncates and width > PLAIN_LIMIT:
@@ -204,7 +204,7 @@ def choose_fused(logits: Tensor, tail: Tail, rows: Rows) -> FusedChoice:
     return choice
 
 
-def _at(index: _Array | slice, rows: _Rows, tail: Tail) -> tuple[_Rows, Tail]:
+def _at(index: _Array | slice, rows: _Rows, tail: FusedValues) -> tuple[_Rows, FusedValues]:
     return rows.at(index), tail.at(index)
 
 
@@ -214,7 +214,7 @@ def _again(choice: FusedChoice, other: FusedChoice) -> FusedChoice:
     return FusedChoice(choice.tokens, at[other.uncertain])
 
 
-def _choose_among(count: int, rows: _Rows, tail: Tail) -> FusedChoice:
+def _choose_among(count: int, rows: _Rows, tail: FusedValues) -> FusedChoice:
     """Choose among the `count` largest logits of each row, or all if there are fewer."""
     width = rows.logits.shape[1]
     listed, numbers = largest(rows.logits, min(count, width))
@@ -239,7 +239,7 @@ def _choose_among(count: int, rows: _Rows, tail: Tail) -> FusedChoice:
     return _settled(ids[row[:, 0], column], is_certain & is_ahead, peak)
 
 
-def _choose_in_parts(rows: _Rows, tail: Tail) -> FusedChoice:
+def _choose_in_parts(rows: _Rows, tail: FusedValues) -> FusedChoice:
     """As `_choose_among_all`, in groups of rows whose intermediate results fit the cache."""
     count, width = rows.logits.shape
     together = max(1, _TOGETHER // width)
@@ -253,7 +253,7 @@ def _choose_in_parts(rows: _Rows, tail: Tail) -> FusedChoice:
     return FusedChoice(tokens, np.concatenate(uncertain))
 
 
-def _choose_among_all(rows: _Rows, tail: Tail) -> FusedChoice:
+def _choose_among_all(rows: _Rows, tail: FusedValues) -> FusedChoice:
     """Choose among all logits of rows with few ids, each of which draws its own noise."""
     logits = rows.logits.numpy()
     peak = logits.max(1, keepdims=True)
@@ -273,7 +273,7 @@ def _choose_among_all(rows: _Rows, tail: Tail) -> FusedChoice:
     return _settled(column, is_certain & is_ahead, peak)
 
 
-def _choose_among_many(rows: _Rows, tail: Tail) -> FusedChoice:
+def _choose_among_many(rows: _Rows, tail: FusedValues) -> FusedChoice:
     logits = rows.logits.numpy()
     peak = logits.max(1, keepdims=True)
     values = tail.cooled(logits, peak)
@@ -287,7 +287,7 @@ def _choose_among_many(rows: _Rows, tail: Tail) -> FusedChoice:
     return _settled(ids[0, column], is_certain & is_ahead, peak)
 
 
-def _kept(values: _Array, tail: Tail) -> tuple[_Array, _Array]:
+def _kept(values: _Array, tail: FusedValues) -> tuple[_Array, _Array]:
     """Return which of the values [A, V] are kept, all of them finite, and if the cut is certain [A, 1]."""
     if tail.top_k is None and tail.top_p is None:
         least = np.maximum(tail.least(values.max(1, keepdims=True)), LOWEST)
@@ -309,7 +309,7 @@ def _kept(values: _Array, tail: Tail) -> tuple[_Array, _Array]:
     return is_kept, is_certain
 
 
-def _choose_in_blocks(rows: _Rows, tail: Tail) -> FusedChoice:
+def _choose_in_blocks(rows: _Rows, tail: FusedValues) -> FusedChoice:
     """Choose among all logits in two levels, as `gumbel_max` does for rows with many finite logits."""
     top, logits = rows.logits.amax(1, keepdim=True), rows.logits.numpy()
     sums = np.log(block_masses(rows.logits, top, tail.scale, BLOCK).numpy().astype(np.float64))

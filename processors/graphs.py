@@ -43,7 +43,7 @@ class Graph(Protocol):
         ...
 
 
-class Recorder(Protocol):
+class GraphRecorder(Protocol):
     """Captures functions of static tensors on one device."""
 
     def record(self, run: Callable[[], Outputs]) -> Graph:
@@ -83,7 +83,7 @@ class CudaRecorder:
         self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
 
     def record(self, run: Callable[[], Outputs]) -> Graph:
-        """Capture `run`, as Recorder.record; its kernels do not execute during the capture."""
+        """Capture `run`, as GraphRecorder.record; its kernels do not execute during the capture."""
         try:
             return self._captured(run)
         except torch.OutOfMemoryError:
@@ -118,10 +118,10 @@ class Graphs:
     """
 
     def __init__(
-        self, make: Callable[[], Recorder] | None, *, max_graphs: int = 64, max_bytes: int = 2**30
+        self, make: Callable[[], GraphRecorder] | None, *, max_graphs: int = 64, max_bytes: int = 2**30
     ) -> None:
         self._make, self._max_graphs, self._max_bytes = make, max_graphs, max_bytes
-        self._recorder: Recorder | None = None
+        self._recorder: GraphRecorder | None = None
         self._entries: OrderedDict[Hashable, Graph | Literal["seen", "failed"]] = OrderedDict()
         self.notices: list[str] = []
         self._fault, self._has_told = "", False  # reason of the first failed capture
@@ -184,7 +184,7 @@ class Graphs:
             self._entries[key] = "failed"
 
     def _record(
-        self, make: Callable[[], Recorder], key: Hashable, run: Callable[[], Outputs]
+        self, make: Callable[[], GraphRecorder], key: Hashable, run: Callable[[], Outputs]
     ) -> Graph | None:
         """Return the new graph of a key; None if the capture fails."""
         fault = ""
@@ -255,7 +255,7 @@ def _end(graph: torch.cuda.CUDAGraph, stream: torch.cuda.Stream, pool: Any) -> N
 _MAX_INPUTS = 64  # keys whose tensors are kept
 
 
-class StaticInputs:
+class StaticCopies:
     """Copies of tensors, by key, at addresses that stay the same as long as the key is kept.
 
     A tensor that is the same object as at the last call is not copied again, so it must not have been

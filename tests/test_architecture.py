@@ -5,6 +5,7 @@ import gc
 import importlib
 import re
 import sys
+from collections import Counter
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
@@ -23,7 +24,7 @@ ROOMS = (
     "gencli.cli",
     "gencli.lm_eval",
     "gencli.imports",
-    "gencli.log",
+    "gencli.run_log",
     "gencli.chat",
     "gencli.batch",
     "gencli.server",
@@ -249,6 +250,21 @@ def test_the_engine_is_made_in_one_place():
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Engine"
     }
     assert makers == {"gencli.runtime.wiring"}
+
+
+def test_a_class_name_stands_for_one_idea():
+    files = {}
+    for name in NAMES:
+        for node in ast.walk(tree(name)):
+            if isinstance(node, ast.ClassDef):
+                files.setdefault(node.name, []).append(name)
+    assert {name: places for name, places in files.items() if len(places) > 1} == {}
+
+
+def test_a_file_name_stands_for_one_idea():
+    # Both packages have errors, which callers import by these paths.
+    stems = [path.stem for path in PATHS if path.stem not in ("__init__", "errors")]
+    assert [stem for stem, count in Counter(stems).items() if count > 1] == []
 
 
 def test_what_is_public_is_there():

@@ -179,7 +179,7 @@ class ErrorCount:
 
 
 @dataclass(slots=True)
-class Tally:
+class OutcomeCounts:
     """Counts over the outcomes of a run. `failed` counts rows; `errors` and `reasons` count samples.
 
     `messages` counts errors by type and message, up to 1000 distinct ones.
@@ -235,7 +235,7 @@ class Progress:
     """
 
     def __init__(self, total: int, *, before: int = 0, failed_before: int = 0) -> None:
-        self.tally = Tally()
+        self.tally = OutcomeCounts()
         self.before = before
         self._total, self._failed_before = total, failed_before
         self._start = self._last = float("inf")
@@ -296,7 +296,7 @@ _SHOWN = 5  # messages of errors shown
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class BatchSummary:
     """The result of a run. `rows`: all rows of the batch. `done`: rows with a result or an error.
 
     Tokens, reasons, errors and speed count this run only; `resumed` rows were finished before it. `status` is

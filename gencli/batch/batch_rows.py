@@ -18,12 +18,12 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gencli.batch.batch_records import ColumnError, Failure, Record, Row, samples_of
-from gencli.batch.input_formats import Cell, RecordFault, parse_json
+from gencli.batch.input_formats import RecordFault, TableCell, parse_json
 from gencli.config.job import REQUEST_KEYS, Job, Jobs, request_layer
 from gencli.config.option_names import meant_option
 from gencli.config.presets import KEYS
 from gencli.config.run_options import OPTIONS
-from gencli.config.settings import Layer, Settings, hint_of
+from gencli.config.settings import Settings, SettingsLayer, hint_of
 from gencli.errors import UsageError
 from gencli.server.wire_calls import drop_idle, inline, read_field
 from gencli.server.wire_fields import ApiError
@@ -190,7 +190,7 @@ def listed(columns: Mapping[str, Any]) -> str:
 
 
 def _cell_value(value: Any) -> Any:
-    return None if isinstance(value, Cell) and not value else value
+    return None if isinstance(value, TableCell) and not value else value
 
 
 def _object(value: Any) -> dict[str, Any]:
@@ -228,7 +228,7 @@ def refuse_key(key: str, *more: str) -> ColumnError:
 
 def typed(key: str, value: Any) -> Any:
     """Return the value of an option; a table's cell is read as JSON unless the option takes text."""
-    if not isinstance(value, Cell):
+    if not isinstance(value, TableCell):
         return value
     hint = hint_of(KEYS[key]) if key in KEYS else None
     is_text = hint is not None and (hint is str or KEYS[key].type is str) and not value.startswith("[")
@@ -242,7 +242,7 @@ def typed(key: str, value: Any) -> Any:
 
 def row_layer(
     options: Mapping[str, Any], registry: Registry, keys: Mapping[str, NamedKey] = _NO_KEYS
-) -> Layer:
+) -> SettingsLayer:
     """Return the options of a row as a layer of settings. Raises UsageError for the first invalid one.
 
     `keys`: watermark keys that a row may select by name.

@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 
 from gencli.batch.batch_plan import BatchPlan, check_settings
-from gencli.batch.batch_records import Failure, Outcome, Record, Row, RowEngine, Summary
+from gencli.batch.batch_records import BatchSummary, Failure, Outcome, Record, Row, RowEngine
 from gencli.batch.batch_rows import RowOptions, Survey, conversation, row_jobs, survey
 from gencli.batch.batch_sources import Input, Selected, open_input, read_shard
 from gencli.batch.journal import Places, check_trace, fingerprint, read_header
-from gencli.batch.output_formats import OPENAI, TEXTS, Output, plan_output
+from gencli.batch.output_formats import OPENAI, TEXTS, OutputTarget, plan_output
 from gencli.batch.table_columns import DocumentColumns, OutputFormat, Table, document_columns
 from gencli.config.job import Job, Jobs, make_request
 from gencli.config.job_parts import is_draft_model, wanted_template
 from gencli.config.run_options import NO_AMATEUR
-from gencli.config.settings import FLAG, Layer, Settings, resolve
+from gencli.config.settings import FLAG, Settings, SettingsLayer, resolve
 from gencli.core.request import EARLY_EXIT, Request
 from gencli.errors import GencliError, UsageError
 from gencli.models.device import is_batch_invariant, pick_device, pick_dtype
@@ -62,7 +62,7 @@ class Batch:
     settings: Settings
     jobs: Jobs
     input: Input
-    output: Output
+    output: OutputTarget
     places: Places | None
     row_options: RowOptions
     selected: Selected
@@ -149,7 +149,9 @@ def prepare(plan: BatchPlan, settings: Settings, work: Work) -> Batch:
             hint="Use `format` = jsonl, csv, tsv or parquet.",
         )
     if settings["seed"] is None and (seed := begun_with("seed", plan, places)) is not None:
-        settings = resolve(*settings.layers, Layer.of(FLAG, {"seed": seed}), registry=settings.registry)
+        settings = resolve(
+            *settings.layers, SettingsLayer.of(FLAG, {"seed": seed}), registry=settings.registry
+        )
     template = wanted_template(settings)
     options = RowOptions(template, plan["prompt_column"], plan["id_column"], plan["keep_input"])
     if plan["engine"] == "ray":
@@ -195,10 +197,10 @@ class Work(Protocol):
     def add(self, outcome: Outcome) -> None:
         """Record a result that is being written."""
 
-    def lines(self, batch: Batch, summary: Summary) -> Iterator[str]:
+    def lines(self, batch: Batch, summary: BatchSummary) -> Iterator[str]:
         """Yield the lines of the run's summary for a person."""
 
-    def record(self, summary: Summary) -> dict[str, Any]:
+    def record(self, summary: BatchSummary) -> dict[str, Any]:
         """Return the summary of the run as JSON."""
 
 
@@ -260,7 +262,7 @@ class Preview:
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class BatchEstimate:
     """Memory and time of the batch with `batch` samples at once; `seconds` is a rough estimate.
 
     `process`: memory of Python and PyTorch in bytes; None if the system does not report it.
@@ -315,7 +317,7 @@ def _card(model: str) -> Card | None:
     return read_card(folder) if folder else None
 
 
-def need_of(batch: Batch, preview: Preview) -> Need | None:
+def need_of(batch: Batch, preview: Preview) -> BatchEstimate | None:
     """Return the memory and time for the counted rows; None for an unknown model or without rows."""
     settings, card = batch.settings, _card(batch.settings["model"])
     if card is None or not preview.samples:
@@ -336,7 +338,7 @@ def need_of(batch: Batch, preview: Preview) -> Need | None:
         prompt_tokens=preview.prompt_tokens,
         output_tokens=preview.output_tokens,
     )
-    return Need(capacity, size, process, seconds)
+    return BatchEstimate(capacity, size, process, seconds)
 
 
 _SEEN = 256  # rows whose lengths are measured; if a later row is longer, out-of-memory halves `max_batch`

@@ -141,7 +141,7 @@ _PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd")
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class InputFile:
     """One file: its name in messages, path or URL, format, and compression suffix."""
 
     name: str
@@ -162,7 +162,7 @@ class Input:
     `notices` name skipped files. Iterating raises UsageError for a file that cannot be read.
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[InputFile, ...]
     notices: tuple[str, ...] = ()
     delimiter: str | None = None
 
@@ -178,7 +178,7 @@ class Input:
                 yield record
                 index += 1
 
-    def _records(self, source: Source, index: int) -> Iterator[Record]:
+    def _records(self, source: InputFile, index: int) -> Iterator[Record]:
         reader, number = READERS[source.format], 0
         if self.delimiter is not None and source.format in ("csv", "tsv"):
             reader = partial(read_table, delimiter=self.delimiter)
@@ -224,7 +224,7 @@ def open_input(
     return Input(sources, tuple(notices), delimiter)
 
 
-def _sources(text: str, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002
+def _sources(text: str, format: str | None, notices: list[str]) -> list[InputFile]:  # noqa: A002
     if text == "-":
         if sys.stdin is None or sys.stdin.isatty():
             raise UsageError("The input is stdin (-), but nothing is piped into it.")
@@ -255,7 +255,7 @@ def _files(text: str) -> list[Path]:
     raise UsageError(f"There is no file {text}.", hint=guess or "Check the path.")
 
 
-def _folder(folder: Path, format: str | None, notices: list[str]) -> list[Source]:  # noqa: A002
+def _folder(folder: Path, format: str | None, notices: list[str]) -> list[InputFile]:  # noqa: A002
     """Return the sorted files below a folder, without hidden files and unknown formats."""
     paths = sorted(
         path
@@ -274,11 +274,11 @@ def _folder(folder: Path, format: str | None, notices: list[str]) -> list[Source
     return [_source(str(path), path, format) for path in readable]
 
 
-def _source(name: str, address: Path | str, format: str | None) -> Source:  # noqa: A002
+def _source(name: str, address: Path | str, format: str | None) -> InputFile:  # noqa: A002
     suffix, packing = _split(urlsplit(address).path if isinstance(address, str) else name)
     if not format and suffix not in SUFFIXES:
         raise UsageError(f"The name {name} has no suffix of a known format.", hint=_CHOOSE)
-    return Source(name, address, format or SUFFIXES[suffix], packing)
+    return InputFile(name, address, format or SUFFIXES[suffix], packing)
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -288,7 +288,7 @@ def _split(name: str) -> tuple[str, str]:
     return (PurePosixPath(path.stem).suffix if packing else path.suffix), packing
 
 
-def _piped(name: str, stream: BinaryIO, format: str | None) -> Source:  # noqa: A002
+def _piped(name: str, stream: BinaryIO, format: str | None) -> InputFile:  # noqa: A002
     copy = _Copy(stream)
     if format is None:
         with copy.path.open("rb") as file:
@@ -298,7 +298,7 @@ def _piped(name: str, stream: BinaryIO, format: str | None) -> Source:  # noqa: 
                 f"{name} is compressed.", hint="Unpack it on the way: gzip -dc FILE | gencli batch -"
             )
         format = {b"{": "jsonl", b"[": "json"}.get(head[:1], "lines")  # noqa: A001
-    return Source(name, copy.path, format, copy=copy)
+    return InputFile(name, copy.path, format, copy=copy)
 
 
 class _Copy:

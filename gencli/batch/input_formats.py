@@ -39,7 +39,7 @@ Item = tuple[int, Mapping[str, Any] | Failure]  # line number of a record's begi
 Reader = Callable[[BinaryIO, str], Iterator[Item]]  # takes the file and its name
 
 
-class Cell(str):
+class TableCell(str):
     """A cell of a table: text that may mean a number, a boolean or a list."""
 
     __slots__ = ()
@@ -138,8 +138,8 @@ def parse_json(text: str) -> Any:
         return json_reader.parse_json(text, LIMITS)
     except DocumentError as error:
         line = f"line {error.line}, " if error.line > 1 else ""
-        what = error.text.removesuffix(".")
-        raise RecordFault(f"This is not JSON: {what}, at {line}column {error.column}.") from None
+        fault = error.text.removesuffix(".")
+        raise RecordFault(f"This is not JSON: {fault}, at {line}column {error.column}.") from None
 
 
 _KINDS = {
@@ -259,7 +259,7 @@ class _Splitter:
 
 
 def read_table(stream: BinaryIO, name: str, *, delimiter: str) -> Iterator[Item]:
-    """Yield the records of a table; values are of type Cell."""
+    """Yield the records of a table; values are of type TableCell."""
     csv.field_size_limit(MAX_BYTES)  # the module's own limit, 128 KiB, is smaller than some documents
     lines = Lines(stream)
     # Bytes that are not UTF-8 become surrogates, so that only their row is rejected.
@@ -295,7 +295,7 @@ def _header(names: list[str], delimiter: str) -> list[str]:
     return names
 
 
-def _checked(cells: list[str], header: list[str]) -> list[Cell]:
+def _checked(cells: list[str], header: list[str]) -> list[TableCell]:
     if len(cells) != len(header):
         have = f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
         raise RecordFault(f"The row has {have}, the header {len(header)}. A cell with commas needs quotes.")
@@ -303,7 +303,7 @@ def _checked(cells: list[str], header: list[str]) -> list[Cell]:
         "".join(cells).encode()
     except UnicodeEncodeError:
         raise RecordFault("The row holds bytes that are not UTF-8 text.") from None
-    return [Cell(cell) for cell in cells]
+    return [TableCell(cell) for cell in cells]
 
 
 _ROWS = 1000

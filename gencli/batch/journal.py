@@ -23,7 +23,7 @@ from gencli import __version__
 from gencli.batch.batch_plan import BatchPlan
 from gencli.batch.batch_records import Outcome, Row
 from gencli.batch.batch_rows import Survey
-from gencli.batch.output_formats import Output
+from gencli.batch.output_formats import OutputTarget
 from gencli.config.job import Job
 from gencli.config.job_parts import named_models
 from gencli.config.layers import files_of
@@ -222,7 +222,7 @@ class Places:
     journal: Path
 
     @classmethod
-    def of(cls, output: Output) -> Places | None:
+    def of(cls, output: OutputTarget) -> Places | None:
         """Return the paths of an output; None for stdout, devices and pipes, which have no journal."""
         if output.path is None:
             return None
@@ -408,7 +408,7 @@ def row_trace(
     )
 
 
-def check_trace(path: str | None, output: Output, taken: Iterable[Path]) -> None:
+def check_trace(path: str | None, output: OutputTarget, taken: Iterable[Path]) -> None:
     """Raise UsageError for a trace that is another file of the batch, or not a regular file."""
     if path is None:
         return

@@ -225,7 +225,7 @@ OUTPUT_FORMATS: Mapping[str, OutputFormat] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class OutputTarget:
     """Path and format of the results; `path` is None for stdout."""
 
     path: Path | None
@@ -267,7 +267,7 @@ def plan_output(
     *,
     inputs: Iterable[Path] = (),
     formats: Mapping[str, OutputFormat] = OUTPUT_FORMATS,
-) -> Output:
+) -> OutputTarget:
     """Return the output of the options `output` and `format`; the paths `-` and None are stdout.
 
     Without a format the suffix decides; stdout gets the first of the `formats`. Raises UsageError for a path
@@ -281,11 +281,13 @@ def plan_output(
             raise UsageError(
                 f"`format` = {chosen.name} cannot go to stdout.", hint="Name a file with `output`."
             )
-        return Output(None, chosen or next(iter(formats.values())))
+        return OutputTarget(None, chosen or next(iter(formats.values())))
     if "://" in str(path):
         raise UsageError(f"`output` = {path}: results can be written to local files only.")
     target = Path(str(path))
-    output = Output(target, chosen or _format_of(target, formats, is_folder=str(path).endswith(("/", "\\"))))
+    output = OutputTarget(
+        target, chosen or _format_of(target, formats, is_folder=str(path).endswith(("/", "\\")))
+    )
     _check(output, target, inputs)
     return output
 
@@ -305,7 +307,7 @@ def _format_of(path: Path, formats: Mapping[str, OutputFormat], *, is_folder: bo
     )
 
 
-def _check(output: Output, path: Path, inputs: Iterable[Path]) -> None:
+def _check(output: OutputTarget, path: Path, inputs: Iterable[Path]) -> None:
     name = f"`output` = {path}"
     if path.resolve() in {source.resolve() for source in inputs}:
         raise UsageError(f"{name} is also the input, which would be overwritten.", hint="Name another file.")

@@ -18,7 +18,7 @@ from gencli.batch.batch_setup import Batch, job_of, row_request
 from gencli.batch.journal import row_trace
 from gencli.batch.ray_workers import connected, fair_share
 from gencli.config.job import Job, Jobs, chat_notices
-from gencli.config.settings import FLAG, Layer, Settings, resolve
+from gencli.config.settings import FLAG, Settings, SettingsLayer, resolve
 from gencli.core.events import Error, Event, Finish, PromptScores, Token
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
@@ -31,7 +31,7 @@ from gencli.results.run_record import RunInfo, record
 from gencli.results.run_results import ByToken, PromptProgress, Scores, token_ids
 from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_env, make_compiler
 from gencli.runtime.machine import quiet_libraries
-from gencli.runtime.model_loading import Recorder, Reporter
+from gencli.runtime.model_loading import Reporter, StoringReporter
 from gencli.runtime.wiring import load_model, make_engine, model_identity
 from gencli.text.tokenizer import Tokenizer
 from gencli.watermark_keys import NamedKey
@@ -96,7 +96,7 @@ def open_pool(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[Ro
     plan, settings = batch.plan, batch.settings
     workers = plan["workers"] or _WORKERS
     # A random seed is chosen once, for all workers.
-    layers = (*settings.layers, Layer.of(FLAG, {"seed": batch.jobs.base.seed}))
+    layers = (*settings.layers, SettingsLayer.of(FLAG, {"seed": batch.jobs.base.seed}))
     options = {"is_chat": is_chat, "are_guided": batch.jobs.are_guided, "keep_input": plan["keep_input"]}
     open_engine = partial(_open, __version__, os.getcwd(), layers, plan["named_key"], **options)
     with connected() as (address, resources):
@@ -114,7 +114,11 @@ def open_pool(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[Ro
 
 @contextmanager
 def _open(
-    version: str, folder: str, layers: Sequence[Layer], keys: Sequence[tuple[str, str]], **options: bool
+    version: str,
+    folder: str,
+    layers: Sequence[SettingsLayer],
+    keys: Sequence[tuple[str, str]],
+    **options: bool,
 ) -> Iterator[RowEngine]:
     """Load the model in a worker; the context's value is the loop that runs rows on it.
 
@@ -129,7 +133,7 @@ def _open(
         os.chdir(folder)
     with quiet_libraries():
         settings = resolve(*layers, registry=make_registry(resolve(*layers)["plugin"]))
-        jobs, reporter = row_jobs(settings, NamedKey.read_all(keys)), Recorder()
+        jobs, reporter = row_jobs(settings, NamedKey.read_all(keys)), StoringReporter()
         with open_loop(jobs, settings, reporter=reporter, **options) as loop:
             loop.notices.extend(reporter.lines)
             yield loop

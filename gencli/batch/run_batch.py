@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from gencli.batch.batch_records import BatchReporter, Outcome, Progress, Record, Row, RowEngine, Summary
+from gencli.batch.batch_records import BatchReporter, BatchSummary, Outcome, Progress, Record, Row, RowEngine
 from gencli.batch.batch_rows import RowOptions, Survey, make_rows
 from gencli.batch.batch_setup import Batch, begun_with, plan_rows
 from gencli.batch.journal import Journal, Places, TraceFile, company, opened_trace, refuse_old_trace
@@ -19,7 +19,7 @@ from gencli.batch.output_formats import OUTPUT_FORMATS
 from gencli.batch.row_engines import open_loop, open_pool
 from gencli.batch.table_columns import IDS, SCORES, RowWriter, Table, TextTarget, generated
 from gencli.config.job import Jobs
-from gencli.config.settings import Layer, resolve
+from gencli.config.settings import SettingsLayer, resolve
 from gencli.errors import UsageError
 from gencli.files import locked, replaced
 from gencli.helpers import size
@@ -107,7 +107,7 @@ def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
         reporter.notice(f"{plan.max_batch} samples run side by side{each}.")
         number = plan.max_batch
     settings = batch.settings
-    layers = *settings.layers, Layer.of("planned", {"max_batch": number})
+    layers = *settings.layers, SettingsLayer.of("planned", {"max_batch": number})
     return replace(batch, settings=resolve(*layers, registry=settings.registry))
 
 
@@ -244,7 +244,7 @@ def _generated(
 def _finished(run: _Run, progress: Progress, end: End) -> int:
     """Print the summary; return the exit code."""
     tally, rates, work = progress.tally, progress.rates(time.monotonic()), run.batch.work
-    summary = Summary(
+    summary = BatchSummary(
         status=end.status,
         rows=run.survey.num_rows,
         done=progress.done,
@@ -313,12 +313,12 @@ class Generation:
     def add(self, outcome: Outcome) -> None:
         pass
 
-    def lines(self, batch: Batch, summary: Summary) -> Iterator[str]:
+    def lines(self, batch: Batch, summary: BatchSummary) -> Iterator[str]:
         yield from summary.lines()
         if batch.documents:
             yield from batch.documents.lines()
 
-    def record(self, summary: Summary) -> dict[str, Any]:
+    def record(self, summary: BatchSummary) -> dict[str, Any]:
         return summary.to_dict()
 
 

@@ -18,6 +18,7 @@ from gencli.batch.batch_options import DECIDING
 from gencli.batch.batch_plan import BatchPlan
 from gencli.batch.batch_records import (
     BatchReporter,
+    BatchSummary,
     ColumnError,
     Failure,
     OnTokens,
@@ -26,7 +27,6 @@ from gencli.batch.batch_records import (
     Record,
     Row,
     RowEngine,
-    Summary,
 )
 from gencli.batch.batch_rows import (
     Kind,
@@ -107,14 +107,14 @@ class ScoreWork:
                 f"{outcome.result['mode']} log-probabilities"
             )
 
-    def lines(self, batch: Batch, summary: Summary) -> Iterator[str]:
+    def lines(self, batch: Batch, summary: BatchSummary) -> Iterator[str]:
         """Yield the counts of rows, their errors, and the totals unless they are among the results."""
         yield f"{summary.counts} in {clock(summary.seconds)}"
         yield from summary.error_lines()
         if batch.output.format.name != "text":
             yield from self._totals()
 
-    def record(self, summary: Summary) -> dict[str, Any]:
+    def record(self, summary: BatchSummary) -> dict[str, Any]:
         fields = summary.to_dict()
         counts = {key: fields[key] for key in _COUNTS}
         return {**counts, "convention": self._conditions, "totals": self.sums.records()}

@@ -188,9 +188,9 @@ class DocumentColumns:
             except _Misfit as error:
                 self._note(index, f"{column} {error}")
 
-    def _note(self, index: int, what: str) -> None:
+    def _note(self, index: int, misfit: str) -> None:
         self.misfits += 1
-        self.first = self.first or f"first in row {index}: {what}"
+        self.first = self.first or f"first in row {index}: {misfit}"
 
     @property
     def notices(self) -> Iterator[str]:
@@ -281,9 +281,9 @@ def _held(type_: Type, value: Any) -> Any:
     return number
 
 
-def _wrong(value: Any, what: str) -> _Misfit:
+def _wrong(value: Any, kind: str) -> _Misfit:
     text = to_json(value)
-    return _Misfit(f"is {text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN] + '...'}, but holds {what}")
+    return _Misfit(f"is {text if len(text) <= _NUM_SHOWN else text[:_NUM_SHOWN] + '...'}, but holds {kind}")
 
 
 _MAX_COLUMNS = 1000

@@ -108,8 +108,8 @@ def _dispatch(arguments: Sequence[str]) -> int:
         try:  # where it was deleted, imports and relative paths would fail
             os.getcwd()
         except OSError:
-            what = "The working directory does not exist any more."
-            raise UsageError(what, hint="cd to another one.") from None
+            message = "The working directory does not exist any more."
+            raise UsageError(message, hint="cd to another one.") from None
         return _run(_click_command(first), _with_help_topic(arguments))
     else:
         raise _unknown(first)

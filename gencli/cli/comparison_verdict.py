@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gencli.explain.chain_comparison import Comparison, Summary, TextOf, summarize
+from gencli.explain.chain_comparison import Comparison, DivergenceSums, TextOf, summarize
 from gencli.explain.page import CompareRow, Side, compare_page
 
 
@@ -20,7 +20,7 @@ class Verdict:
         self._limit, self._is_equal = limit, is_equal
         self.texts = self.equal = self._different = self._unknown = 0
         self._failed = self._interrupted = self._over = 0
-        self.summary = Summary()
+        self.summary = DivergenceSums()
 
     def add(self, comparison: Comparison) -> None:
         """Count a comparison."""

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from gencli.batch.batch_setup import Batch, Need, Preview, look, need_of
+from gencli.batch.batch_setup import Batch, BatchEstimate, Preview, look, need_of
 from gencli.cli.comparison_verdict import Verdict, compared_page
 from gencli.cli.experiment_tables import comparison_text, head_text, summary_text
 from gencli.cli.render import Sink, say_error, table
@@ -18,7 +18,7 @@ from gencli.cli.stderr import Interrupts, Stderr
 from gencli.cli.trace_views import open_trace
 from gencli.cli.usage import record_text
 from gencli.config.job import Job, Jobs, chat_notices, encode_prompt, make_request
-from gencli.config.layers import Side
+from gencli.config.layers import ComparedSide
 from gencli.config.option_names import with_flags
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Finish, Token
@@ -26,7 +26,7 @@ from gencli.errors import GencliError, GenerationError, ModelError, UsageError
 from gencli.explain import chain_comparison as comparing
 from gencli.explain.chain_comparison import Comparison, Other, TextOf, compare_trace, known_texts
 from gencli.explain.replay import Replay
-from gencli.explain.text_sets import Sample, TextMeter
+from gencli.explain.text_sets import MeasuredText, TextMeter
 from gencli.explain.token_record import token_text
 from gencli.helpers import clock, size
 from gencli.results.run_results import LATE
@@ -44,8 +44,8 @@ _NamedComparison = tuple[Comparison, TextOf]
 
 
 def compare_live(
-    a: Side,
-    b: Side,
+    a: ComparedSide,
+    b: ComparedSide,
     prompts: tuple[str, ...],
     values: Mapping[str, Any],
     *,
@@ -85,7 +85,7 @@ def compare_live(
     return code
 
 
-def _loaded(side: Side, rows: int, stderr: Stderr, stack: ExitStack) -> SideRun:
+def _loaded(side: ComparedSide, rows: int, stderr: Stderr, stack: ExitStack) -> SideRun:
     settings, job = side.settings, side.job
     loaded, _ = load_model(settings, stderr, companions=job.guidance.is_on, rows=rows, is_chat=job.is_chat)
     stderr.notice(*chat_notices(job, loaded.tokenizer))
@@ -108,7 +108,7 @@ def refuse_vocabularies(a: Tokenizer, b: Tokenizer, name: str, other: str) -> No
 
 
 def compare_on_trace(
-    path: str, b: Side, values: Mapping[str, Any], *, sink: Sink, stderr: Stderr, has_model: bool
+    path: str, b: ComparedSide, values: Mapping[str, Any], *, sink: Sink, stderr: Stderr, has_model: bool
 ) -> int:
     """Compare on the kept logits of a trace, write the result, and return the exit code."""
     settings, job = b.settings, b.job
@@ -143,7 +143,7 @@ def compare_on_trace(
     return code
 
 
-def _side(side: Side, chain: str, draw: str) -> dict[str, str]:
+def _side(side: ComparedSide, chain: str, draw: str) -> dict[str, str]:
     return {"given": side.text, "chain": chain, "draw": draw}
 
 
@@ -199,7 +199,7 @@ class CellResult:
     """A cell of the grid with its values, and its texts by prompt and sample."""
 
     values: Mapping[str, str]
-    samples: tuple[Sample, ...]
+    samples: tuple[MeasuredText, ...]
 
 
 def run_cells(
@@ -245,7 +245,7 @@ def _texts(
     attempts: RetryingEngine,
     loaded: Loaded,
 ) -> Iterator[CellResult]:
-    waiting = [dict[tuple[int, int], Sample]() for _ in cells]
+    waiting = [dict[tuple[int, int], MeasuredText]() for _ in cells]
     for number, job in enumerate(jobs):
         for prompt_index, prompt in enumerate(prompts):
             ids, seed = encode_prompt(job, prompt, loaded.tokenizer), derive(job.seed, prompt_index)
@@ -314,7 +314,7 @@ def _first_tokens(
             meter = TextMeter(prompt_index, 0, [token])
             meter.see(replay.explain(kept, token))
             text = tokenizer.decode([token], skip_special=False)
-            samples.append(Sample(prompt_index, 0, text, "first", meter.measures()))
+            samples.append(MeasuredText(prompt_index, 0, text, "first", meter.measures()))
         yield CellResult(values, tuple(samples))
 
 
@@ -331,7 +331,7 @@ def preview(batch: Batch, sink: Sink) -> int:
     return 7 if totals.faults else 0
 
 
-def _lines(totals: Preview, need: Need | None, batch: Batch) -> Iterator[tuple[str, str]]:
+def _lines(totals: Preview, need: BatchEstimate | None, batch: Batch) -> Iterator[tuple[str, str]]:
     yield "rows", f"{totals.num_rows:,}, {totals.faults:,} of them faulty"
     good = totals.num_rows - totals.faults
     mean = totals.prompt_tokens / good if good else 0.0

@@ -13,8 +13,9 @@ from gencli.cli.render import table
 from gencli.cli.token_views import probability, quoted
 from gencli.config.option_names import with_flags
 from gencli.errors import UsageError
-from gencli.explain.text_sets import MEASURES, Axis, mean_of
+from gencli.explain.text_sets import MEASURES, SweepAxis, mean_of
 from gencli.explain.trace_file import text_label
+from gencli.helpers import shortened
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def means(cell: CellResult) -> dict[str, float | None]:
     return {name: mean_of(sample.measures[name] for sample in samples) for name in MEASURES}
 
 
-def cell_table(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
+def cell_table(axes: Sequence[SweepAxis], cells: Sequence[CellResult]) -> str:
     """Return a line for each cell, with the means of all measures that any cell has."""
     by_cell, names = _means_and_names(cells)
     rows = [(*(axis.key for axis in axes), *names, "failed")]
@@ -64,7 +65,7 @@ def _number(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
-def heat_table(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str) -> str:
+def heat_table(axes: Sequence[SweepAxis], cells: Sequence[CellResult], measure: str) -> str:
     """Return one measure as a grid, the last axis in columns; darker shades mean larger values."""
     *outer, last = axes
     values = [means(cell)[measure] for cell in cells]
@@ -84,7 +85,7 @@ def heat_table(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str) 
     return f"{measure}: {MEASURES[measure]}\n" + table(rows)
 
 
-def csv_lines(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
+def csv_lines(axes: Sequence[SweepAxis], cells: Sequence[CellResult]) -> str:
     """Return a line for each text, after a header."""
     written = io.StringIO()
     rows = csv.writer(written, lineterminator="\n")
@@ -97,7 +98,7 @@ def csv_lines(axes: Sequence[Axis], cells: Sequence[CellResult]) -> str:
 
 
 def sweep_record(
-    axes: Sequence[Axis], cells: Sequence[CellResult], prompts: Sequence[str], shared: Mapping[str, Any]
+    axes: Sequence[SweepAxis], cells: Sequence[CellResult], prompts: Sequence[str], shared: Mapping[str, Any]
 ) -> dict[str, Any]:
     """Return the sweep as JSON: values shared by all cells, the axes, and each cell with its texts."""
     return {
@@ -122,10 +123,9 @@ def sweep_record(
     }  # fmt: skip
 
 
-def grid_page(axes: Sequence[Axis], cells: Sequence[CellResult], title: str) -> str:
+def grid_page(axes: Sequence[SweepAxis], cells: Sequence[CellResult], title: str) -> str:
     """Return the HTML page of the grid."""
-    from gencli.explain.page import Axis as Line
-    from gencli.explain.page import Cell, Measure, sweep_page
+    from gencli.explain.page import Axis, Cell, Measure, sweep_page
 
     by_cell, names = _means_and_names(cells)
     indices = [{value: at for at, value in enumerate(axis.values)} for axis in axes]
@@ -137,11 +137,11 @@ def grid_page(axes: Sequence[Axis], cells: Sequence[CellResult], title: str) -> 
         )
         for cell, values in zip(cells, by_cell, strict=True)
     ]
-    lines = [Line(axis.key, axis.values) for axis in axes]
+    lines = [Axis(axis.key, axis.values) for axis in axes]
     return sweep_page(title, lines, [Measure(name, _UNITS.get(name, "")) for name in names], shown)
 
 
-def write_png(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str, file: str) -> None:
+def write_png(axes: Sequence[SweepAxis], cells: Sequence[CellResult], measure: str, file: str) -> None:
     """Draw one measure of a grid of at most two axes. Raises UsageError without matplotlib."""
     try:
         import matplotlib
@@ -151,7 +151,7 @@ def write_png(axes: Sequence[Axis], cells: Sequence[CellResult], measure: str, f
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    rows, columns = (axes[0], axes[1]) if len(axes) == 2 else (Axis("", ("",)), axes[0])
+    rows, columns = (axes[0], axes[1]) if len(axes) == 2 else (SweepAxis("", ("",)), axes[0])
     values = [means(cell)[measure] for cell in cells]
     numbers = [float("nan") if value is None else value for value in values]
     width = len(columns.values)
@@ -191,8 +191,7 @@ def head_text(head: Mapping[str, Any]) -> str:
     lines = []
     for name, side in sides:
         chain = escape_controls(side["chain"]).replace("\n", "\\n") or "no stages"
-        chain = chain if len(chain) <= _MAX_CHAIN else f"{chain[: _MAX_CHAIN - 3]}..."
-        lines.append(f"{name:<6}{chain} ({side['draw']})\n")
+        lines.append(f"{name:<6}{shortened(chain, _MAX_CHAIN)} ({side['draw']})\n")
     return "".join(lines) + (f"seed  {head['seed']}\n" if "seed" in head else "")
 
 

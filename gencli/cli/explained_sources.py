@@ -160,7 +160,7 @@ def of_logits(name: str, flags: Mapping[str, Any], values: Mapping[str, Any]) ->
     with quiet_libraries(), importing():
         from gencli.explain.logits_file import read_logits
         from gencli.explain.replay import replay_of
-        from gencli.explain.token_record import Words
+        from gencli.explain.token_record import ListVocabulary
         from gencli.runtime.model_loading import load_tokenizer
         from processors.explain_rows import KeptLogits
         from processors.rng import derive
@@ -168,12 +168,14 @@ def of_logits(name: str, flags: Mapping[str, Any], values: Mapping[str, Any]) ->
         settings, job = settings_of(flags)
         rows = read_logits(name, values["tensor"])
         has_names = settings.is_given("model")
-        tokenizer: Any = load_tokenizer(settings["model"]) if has_names else Words.numbered(rows.shape[1])
+        tokenizer: Any = (
+            load_tokenizer(settings["model"]) if has_names else ListVocabulary.numbered(rows.shape[1])
+        )
     try:
         ids = [int(part) for part in values["tokens"].split(",")] if values["tokens"] is not None else []
     except ValueError:
-        what = f"--tokens is {values['tokens'][:40]!r}, which is not a list of ids."
-        raise UsageError(what, hint="Write 12,7,3.") from None
+        message = f"--tokens is {values['tokens'][:40]!r}, which is not a list of ids."
+        raise UsageError(message, hint="Write 12,7,3.") from None
     count, vocab = rows.shape
     if values["tokens"] is not None and not (len(ids) == count and all(0 <= token < vocab for token in ids)):
         raise UsageError(f"--tokens has {len(ids)} ids; there are {count} rows of {vocab} logits.")

@@ -85,10 +85,10 @@ def _require_permission(name: str, hub: HubName, settings: Settings, stderr: Std
         raise ModelError(f"{state}.", hint=f"--download fetches it; so does {pull}")
 
 
-def refuse_offline(what: str) -> None:
-    """Raise ModelError if an environment variable keeps the libraries offline. `what` starts the message."""
+def refuse_offline(fault: str) -> None:
+    """Raise ModelError if an environment variable keeps the libraries offline. `fault` starts the message."""
     if variable := local.is_offline():
-        raise ModelError(f"{what}, and {variable} allows no network.", hint="Unset it for this command.")
+        raise ModelError(f"{fault}, and {variable} allows no network.", hint="Unset it for this command.")
 
 
 def fetch_with_progress(name: HubName, stderr: Stderr, *, with_code: bool, is_asked: bool) -> Path:
@@ -111,8 +111,8 @@ def fetch_with_progress(name: HubName, stderr: Stderr, *, with_code: bool, is_as
     if plan.todo >= _LARGE and not is_asked:
         answer = confirm(f"Fetch {decimal(plan.todo)}?")
         if answer is None:
-            what = f"{name} takes {decimal(plan.todo)}, and stdin is no terminal to confirm it."
-            raise ModelError(what, hint="--download fetches it.")
+            message = f"{name} takes {decimal(plan.todo)}, and stdin is no terminal to confirm it."
+            raise ModelError(message, hint="--download fetches it.")
         if not answer:
             raise ModelError(f"{name} is not fetched.", hint="A smaller or quantized model takes less.")
     start = time.monotonic()
@@ -130,8 +130,8 @@ def pull(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     """Fetch a model, or its missing and changed files. Raises ModelError if the network is not allowed."""
     name = _hub_name(names, "pull")
     if environment_layer(os.environ).values.get("offline"):
-        what = f"{name} cannot be fetched: GENCLI_OFFLINE is set."
-        raise ModelError(what, hint="Unset it for this command.")
+        message = f"{name} cannot be fetched: GENCLI_OFFLINE is set."
+        raise ModelError(message, hint="Unset it for this command.")
     refuse_offline(f"{name} cannot be fetched")
     stderr, with_code = Stderr(is_quiet=False), values["trust_remote_code"]
     with interrupts(), quiet_libraries(is_on=not values["debug"]):

@@ -126,8 +126,8 @@ def _beside_stdin(texts: tuple[str, ...]) -> Prompts:
     if not _is_readable():
         return Prompts(texts)
     if not _is_ready():
-        what = f"stdin is open but sent nothing for {PATIENCE:g} s, so it is not read"
-        notice = f"{what}; {STDIN} in the prompt waits for it, < /dev/null avoids the wait."
+        reason = f"stdin is open but sent nothing for {PATIENCE:g} s, so it is not read"
+        notice = f"{reason}; {STDIN} in the prompt waits for it, < /dev/null avoids the wait."
         return Prompts(texts, (notice,))
     piped = _from_stdin()
     if not piped:
@@ -255,7 +255,7 @@ class TerminalReader:
         from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
         from prompt_toolkit.layout.screen import Char
 
-        class Words(Completer):
+        class LastWordCompleter(Completer):
             """Yields the completions of the last word."""
 
             def get_completions(self, document: Document, _: object) -> Iterator[Completion]:
@@ -273,7 +273,7 @@ class TerminalReader:
         path = _history_file()
         self._session: PromptSession[str] = PromptSession(
             history=FileHistory(str(path)) if path else InMemoryHistory(),
-            completer=Words(),
+            completer=LastWordCompleter(),
             complete_while_typing=False,
             key_bindings=keys,
             prompt_continuation=" " * len(_CHAT_PROMPT),

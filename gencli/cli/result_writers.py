@@ -18,6 +18,7 @@ from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
 from gencli.explain.token_levels import Scale
 from gencli.explain.trace_file import text_label
+from gencli.helpers import shortened
 from gencli.results.run_record import RunInfo, record, thinking
 from gencli.results.run_results import PromptRow, Results
 from gencli.structured.output_spec import ThinkingSplitter
@@ -256,8 +257,7 @@ def label(row: PromptRow, sample: int) -> str:
 
 def block_label(number: str, prompt: str) -> str:
     """Return the label of a block: its number and at most 60 characters of the prompt."""
-    prompt = " ".join(prompt.split())
-    return f"==> {number}: {prompt if len(prompt) <= 60 else prompt[:57] + '...'} <=="
+    return f"==> {number}: {shortened(' '.join(prompt.split()), 60)} <=="
 
 
 def _ended(text: str) -> str:

@@ -14,6 +14,7 @@ from gencli.cli.render import table
 from gencli.cli.token_colors import legend, level_of, marked
 from gencli.errors import GenerationError
 from gencli.explain.token_levels import Record
+from gencli.helpers import shortened
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -53,7 +54,7 @@ def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
         values = str(stage["params"]).removeprefix(stage["name"]).lstrip("=:")
         yield (
             stage["name"],
-            values if len(values) <= 24 else values[:21] + "...",
+            shortened(values, 24),
             str(stage["alive"][1]),
             "-" if stage["mass_kept"] is None else f"{stage['mass_kept']:.3f}",
             _likeliest(stage),
@@ -211,7 +212,7 @@ def whole_text(records: Sequence[Record]) -> str:
     """Return the page of a text."""
     if not records:
         return "No tokens.\n"
-    tally = Tally()
+    tally = TraceTotals()
     for record in records:
         tally.add(record)
     pieces = (marked(escape_controls(r["text"]), level_of("probability", r)) for r in records)
@@ -235,7 +236,7 @@ class _StageTotals:
     example: str = ""
 
 
-class Tally:
+class TraceTotals:
     """Accumulates the records of a text; its memory depends on the number of stages, not on the text."""
 
     def __init__(self) -> None:
@@ -310,7 +311,7 @@ def probability(p: float | None) -> str:
 def quoted(text: str) -> str:
     """Return a token in quotes, with control characters and newlines as escapes, shortened if long."""
     shown = escaped(text).replace('"', '\\"')
-    return f'"{shown}"' if len(shown) <= _MAX_TOKEN else f'"{shown[: _MAX_TOKEN - 3]}..."'
+    return f'"{shortened(shown, _MAX_TOKEN)}"'
 
 
 def text_before(text: str) -> str:

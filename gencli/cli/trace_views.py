@@ -14,7 +14,7 @@ from typing import Any, Literal, get_args
 
 from gencli.cli.render import Sink, table
 from gencli.cli.token_colors import Brush, legend, level_of
-from gencli.cli.token_views import Tally, escaped, probability, quoted
+from gencli.cli.token_views import TraceTotals, escaped, probability, quoted
 from gencli.config.option import Option
 from gencli.config.run_options import OPTIONS
 from gencli.errors import GencliError, GenerationError
@@ -22,6 +22,7 @@ from gencli.explain import trace_file
 from gencli.explain.text_sets import ROOT, Node, Tree
 from gencli.explain.token_levels import Record, Scale
 from gencli.explain.trace_file import TracedText
+from gencli.helpers import shortened
 from gencli.text.escapes import escape_controls
 from processors.params import MOST, Bounds
 
@@ -143,7 +144,7 @@ class _LiveText:
     """A text that has begun: its tokens that are not shown yet, and its totals."""
 
     held: list[tuple[str, int]] = field(default_factory=list)
-    tally: Tally = field(default_factory=Tally)
+    tally: TraceTotals = field(default_factory=TraceTotals)
     decoder: codecs.IncrementalDecoder = field(
         default_factory=lambda: codecs.getincrementaldecoder("utf-8")("replace")
     )
@@ -441,5 +442,4 @@ def _end(node: Node) -> str:
 
 
 def _start(text: str) -> str:
-    shown = escaped(text[: _MAX_TEXT + 1])
-    return f'"{shown}"' if len(shown) <= _MAX_TEXT else f'"{shown[: _MAX_TEXT - 3]}..."'
+    return f'"{shortened(escaped(text[: _MAX_TEXT + 1]), _MAX_TEXT)}"'

@@ -154,8 +154,8 @@ def command_help(width: int | None = None, *, page: Page = RUN, topic: str | Non
     if topic is not None:
         names = {name.lower().split()[0]: name for name in groups}
         if topic.lower() not in names:
-            what = f"The help of {page.name} has no group {topic!r}."
-            raise UsageError(what, hint=f"It has {', '.join(names)}.")
+            message = f"The help of {page.name} has no group {topic!r}."
+            raise UsageError(message, hint=f"It has {', '.join(names)}.")
         groups = {names[topic.lower()]: groups[names[topic.lower()]]}
     parts = [page.usage] if topic is None else []
     for name, entries in groups.items():

@@ -8,7 +8,15 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
-from gencli.config.settings import CHAT_DEFAULT, COMPAT, Assigned, Layer, Settings, thinking_tags, with_value
+from gencli.config.settings import (
+    CHAT_DEFAULT,
+    COMPAT,
+    Assigned,
+    Settings,
+    SettingsLayer,
+    thinking_tags,
+    with_value,
+)
 from gencli.errors import UsageError
 from gencli.structured.output_spec import KINDS
 from gencli.watermark_keys import STAGES, read_key_file
@@ -95,8 +103,8 @@ def assemble(
         if ("grammar", None) in fields:
             kind = next(kind for kind in KINDS if settings[kind])
             of_stage = (entry.said for entry in values if entry.stage == "grammar")
-            what = f"{settings.name(kind)} and {next(of_stage, settings.name('stage'))} both set a grammar."
-            raise UsageError(what, hint="Leave one of them out.")
+            fault = f"{settings.name(kind)} and {next(of_stage, settings.name('stage'))} both set a grammar."
+            raise UsageError(fault, hint="Leave one of them out.")
         fields["grammar", None] = dict(grammar)
     stages = list[Stage]()
     for (name, when), by_field in fields.items():
@@ -177,8 +185,8 @@ def _choose(chosen: _Chosen, entry: Assigned, registry: Registry) -> None:
     if before and before.rank == entry.rank:
         params = registry.spec(entry.stage).params
         is_list = entry.field == params.main() and params.is_list()
-        what = f"{before.said} and {entry.said} both set {entry.field} of the stage {entry.stage}."
-        raise UsageError(what, hint="Put them into one list." if is_list else "Leave one of them out.")
+        message = f"{before.said} and {entry.said} both set {entry.field} of the stage {entry.stage}."
+        raise UsageError(message, hint="Put them into one list." if is_list else "Leave one of them out.")
     if not before or before.rank < entry.rank:
         chosen[key] = entry
 
@@ -203,7 +211,7 @@ def _check(stage: str, fields: Mapping[str, Any], source: str, registry: Registr
         raise UsageError(f"{source}: {str(error).removeprefix(f'{stage}: ')}") from None
 
 
-def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
+def _from_options(layer: SettingsLayer, registry: Registry) -> Iterator[Assigned]:
     for entry in OPTIONS:
         if entry.stage and entry.key in layer.values:
             value, source = layer.values[entry.key], layer.said(entry.key)
@@ -211,7 +219,7 @@ def _from_options(layer: Layer, registry: Registry) -> Iterator[Assigned]:
             yield Assigned(entry.stage, entry.field, value, layer.origin, source, when=entry.when)
 
 
-def _from_stages(layer: Layer, registry: Registry) -> Iterator[Assigned]:
+def _from_stages(layer: SettingsLayer, registry: Registry) -> Iterator[Assigned]:
     for text in layer.values.get("stage", ()):
         name = text.partition(":")[0].partition("=")[0].strip()
         if name in MARKS:  # checked before the text is shown, which may contain a key
@@ -270,19 +278,19 @@ def wanted_mark(settings: Settings) -> WatermarkUse | None:
     kind, file, name = settings["watermark"], settings["watermark_key"], settings.name
     named = [stage for stage in settings["chain"] if stage in MARKS]
     if named:
-        what = f"{name('chain')} has {named[0]}, but the place of a watermark is fixed."
-        raise UsageError(what, hint="Leave it out.")
+        message = f"{name('chain')} has {named[0]}, but the place of a watermark is fixed."
+        raise UsageError(message, hint="Leave it out.")
     if kind == "none":
         if file is not None and settings.rank("watermark_key") >= settings.rank("watermark"):
-            what = f"{name('watermark_key')} is given, but there is no watermark."
-            raise UsageError(what, hint="Add `watermark` = kgw, synthid or gumbel.")
+            message = f"{name('watermark_key')} is given, but there is no watermark."
+            raise UsageError(message, hint="Add `watermark` = kgw, synthid or gumbel.")
         return None
     if file is None:
         raise UsageError(f"{settings.with_value('watermark')} needs a key.", hint="Add `watermark_key`.")
     params = read_key_file(kind, file)
     if isinstance(params, KgwParams) and params.bias == 0:
-        what = f"The key file of {settings.with_value('watermark')} has the bias 0, which marks nothing."
-        raise UsageError(what, hint="Write another bias into it, or leave it out.")
+        message = f"The key file of {settings.with_value('watermark')} has the bias 0, which marks nothing."
+        raise UsageError(message, hint="Write another bias into it, or leave it out.")
     stage, origin = STAGES[kind][0], settings.origin("watermark")
     source, rank = settings.said("watermark"), settings.rank("watermark")
     values = (Assigned(stage, key, value, origin, source, rank) for key, value in params.to_mapping().items())
@@ -299,8 +307,8 @@ def refuse_watermark(settings: Settings, mark: WatermarkUse | None, *, greedy: s
     watermark, hint = settings.with_value("watermark"), "`watermark` = kgw marks such texts too."
     for key in ("beams", "contrastive_alpha"):
         if settings[key]:
-            what = f"{watermark} marks drawn tokens, but {settings.name(key)} draws none."
-            raise UsageError(what, hint=hint)
+            message = f"{watermark} marks drawn tokens, but {settings.name(key)} draws none."
+            raise UsageError(message, hint=hint)
     if greedy:
         raise UsageError(f"{watermark} marks drawn tokens, but with {greedy} none is drawn.", hint=hint)
     if not _is_seedless(mark.params):

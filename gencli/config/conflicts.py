@@ -48,8 +48,8 @@ def _refuse_pairs(settings: Settings) -> None:
         if settings[a] and settings[b]:
             raise _conflict(f"{name(a)} and {name(b)} contradict each other.")
     if settings["system"] is not None and not settings["chat"]:
-        what = f"{name('system')} needs `chat`: a raw prompt has no system message."
-        raise UsageError(what, hint="Add `chat`.")
+        message = f"{name('system')} needs `chat`: a raw prompt has no system message."
+        raise UsageError(message, hint="Add `chat`.")
     if settings["vars"] and settings["template"] is None:
         hint = "Add `template`, as in `template` = 'Say {{ word }}' `vars` = word=hi."
         raise UsageError(f"{name('vars')} is given, but there is no template with variables.", hint=hint)
@@ -69,15 +69,15 @@ def _refuse_greedy(settings: Settings, assembly: Assembly) -> None:
     name, temperatures = settings.name, assembly.of_stage("temperature")
     asked = any(entry.rank >= settings.rank("sampler") for entry in temperatures)
     if settings["sampler"] == "greedy" and not assembly.chain.is_greedy and asked:
-        what = f"takes the most likely token, so {temperatures[0].said} would have no effect."
-        raise _conflict(f"{settings.with_value('sampler')} {what}")
+        fault = f"takes the most likely token, so {temperatures[0].said} would have no effect."
+        raise _conflict(f"{settings.with_value('sampler')} {fault}")
     greedy, or_draw = greedy_cause(settings, assembly), "or draw with a temperature above 0."
     if greedy and settings["retries"]:
-        what = f"{name('retries')} draws again, but with {greedy} the text would be the same."
-        raise UsageError(what, hint=f"Leave {name('retries')} out, {or_draw}")
+        fault = f"{name('retries')} draws again, but with {greedy} the text would be the same."
+        raise UsageError(fault, hint=f"Leave {name('retries')} out, {or_draw}")
     if greedy and settings["n"] > 1:
-        what = f"{settings.with_value('n')} with {greedy} would give {settings['n']} equal texts."
-        raise UsageError(what, hint=f"Leave out `n`, {or_draw}")
+        fault = f"{settings.with_value('n')} with {greedy} would give {settings['n']} equal texts."
+        raise UsageError(fault, hint=f"Leave out `n`, {or_draw}")
 
 
 def _refuse_idle(settings: Settings, assembly: Assembly) -> None:
@@ -88,15 +88,15 @@ def _refuse_idle(settings: Settings, assembly: Assembly) -> None:
             continue
         if settings[entry.key] and settings.origin(entry.key) == FLAG:
             mains = (main.key for main in STAGES if (main.stage, main.field) == (entry.stage, params.main()))
-            what = f"{settings.name(entry.key)} is given, but the stage {entry.stage} is off."
-            raise UsageError(what, hint=f"Add `{next(mains, 'stage')}`, or leave it out.")
+            message = f"{settings.name(entry.key)} is given, but the stage {entry.stage} is off."
+            raise UsageError(message, hint=f"Add `{next(mains, 'stage')}`, or leave it out.")
 
 
 def _refuse_beside_nothing(settings: Settings) -> None:
     limit = settings.with_value("max_tokens")
     if settings["prompt_logprobs"] is None:
-        what = f"{limit} generates nothing, and the run has nothing else to do."
-        raise UsageError(what, hint="Give 1 or more, or add `prompt_logprobs`.")
+        message = f"{limit} generates nothing, and the run has nothing else to do."
+        raise UsageError(message, hint="Give 1 or more, or add `prompt_logprobs`.")
     keys = ("logprobs", "color", "beams", "best_of", "contrastive_alpha", *KINDS)
     idle = [key for key in keys if settings.is_given(key) and settings[key] not in (None, False, (), "off")]
     idle += ["n"] if settings["n"] > 1 else []
@@ -116,8 +116,8 @@ def _refuse_drafts(settings: Settings) -> None:
     is_newer = settings.rank("verify_threshold") >= settings.rank("verify")
     if is_asked and is_newer and settings["verify"] != "lossy-threshold":
         verify = f"{name('verify')} is {settings['verify']}"
-        what = f"{name('verify_threshold')} is for lossy-threshold, but {verify}."
-        raise UsageError(what, hint="Add `verify` = lossy-threshold.")
+        message = f"{name('verify_threshold')} is for lossy-threshold, but {verify}."
+        raise UsageError(message, hint="Add `verify` = lossy-threshold.")
 
 
 def _refuse_output(settings: Settings) -> None:
@@ -133,9 +133,9 @@ def _refuse_output(settings: Settings) -> None:
     if settings["stream"] and settings["format"] != "text":
         has_records = settings["format"] in ("jsonl", "yaml")
         hint = f"{settings['format']} writes each prompt's record as it finishes." if has_records else ""
-        what = f"shows text while it is generated, which {settings.with_value('format')} cannot."
+        fault = f"shows text while it is generated, which {settings.with_value('format')} cannot."
         hint = hint or "Leave out `stream`, or use `format` = jsonl."
-        raise UsageError(f"{name('stream')} {what}", hint=hint)
+        raise UsageError(f"{name('stream')} {fault}", hint=hint)
     output = settings["output"]
     if output is not None and Path(output).resolve() in [Path(path).resolve() for path in settings["file"]]:
         raise UsageError(f"`output` and `file` are both {output!r}; the prompt would be lost.")
@@ -143,20 +143,20 @@ def _refuse_output(settings: Settings) -> None:
 
 def _refuse_finish_open(settings: Settings, name: str) -> None:
     if settings["finish_open"]:
-        what = "do not go together: the model does not choose the tokens that complete a document."
-        raise _conflict(f"{name} and {settings.name('finish_open')} {what}")
+        fault = "do not go together: the model does not choose the tokens that complete a document."
+        raise _conflict(f"{name} and {settings.name('finish_open')} {fault}")
 
 
 def _refuse_beside_color(settings: Settings, color: str) -> None:
     _refuse_finish_open(settings, color)
     for key in ("parsed", "select"):
         if settings[key] not in (None, False):
-            what = f"{color} colours the tokens of the text, but {settings.name(key)} writes another text."
-            raise _conflict(what)
+            message = f"{color} colours the tokens of the text, but {settings.name(key)} writes another text."
+            raise _conflict(message)
     for key in ("beams", "best_of", "contrastive_alpha"):
         if settings[key] and settings["color"] in ("entropy", "decided"):
-            what = f"{color} and {settings.name(key)} do not go together: a search is not explained."
-            raise UsageError(what, hint="Use `color` = probability or rank.")
+            message = f"{color} and {settings.name(key)} do not go together: a search is not explained."
+            raise UsageError(message, hint="Use `color` = probability or rank.")
 
 
 def refuse_quiet_scores(settings: Settings) -> None:
@@ -164,8 +164,8 @@ def refuse_quiet_scores(settings: Settings) -> None:
     for key in ("logprobs", "prompt_logprobs"):
         if settings[key] is not None and settings["quiet"] and settings["format"] == "text":
             name, hint = settings.name, "Use `format` = json, or leave `quiet` out."
-            what = f"{name('quiet')} writes no {name(key)}: with text as output they go to stderr."
-            raise UsageError(what, hint=hint)
+            message = f"{name('quiet')} writes no {name(key)}: with text as output they go to stderr."
+            raise UsageError(message, hint=hint)
 
 
 def refuse_unwritten_ids(settings: Settings) -> None:
@@ -211,8 +211,8 @@ def search_notices(settings: Settings) -> Iterator[str]:
 def _refuse_beside_beams(settings: Settings, assembly: Assembly) -> None:
     name, width, search = settings.name, settings["beams"], _search(settings, "beams", _DETAILS)
     if drawing := [*_drawing(settings, assembly)]:
-        what = f"searches for the most likely text and draws none: {_listed(drawing)} would have no effect."
-        raise _conflict(f"{search} {what}")
+        fault = f"searches for the most likely text and draws none: {_listed(drawing)} would have no effect."
+        raise _conflict(f"{search} {fault}")
     if settings["trace"] is not None:
         raise _conflict(f"{name('trace')} and {search} do not go together: a search draws no token.")
     _refuse_draft(settings, f"continues one text, but with {search} there are {width} at once")
@@ -278,8 +278,8 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
             raise _conflict(f"{other}, and {wanted}, choose texts in different ways.")
     for key in ("n", "retries"):
         if settings[key] > (key == "n"):
-            what = f"asks for more than one text, but with {wanted} nothing is drawn: they would be the same."
-            raise _conflict(f"{settings.with_value(key)} {what}")
+            why = f"asks for more than one text, but with {wanted} nothing is drawn: they would be the same."
+            raise _conflict(f"{settings.with_value(key)} {why}")
     is_asked = settings.is_given("sampler") and settings.rank("sampler") >= settings.rank("contrastive_alpha")
     if is_asked and settings["sampler"] != "greedy":
         raise _conflict(f"With {wanted} nothing is drawn: {name('sampler')} would have no effect.")
@@ -313,8 +313,8 @@ def refuse_idle_conditions(settings: Settings, assembly: Assembly, structure: Ou
             continue
         if entry.when.begin >= max(limit, 1):
             allowed = f"{settings.name('max_tokens')} allows {limit}"
-            what = f"the condition begins at {entry.when.begin} output tokens, but {allowed}."
-            raise UsageError(f"{entry.said}: {what}")
+            fault = f"the condition begins at {entry.when.begin} output tokens, but {allowed}."
+            raise UsageError(f"{entry.said}: {fault}")
         if entry.when.path is not None:
             _refuse_path(entry, entry.when.path, settings, structure)
 

@@ -25,7 +25,7 @@ from gencli.config.job_parts import build_output_spec, wanted_instructions
 from gencli.config.option_names import meant_option
 from gencli.config.presets import KEYS, read_values
 from gencli.config.run_options import NO_AMATEUR, OPTIONS
-from gencli.config.settings import CHAT_DEFAULT, Assigned, Layer, Settings, checked, resolve
+from gencli.config.settings import CHAT_DEFAULT, Assigned, Settings, SettingsLayer, checked, resolve
 from gencli.core.request import (
     NO_DRAFTER,
     Beams,
@@ -295,7 +295,7 @@ def chat_notices(job: Job, tokenizer: Tokenizer) -> tuple[str, ...]:
     return job.instructions.notices(tokenizer) if job.is_chat else ()
 
 
-ReadLayer = Callable[[Mapping[str, Any], Registry], Layer]
+ReadLayer = Callable[[Mapping[str, Any], Registry], SettingsLayer]
 _MAX_JOBS, _MAX_CHARS = 1024, 16 << 20  # cache limits: number of jobs, and characters of their options
 _SHARED = ("Presets", "Model", "Output")  # sections of options for the whole run
 # Options that a request may set, and the three keys of presets that hold stages.
@@ -304,7 +304,7 @@ REQUEST_KEYS = frozenset(key for key, entry in KEYS.items() if entry.section not
 } | {"chain", "fields", "stages"}  # fmt: skip
 
 
-def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) -> Layer:
+def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) -> SettingsLayer:
     """Return the values of a request as a layer of settings. Raises UsageError for the first invalid one."""
     preset = read_values(values, registry)
     for fault in preset.faults:
@@ -314,7 +314,7 @@ def request_layer(values: Mapping[str, Any], registry: Registry, origin: str) ->
         path = entry.when.path if entry.when else None
         source = f"stages.{entry.stage}" if path is None else f"stages.{entry.stage} ({path})"
         stages.append(replace(entry, origin=origin, said=source))
-    return Layer(origin, preset.values, {key: key for key in preset.values}, tuple(stages))
+    return SettingsLayer(origin, preset.values, {key: key for key in preset.values}, tuple(stages))
 
 
 class Jobs:
@@ -417,7 +417,7 @@ class SamplingParams(Mapping[str, Any]):
         return f"SamplingParams({', '.join(f'{key}={value!r}' for key, value in self._values.items())})"
 
 
-def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = ORIGIN) -> Layer:
+def params_layer(values: Mapping[str, Any], registry: Registry, origin: str = ORIGIN) -> SettingsLayer:
     """Return the values as a layer of settings; a chain as text may name any stage of the registry.
 
     Raises UsageError for the first wrong value, or a ProcessorsError for a wrong chain.

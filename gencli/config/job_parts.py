@@ -14,6 +14,7 @@ from gencli.config.run_options import CONTRASTS, GUIDES, IN_PROMPT, NO_AMATEUR, 
 from gencli.config.settings import DEFAULT, FLAG, Settings
 from gencli.core.request import BUILT_IN_DRAFTERS, EARLY_EXIT, NO_DRAFTER
 from gencli.errors import UsageError
+from gencli.helpers import shortened
 from gencli.plugins.plugin_registry import PluginRegistry
 from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec, refuse_open
 from gencli.structured.planning import PlanRequest, plan_output
@@ -83,7 +84,7 @@ def build_output_spec(settings: Settings) -> OutputSpec | None:
         source = "" if option(kind).type is bool else " ".join(str(settings[kind]).split())
     return replace(
         spec,
-        source=_shortened(source),
+        source=shortened(source, 60),
         origin=settings.where(kind),
         after=settings["constrain_after"] or "",
         retries=settings["retries"],
@@ -115,24 +116,20 @@ def _refuse_pairs(settings: Settings, kind: str) -> None:
         raise UsageError(f"{name('constrain_after')} is empty.", hint="Give a text, such as </think>.")
     if settings["stream"]:
         why = f"but with {name(kind)} it is written after the final check."
-        what = f"{name('stream')} shows text while it is generated, {why}"
-        raise UsageError(what, hint=f"Leave {name('stream')} out.")
+        message = f"{name('stream')} shows text while it is generated, {why}"
+        raise UsageError(message, hint=f"Leave {name('stream')} out.")
     if settings["parsed"] and settings["select"] is not None:
-        what = f"{name('parsed')} writes the whole document, {name('select')} a part."
-        raise UsageError(what, hint="Leave one out.")
+        message = f"{name('parsed')} writes the whole document, {name('select')} a part."
+        raise UsageError(message, hint="Leave one out.")
     for key in ("parsed", "select"):
         if settings[key] not in (None, False) and settings["format"] != "text":
-            what = f"{name(key)} is a form of text, but {name('format')} is {settings['format']}."
+            message = f"{name(key)} is a form of text, but {name('format')} is {settings['format']}."
             hint = f"A record has the document under parsed; leave {name(key)} out."
-            raise UsageError(what, hint=hint)
+            raise UsageError(message, hint=hint)
     if settings["select"] is not None:
         from gencli.structured.schema_errors import check_pointer
 
         check_pointer(settings["select"])
-
-
-def _shortened(text: str) -> str:
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 SCHEMA_TEXT = "Answer in JSON that is valid under this JSON schema:\n{schema}"
@@ -194,8 +191,8 @@ def _check(wanted: str, values: Mapping[str, str], settings: Settings) -> list[s
         if used.count(key) > 1:
             raise UsageError(f"{name} has {{{key}}} twice.", hint="Write it once.")
     if not set(used) & _DEFAULTS.keys():
-        what = f"{name} is {_shortened(wanted)!r}, a text without {' or '.join(needed)}."
-        raise UsageError(what, hint=hint)
+        message = f"{name} is {shortened(wanted, 60)!r}, a text without {' or '.join(needed)}."
+        raise UsageError(message, hint=hint)
     return used
 
 
@@ -211,8 +208,8 @@ def _without_effect(settings: Settings, structure: OutputSpec | None) -> Instruc
         notice = f"{name(_KEY)} has nothing to show: the output has no structure."
         return Instructions(notice=notice) if settings.origin(_KEY) == FLAG else NOTHING
     if settings.rank(_KEY) >= settings.rank(structure.kind):
-        what = f"{name(_KEY)} shows schemas, choices and tools, but not {name(structure.kind)}."
-        raise UsageError(what, hint="Leave one of them out; the prompt itself may describe the output.")
+        message = f"{name(_KEY)} shows schemas, choices and tools, but not {name(structure.kind)}."
+        raise UsageError(message, hint="Leave one of them out; the prompt itself may describe the output.")
     return NOTHING
 
 
@@ -241,12 +238,12 @@ def refuse_guidance(settings: Settings) -> None:
     if settings["dola"] is not None and beside:
         raise UsageError(f"{name('dola')} and {name(beside[0])} cannot be used together.", hint=leave_out)
     if settings["negative"] is not None and settings.origin("guidance") == DEFAULT:
-        what = f"{name('negative')} is given, but there is no guidance."
-        raise UsageError(what, hint="Add `guidance` = 1.5.")
+        message = f"{name('negative')} is given, but there is no guidance."
+        raise UsageError(message, hint="Add `guidance` = 1.5.")
     strengths = [key for key in CONTRASTS[1:] if settings.is_given(key)]
     if strengths and settings["dola"] is None and settings.origin("contrast") == DEFAULT:
-        what = f"{name(strengths[0])} is given, but there is no contrast."
-        raise UsageError(what, hint="Add `contrast` = NAME.")
+        message = f"{name(strengths[0])} is given, but there is no contrast."
+        raise UsageError(message, hint="Add `contrast` = NAME.")
 
 
 def named_models(settings: Settings, registry: Registry | None) -> dict[str, str]:

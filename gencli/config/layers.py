@@ -28,8 +28,8 @@ from gencli.config.settings import (
     FLAG,
     PRESET,
     USER,
-    Layer,
     Settings,
+    SettingsLayer,
     environment_layer,
     model_layer,
     resolve,
@@ -42,7 +42,7 @@ from gencli.models.files.model_card import has_template
 from gencli.plugins.plugin_registry import make_registry
 from gencli.structured.schema_inputs import named_file
 from gencli.watermark_keys import file_fingerprint
-from gencli.yaml_text import Bounds
+from gencli.yaml_text import FileLimits
 from processors.errors import close_names, did_you_mean
 from processors.params import Phase
 from processors.registry import Registry, builtin_registry
@@ -62,7 +62,7 @@ def gather(
     `registry`: registry with the plug-ins, if the caller has one already. `applies_template`: the model's
     chat template applies unless an option says otherwise. `is_neutral`: a conversation is drawn as any text.
     """
-    environment, flags = environment_layer(environ), Layer.of(FLAG, options)
+    environment, flags = environment_layer(environ), SettingsLayer.of(FLAG, options)
     names, plugins = (flags.values.get(key, environment.values.get(key, ())) for key in ("preset", "plugin"))
     registry = make_registry(plugins) if registry is None else registry
     defaults = (str(defaults_file()),) if os.path.lexists(defaults_file()) else ()
@@ -70,7 +70,9 @@ def gather(
     layers = (*user, *load_presets(names, registry), environment, flags)
     settings = _with_base(layers, registry)
     if applies_template and has_idle_template(settings):
-        settings = resolve(Layer(CHAT_DEFAULT, {"chat": True}), *settings.layers, registry=settings.registry)
+        settings = resolve(
+            SettingsLayer(CHAT_DEFAULT, {"chat": True}), *settings.layers, registry=settings.registry
+        )
     return with_chat_draw(settings, registry) if settings["chat"] and not is_neutral else settings
 
 
@@ -80,7 +82,7 @@ def gather_presets(*names: str, registry: Registry | None = None) -> Settings:
     return _with_base(tuple(load_presets(names, registry)), registry)
 
 
-def gather_layer(layer: Layer, *, registry: Registry) -> Settings:
+def gather_layer(layer: SettingsLayer, *, registry: Registry) -> Settings:
     """Return the settings of a layer above the model's own values, without the environment."""
     return _with_base((layer,), registry)
 
@@ -90,12 +92,12 @@ def plugin_texts(texts: Iterable[str] | None, environ: Mapping[str, str]) -> tup
     return tuple(texts or environment_layer(environ).values.get("plugin", ()))
 
 
-def profile_layers(name: str | None, registry: Registry) -> list[Layer]:
+def profile_layers(name: str | None, registry: Registry) -> list[SettingsLayer]:
     """Return the layers of a compat profile; [] without a name."""
     return load_presets((str(profile_file(name)),), registry, origin=COMPAT) if name else []
 
 
-def _with_base(layers: tuple[Layer, ...], registry: Registry) -> Settings:
+def _with_base(layers: tuple[SettingsLayer, ...], registry: Registry) -> Settings:
     # Above the model's own values and the compat profile.
     settings = resolve(*layers)
     model, profile = model_layer(settings["model"]), profile_layers(settings["compat"], registry)
@@ -130,7 +132,7 @@ def with_chat_draw(settings: Settings, registry: Registry) -> Settings:
         if any(registry.phase(name) >= Phase.SCALE for name in names):
             return settings
     merged = resolve(*load_presets(("chat",), registry))
-    below = Layer(CHAT_DEFAULT, {key: merged[key] for key in _CHAT_DRAW if merged.is_given(key)})
+    below = SettingsLayer(CHAT_DEFAULT, {key: merged[key] for key in _CHAT_DRAW if merged.is_given(key)})
     return resolve(below, *settings.layers, registry=settings.registry)
 
 
@@ -150,7 +152,7 @@ _USED = frozenset(entry.key for entry in COMPARED) | _CHAIN | {"preset", "compat
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class ComparedSide:
     """One side: its text, its settings and its job, and notices about ignored values."""
 
     text: str
@@ -161,7 +163,7 @@ class Side:
 
 def gather_side(
     text: str, options: Mapping[str, Any], environ: Mapping[str, str], registry: Registry | None = None
-) -> Side:
+) -> ComparedSide:
     """Return the side of a text; `options`: command-line options for both sides.
 
     `compat:NAME` is a profile; `preset:NAME`, a bare name or a file is a preset. All their values apply, as
@@ -172,12 +174,12 @@ def gather_side(
     idle = [settings.name(key) for key in settings if key not in _USED and _is_set(settings, key)]
     if idle:
         notices += (f"A comparison does not use {', '.join(idle)}.",)
-    no_drafts = Layer(FLAG, {"draft": NO_DRAFTER})  # drafts change no text
+    no_drafts = SettingsLayer(FLAG, {"draft": NO_DRAFTER})  # drafts change no text
     settings = resolve(*settings.layers, no_drafts, registry=settings.registry)
     job = make_job(settings)
     _refuse(settings, job)
     job = replace(job, n=1, logprobs=None, prompt_logprobs=None, drafting=Drafting(NO_DRAFTER))
-    return Side(text, settings, job, (*settings.notices(), *notices))
+    return ComparedSide(text, settings, job, (*settings.notices(), *notices))
 
 
 def _is_set(settings: Settings, key: str) -> bool:
@@ -243,8 +245,8 @@ def refuse_differences(a: Settings, b: Settings, *, models: bool = False) -> Non
     for key in _OF_BOTH:
         if a[key] != b[key] and not (models and key == "model"):
             differ = f"{_shown(a, key)} for A and {_shown(b, key)} for B"
-            what = f"{differ}, but both sides have one prompt, model and guidance."
-            raise UsageError(what, hint=f"Give `{key}` for both, or leave it out.")
+            message = f"{differ}, but both sides have one prompt, model and guidance."
+            raise UsageError(message, hint=f"Give `{key}` for both, or leave it out.")
     if None not in (a["seed"], b["seed"]) and a["seed"] != b["seed"]:
         differ = f"{_shown(a, 'seed')} for A and {_shown(b, 'seed')} for B"
         raise UsageError(f"{differ}, but both sides draw with one noise.", hint="Give `seed`.")
@@ -257,7 +259,7 @@ def _shown(settings: Settings, key: str) -> str:
 
 CODE = ("plugin", "pydantic", "trust_remote_code")  # options that name code, which is not recorded
 _FILES = ("json_schema", "grammar", "lark", "structural_tag", "tools", "watermark_key")
-_BOUNDS = Bounds("recorded run", max_bytes=MAX_PROMPT, max_nodes=1_000_000, max_depth=20)
+_BOUNDS = FileLimits("recorded run", max_bytes=MAX_PROMPT, max_nodes=1_000_000, max_depth=20)
 
 
 @dataclass(frozen=True, slots=True)
@@ -290,8 +292,8 @@ class Recipe:
                 value = self.code[key]
                 names = [value] if isinstance(value, str) else value
                 values = "" if value is True else f" = {', '.join(names)}"
-                what = f"The run had `{key}`{values}, but the {origin} does not record code."
-                raise UsageError(what, hint=f"Give `{key}` again.")
+                message = f"The run had `{key}`{values}, but the {origin} does not record code."
+                raise UsageError(message, hint=f"Give `{key}` again.")
             if flags.get(key) and key not in self.code:
                 raise UsageError(f"The run had no `{key}`.", hint="Leave it out.")
         registry = make_registry(flags.get("plugin") or ())
@@ -300,11 +302,11 @@ class Recipe:
             raise ConfigError(messages[0])
         options = {**{key: value for key, value in flags.items() if value}, **fixed}
         layers = (*profile_layers(preset.values.get("compat"), registry), preset.layer(origin))
-        settings = resolve(*layers, Layer.of(FLAG, options), registry=registry)
+        settings = resolve(*layers, SettingsLayer.of(FLAG, options), registry=registry)
         for key, path in _named(settings):
             if self.files.get(key, {}).get("path") != os.path.abspath(path):
-                what = f"The {origin} has no hash of {path} ({key}), so the run cannot be repeated."
-                raise ConfigError(what)
+                message = f"The {origin} has no hash of {path} ({key}), so the run cannot be repeated."
+                raise ConfigError(message)
         for key, file in self.files.items():
             name = f"{file['path']} ({key})"
             if file["sha256"] is None:

@@ -9,6 +9,7 @@ from numbers import Integral, Real
 from typing import Any, Literal, get_args, get_origin
 
 from gencli.errors import UsageError
+from gencli.helpers import shortened
 from processors.params import Bounds, shown_number, whole
 from processors.request_values import When
 
@@ -87,8 +88,8 @@ class Option:
                 raise UsageError(f"{source} holds bytes that are not UTF-8 text.")
             is_number = isinstance(item, int | float) and not isinstance(item, bool)
             if is_number and not self.bounds.allow(item):
-                what = f"{source} is {shown_number(item)}, but has to be a number {self.bounds}."
-                raise UsageError(what, hint=self.hint)
+                message = f"{source} is {shown_number(item)}, but has to be a number {self.bounds}."
+                raise UsageError(message, hint=self.hint)
         return value
 
     def _converted(self, value: Any) -> Any:
@@ -106,8 +107,8 @@ class Option:
             return value
         if fits or value is None:
             return value
-        cut = value[:57] + "..." if isinstance(value, str) and len(value) > 60 else value
-        raise UsageError(f"{cut!r} is not {wanted}.")
+        shown = shortened(value, 60) if isinstance(value, str) else value
+        raise UsageError(f"{shown!r} is not {wanted}.")
 
 
 def read_batch(value: str | int) -> int | str:

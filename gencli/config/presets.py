@@ -14,16 +14,15 @@ from gencli.config.option import Option
 from gencli.config.option_names import meant_option
 from gencli.config.preset_files import description_of, find_preset, is_path, placed, shipped_presets
 from gencli.config.run_options import OPTIONS
-from gencli.config.settings import PRESET, Assigned, Layer, PresetInfo, checked, hint_of
+from gencli.config.settings import PRESET, Assigned, PresetInfo, SettingsLayer, checked, hint_of
 from gencli.errors import ConfigError, UsageError
 from gencli.files import open_regular
 from gencli.text.text_stream import check_pattern
-from gencli.yaml_text import PRESET_BOUNDS, Bounds, YamlFault, YamlNode, node_of, parse
+from gencli.yaml_text import PRESET_BOUNDS, FileLimits, YamlFault, YamlNode, node_of, parse
 from processors.catalog import Phase, StageSpec
 from processors.chain import GROUPS, expand, fields_of
 from processors.errors import ParamError, ProcessorsError, UnknownStage
-from processors.params import WHEN, WHEN_DOC, describe
-from processors.params import Bounds as Limits
+from processors.params import WHEN, WHEN_DOC, Bounds, describe
 from processors.registry import Registry, builtin_registry
 from processors.request_values import NO_CONDITION, When
 
@@ -41,7 +40,7 @@ class Preset:
     notes: list[str] = field(default_factory=list)
     faults: list[YamlFault] = field(default_factory=list)
 
-    def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> Layer:
+    def layer(self, origin: str = PRESET, *, is_inherited: bool = False) -> SettingsLayer:
         """Return the values as a layer of settings; `is_inherited`: whether another preset extends this one.
 
         Only a layer of origin `preset` has a PresetInfo, because an exported preset never refers to other
@@ -53,7 +52,7 @@ class Preset:
         stages = tuple(replace(assigned, origin=origin) for assigned in self.stages)
         notices = tuple(f"{origin.capitalize()} {self.path.stem}: {note}" for note in self.notes)
         preset = info if origin == PRESET else None
-        return Layer(origin, self.values, self.places, stages, notices, preset=preset)
+        return SettingsLayer(origin, self.values, self.places, stages, notices, preset=preset)
 
     def messages(self) -> list[str]:
         """Return the faults ordered by line, each with file, line and column."""
@@ -74,7 +73,7 @@ _MAX_SHOWN = 40  # characters of an invalid value in messages
 _PLUGIN = "If it belongs to a plug-in, that has to be given as well."
 
 
-def read_text(content: bytes, path: Path, registry: Registry, bounds: Bounds = PRESET_BOUNDS) -> Preset:
+def read_text(content: bytes, path: Path, registry: Registry, bounds: FileLimits = PRESET_BOUNDS) -> Preset:
     """Return the checked text. Faults name `path`; file names in the text are relative to its folder."""
     preset = Preset(path, description_of(content))
     root = parse(content, preset.faults, bounds)
@@ -192,8 +191,8 @@ class _PresetReader:
         elif isinstance(item.value, str):
             name, name_node = item.value, item
         else:
-            what = f"An item of chain is {_kind(item)}, but has to be a name, or name: value."
-            return self._note(item.fault(what))
+            message = f"An item of chain is {_kind(item)}, but has to be a name, or name: value."
+            return self._note(item.fault(message))
         try:
             expand((*order, name), self._registry)
         except ProcessorsError as error:
@@ -216,26 +215,26 @@ class _PresetReader:
         except UnknownStage as error:
             return self._note(name_node.fault(str(error) if error.is_near else f"{error} {_PLUGIN}"))
         if name in MARKS:
-            what = f"The stage {name} is set by `watermark` and `watermark_key`."
-            return self._note(name_node.fault(what))
+            message = f"The stage {name} is set by `watermark` and `watermark_key`."
+            return self._note(name_node.fault(message))
         if name == "tail":
             return self._note(name_node.fault("The stage tail is set from the model's tokenizer."))
         if node.value == {}:
-            what = f"The stage {name} is given no value. Give one, or leave the stage out."
-            return self._note(node.fault(what))
+            message = f"The stage {name} is given no value. Give one, or leave the stage out."
+            return self._note(node.fault(message))
         values = fields_of(name, node.plain(), self._registry)
         if WHEN in values:
             _, value_node = _nodes_of(WHEN, node, name_node)
             if when is not None:
-                what = f"{name}: its condition is the path above it. Leave when out."
-                return self._note(value_node.fault(what))
+                message = f"{name}: its condition is the path above it. Leave when out."
+                return self._note(value_node.fault(message))
             try:
                 when = When.of(values.pop(WHEN))
             except ParamError as error:
                 return self._note(value_node.fault(f"{name}: when {error}"))
             if not values and self._registry.is_builtin(name):
-                what = f"The stage {name} is given a condition, but no value. Give both."
-                return self._note(node.fault(what))
+                message = f"The stage {name} is given a condition, but no value. Give both."
+                return self._note(node.fault(message))
         for key, value in values.items():
             key_node, value_node = _nodes_of(key, node, name_node)
             try:
@@ -283,7 +282,7 @@ MAX_FILES = 64
 
 def load_presets(
     names: Sequence[str], registry: Registry | None = None, *, origin: str = PRESET
-) -> list[Layer]:
+) -> list[SettingsLayer]:
     """Return the layers of presets, later ones stronger. Raises ConfigError with the first fault."""
     stacks = [expand_preset(find_preset(name), registry) for name in names]
     pairs = [(preset, preset is not stack[-1]) for stack in stacks for preset in stack]
@@ -300,8 +299,8 @@ def expand_preset(path: Path, registry: Registry | None = None) -> list[Preset]:
     for preset in _expanded(path, (), registry or builtin_registry()):
         presets.append(preset)
         if len(presets) > MAX_FILES:
-            what = f"extends more than {MAX_FILES} files, counted as often as named."
-            raise ConfigError(f"{shown(path)} {what}")
+            fault = f"extends more than {MAX_FILES} files, counted as often as named."
+            raise ConfigError(f"{shown(path)} {fault}")
     return presets
 
 
@@ -437,7 +436,7 @@ def _plain(value: Any) -> Any:
     return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
 
-def _shape(hint: Any, bounds: Limits) -> dict[str, Any]:
+def _shape(hint: Any, bounds: Bounds) -> dict[str, Any]:
     arguments = get_args(hint)
     if get_origin(hint) is Literal:
         return {"enum": list(arguments)}

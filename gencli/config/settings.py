@@ -90,7 +90,7 @@ class PresetInfo:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class SettingsLayer:
     """Checked values by option key, and fields of stages, from one source.
 
     `places` maps keys to their sources, a variable or the line of a file; a key without one was a flag or a
@@ -105,7 +105,9 @@ class Layer:
     preset: PresetInfo | None = None
 
     @classmethod
-    def of(cls, origin: str, values: Mapping[str, Any], places: Mapping[str, str] | None = None) -> Layer:
+    def of(
+        cls, origin: str, values: Mapping[str, Any], places: Mapping[str, str] | None = None
+    ) -> SettingsLayer:
         """Return the layer of values that are not checked yet. Raises UsageError for a wrong one."""
         places = places or {}
         checked_values = {key: option(key).value(value, places.get(key, "")) for key, value in values.items()}
@@ -130,7 +132,7 @@ class Settings(Mapping[str, Any]):
     """The values of all options by key, with their origins."""
 
     def __init__(
-        self, entries: Mapping[str, Setting], layers: tuple[Layer, ...], registry: Registry | None
+        self, entries: Mapping[str, Setting], layers: tuple[SettingsLayer, ...], registry: Registry | None
     ) -> None:
         self._entries, self.layers, self.registry = entries, layers, registry
 
@@ -184,12 +186,14 @@ def with_value(name: str, value: object) -> str:
 _DEFAULTS = {entry.key: Setting(entry.default, DEFAULT) for entry in OPTIONS}
 
 
-def resolve(*layers: Layer | tuple[str, Mapping[str, Any]], registry: Registry | None = None) -> Settings:
+def resolve(
+    *layers: SettingsLayer | tuple[str, Mapping[str, Any]], registry: Registry | None = None
+) -> Settings:
     """Return the settings: each option from the last layer that has it, otherwise its default.
 
     `registry` is the registry that the stages of the layers were read with.
     """
-    stack = tuple(layer if isinstance(layer, Layer) else Layer.of(*layer) for layer in layers)
+    stack = tuple(layer if isinstance(layer, SettingsLayer) else SettingsLayer.of(*layer) for layer in layers)
     entries = dict(_DEFAULTS)
     for rank, layer in enumerate(stack):
         for key, value in layer.values.items():
@@ -210,7 +214,7 @@ _SWITCH = {
 }
 
 
-def environment_layer(environ: Mapping[str, str]) -> Layer:
+def environment_layer(environ: Mapping[str, str]) -> SettingsLayer:
     """Return the layer of options that variables set. Raises UsageError with the name of the variable."""
     by_variable = {entry.variable: entry for entry in OPTIONS}
     values: dict[str, Any] = {}
@@ -222,7 +226,7 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
             hint = meant_option(name.removeprefix("GENCLI_"), spelled) or "gencli run -h lists the options."
             raise UsageError(f"The environment variable {name} is not that of an option.", hint=hint)
         values[by_variable[name].key] = _typed(by_variable[name], text)
-    return Layer.of(ENVIRONMENT, values, {key: f"GENCLI_{key.upper()}" for key in values})
+    return SettingsLayer.of(ENVIRONMENT, values, {key: f"GENCLI_{key.upper()}" for key in values})
 
 
 def untraced(environ: Mapping[str, str]) -> dict[str, str]:
@@ -294,7 +298,7 @@ _LACKING: dict[str, Any] = {
 }
 
 
-def model_layer(name: str) -> Layer | None:
+def model_layer(name: str) -> SettingsLayer | None:
     """Return the layer of a model by name or folder; None without the file."""
     folder = find_local(name)
     if folder is None or not (path := folder / "generation_config.json").is_file():
@@ -318,7 +322,7 @@ def model_layer(name: str) -> Layer | None:
             option = {"num_beams": "beams", "penalty_alpha": "contrastive_alpha"}.get(setting)
             why = f"for which there is `{option}`" if option else "which gencli does not have"
             notices.append(f"{path} asks for {setting}={value}, {why}.")
-    return Layer(GENERATION_CONFIG, values, places, stages, (*notices, *twice))
+    return SettingsLayer(GENERATION_CONFIG, values, places, stages, (*notices, *twice))
 
 
 def _of_prompt(path: Path, config: dict[str, Any]) -> tuple[tuple[Assigned, ...], list[str]]:

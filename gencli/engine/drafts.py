@@ -18,7 +18,7 @@ from gencli.errors import UsageError
 from gencli.models.model_runner import ModelSpec
 from gencli.plugins.plugin_registry import DraftGuard
 from gencli.speculative.adaptive_drafts import Clock, work_clock
-from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Measured, Text
+from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, MeasuredStep, SampleTokens
 from processors.graphs import upload
 from processors.pipeline import Pipeline
 from processors.registry import Registry
@@ -26,7 +26,7 @@ from processors.verification import Proposal
 
 
 @dataclass(slots=True)
-class _Running:
+class _RunningStep:
     """Measurements of the current step. Times are seconds."""
 
     drawn: dict[int, Drawn] = field(default_factory=dict)  # sampled drafts by slot
@@ -63,7 +63,7 @@ class Speculation(StepHook):
         self._clock, self._work = clock or time.perf_counter, clock or work_clock(spec.device)
         self._guard = DraftGuard(registry)
         self._noted: set[str] = set()  # notices so far
-        self._step = _Running()
+        self._step = _RunningStep()
 
     def check(self, request: Request) -> None:
         """Raise UsageError if the request names a drafter that this engine lacks."""
@@ -115,7 +115,7 @@ class Speculation(StepHook):
         now = self._clock()
         drawn = {ask.slot: run for ask, run in zip(asks, runs, strict=True) if isinstance(run, Drawn)}
         asked = frozenset(ask.slot for ask in asks)
-        self._step = _Running(drawn, asked, now - start, now, work=self._work())
+        self._step = _RunningStep(drawn, asked, now - start, now, work=self._work())
         return drafts
 
     def _proposal(self, sampled: SampledSequences) -> Proposal | None:
@@ -166,7 +166,9 @@ class Speculation(StepHook):
         """Pass the measurement of the step to the drafter, unless it included prefill."""
         running = self._step
         if running.is_measured:
-            self._drafter.measure(Measured(running.lanes, running.drafted, running.accepted, running.work))
+            self._drafter.measure(
+                MeasuredStep(running.lanes, running.drafted, running.accepted, running.work)
+            )
         return ()
 
     def _ask(self, sequence: Sequence) -> DraftAsk | None:
@@ -178,5 +180,5 @@ class Speculation(StepHook):
         # Drafts never cross a rope switch, which would restart the sequence's prefill. Every step chooses
         # one token besides them.
         limit = min(sequence.room, self._spec.limit(len(sequence)) - len(sequence)) - 1
-        text = Text(sequence.prompt, sequence.output)
+        text = SampleTokens(sequence.prompt, sequence.output)
         return DraftAsk(sequence.slot, text, limit) if limit > 0 else None

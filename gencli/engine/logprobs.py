@@ -179,7 +179,7 @@ class Watch:
         self.by = torch.where(is_new, len(self.names), self.by)
         self.names.append(name)
 
-    def measured(self, processed: Tensor, tokens: Tensor) -> Measured:
+    def measured(self, processed: Tensor, tokens: Tensor) -> PackedLogprobs:
         """Return the log-probabilities of the tokens [Q, K + 1] of the step; processed [R, V]."""
         chosen = tokens[upload(self.owners, tokens.device), self.rows.offsets[self.at]].clamp(min=0)
         return self._measured(self.at, processed, chosen, [*range(len(self.indices))])
@@ -191,7 +191,7 @@ class Watch:
         measured = self._measured(upload(rows, processed.device, torch.int64), processed, chosen, index)
         return measured.read(measured.packed.tolist())
 
-    def _measured(self, at: Tensor, processed: Tensor, chosen: Tensor, index: list[int]) -> Measured:
+    def _measured(self, at: Tensor, processed: Tensor, chosen: Tensor, index: list[int]) -> PackedLogprobs:
         """Measure the watched rows with indices `index`, which are the rows `at` [N] of processed [R, V]."""
         width = max(self.counts)
         watched = upload(index, chosen.device, torch.int64)
@@ -199,11 +199,11 @@ class Watch:
         is_chosen = ids == chosen[:, None]
         ban = torch.where(is_chosen, by, -1).amax(dim=1) if ids.shape[1] else torch.full_like(chosen, -1)
         packed = measure(raw, processed.index_select(0, at), chosen, ids[:, :width], (ban, by[:, :width]))
-        return Measured(packed, [self.counts[row] for row in index], tuple(self.names))
+        return PackedLogprobs(packed, [self.counts[row] for row in index], tuple(self.names))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Measured:
+class PackedLogprobs:
     """Log-probabilities of N tokens on the device, `packed` [N, C] float64, with the data to decode them.
 
     `counts`: number of alternatives of each token. `names`: causes that mask ids.
@@ -252,7 +252,7 @@ def best_ids(logits: Tensor, count: int) -> Tensor:
 def measure(
     raw: Tensor, processed: Tensor, chosen: Tensor, top: Tensor, bans: tuple[Tensor, Tensor]
 ) -> Tensor:
-    """Return the packed numbers [A, C] float64 of `Measured`.
+    """Return the packed numbers [A, C] float64 of `PackedLogprobs`.
 
     raw, processed [A, V] float32 logits; processed may be raw itself. chosen [A]: the tokens. top [A, K]: the
     most likely ids of raw. bans [A] and [A, K]: index of the cause that masks chosen and top ids, -1 if
@@ -292,7 +292,7 @@ def slice_rows(vocab_size: int) -> int:
 
 def split_scores(
     feeds: tuple[Feed, ...], scorings: list[PromptScoring | None], logits: Tensor
-) -> tuple[Tensor, Measured, list[tuple[PromptScoring, int]]]:
+) -> tuple[Tensor, PackedLogprobs, list[tuple[PromptScoring, int]]]:
     """Measure the scored rows of logits [R, V].
 
     Return the other rows, the measurements, and how many of them belong to each scoring.
@@ -313,7 +313,7 @@ def split_scores(
     top, chosen = best_ids(raw, max(counts)), upload(targets, raw.device, torch.int64)
     is_masked = (raw == -torch.inf).gather(1, torch.cat([chosen[:, None], top], dim=1))
     bans = torch.where(is_masked, 0, -1)
-    measured = Measured(measure(raw, raw, chosen, top, (bans[:, 0], bans[:, 1:])), counts, ("model",))
+    measured = PackedLogprobs(measure(raw, raw, chosen, top, (bans[:, 0], bans[:, 1:])), counts, ("model",))
     return others, measured, taken
 
 

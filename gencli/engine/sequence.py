@@ -13,8 +13,7 @@ from typing import NamedTuple
 from gencli.core.events import Drafted, Error, Event, Finish, Timings, Token, TokenLogprobs
 from gencli.core.request import Feed, Kind, Match, Prefixes, Request, Tokens, is_worth_copying, rope_factors
 from gencli.errors import GencliError, GenerationError
-from gencli.text.text_stream import Delta, TextStream
-from gencli.text.text_stream import Finish as Reason
+from gencli.text.text_stream import Delta, FinishReason, TextStream
 from processors.base import Document, GrammarStatus
 from processors.row_view import RowView
 
@@ -52,7 +51,7 @@ class Sequence:
     rope: int = 0
     num_cached_tokens: int = 0  # prompt tokens whose KV was found in a lane, of the same or another slot
     output: list[int] = field(default_factory=list)
-    finish: Reason | None = None
+    finish: FinishReason | None = None
     cut: str = ""  # the limit that was reached, until the text ends
     document: Document | None = None  # state of the document in its grammar; None without a grammar
     started: float | None = None
@@ -243,13 +242,13 @@ class Sequence:
     def close(self, reason: str, matched: str | None = None) -> None:
         """End the text for a reason outside of it, and emit text that the stop rules held back."""
         self._add(self.stream.close(reason))
-        self.finish = Reason(reason, matched)
+        self.finish = FinishReason(reason, matched)
 
     def _add(self, delta: Delta) -> None:
         text, finish = delta
         self._texts.append(text)
         if finish is not None:
-            self.finish = Reason("length", "max_tokens") if finish.reason == "length" else finish
+            self.finish = FinishReason("length", "max_tokens") if finish.reason == "length" else finish
 
     def restart(self, stream: TextStream) -> None:
         """Reset to the prompt, without a slot. Text that is generated again is not emitted twice."""
@@ -278,7 +277,7 @@ class Sequence:
         return events
 
 
-def _finished(sequence: Sequence, finish: Reason, text: str, now: float) -> Finish:
+def _finished(sequence: Sequence, finish: FinishReason, text: str, now: float) -> Finish:
     """Return the event of a sequence that ended with the output `text` at `now`, in monotonic seconds."""
     started = now if sequence.started is None else sequence.started
     first = now if sequence.first_token is None else sequence.first_token

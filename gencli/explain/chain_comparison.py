@@ -109,7 +109,7 @@ def _drawn(look: Look, replay: Replay) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True)
-class Output:
+class SideOutput:
     """A side's text: token ids, text, and why it ended; `error` if it failed."""
 
     tokens: tuple[int, ...]
@@ -127,8 +127,8 @@ class Comparison:
 
     id: str
     prompt: str
-    a: Output
-    b: Output | None
+    a: SideOutput
+    b: SideOutput | None
     places: tuple[ComparedPlace, ...]
     names: Mapping[int, str] = field(default_factory=dict, compare=False)
 
@@ -166,7 +166,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class DivergenceSums:
     """Sums over positions, `measured` of them with measures; summaries of several texts can be added.
 
     The sums and means of KL are over the finite values; `infinite_ab` and `infinite_ba` count the others.
@@ -186,9 +186,9 @@ class Summary:
     decided_b: Counter[str] = field(default_factory=Counter)
     unmeasured: Counter[Unmeasured] = field(default_factory=Counter)
 
-    def __add__(self, other: Summary) -> Summary:
+    def __add__(self, other: DivergenceSums) -> DivergenceSums:
         sums = {sum_.name: getattr(self, sum_.name) + getattr(other, sum_.name) for sum_ in fields(self)}
-        return Summary(**sums | {"tv_max": max(self.tv_max, other.tv_max)})
+        return DivergenceSums(**sums | {"tv_max": max(self.tv_max, other.tv_max)})
 
     @property
     def tv_mean(self) -> float | None:
@@ -206,12 +206,12 @@ class Summary:
         return _mean(self.kl_ba_sum, self.measured - self.infinite_ba)
 
 
-def summarize(places: Sequence[ComparedPlace]) -> Summary:
+def summarize(places: Sequence[ComparedPlace]) -> DivergenceSums:
     """Return the sums over the positions of a text."""
     measures = [position.divergence for position in places if position.divergence is not None]
     parted = [position for position in places if position.is_parted]
     tv, ab, ba = ([getattr(measure, key) for measure in measures] for key in ("tv", "kl_ab", "kl_ba"))
-    return Summary(
+    return DivergenceSums(
         places=len(places),
         measured=len(measures),
         parted=len(parted),
@@ -249,7 +249,7 @@ def compare_trace(text: TracedText, other: Other, vocabulary: Vocabulary | None 
     vocabulary, ProcessorsError for a chain that cannot run.
     """
     tokens = tuple(record["id"] for record in text.records)
-    output = Output(tokens, "".join(record["text"] for record in text.records), text.reason)
+    output = SideOutput(tokens, "".join(record["text"] for record in text.records), text.reason)
     along, size, places = None, 0, list[ComparedPlace]()
     for record, kept in kept_of(text):
         if along is None:
@@ -311,7 +311,7 @@ def comparison_record(comparison: Comparison, text_of: TextOf) -> dict[str, Any]
     }
 
 
-def _output(output: Output, text_of: TextOf) -> dict[str, Any]:
+def _output(output: SideOutput, text_of: TextOf) -> dict[str, Any]:
     return {
         "text": output.text,
         "finish_reason": output.reason,
@@ -335,7 +335,7 @@ def _place(position: ComparedPlace, text_of: TextOf) -> dict[str, Any]:
     }
 
 
-def summary_record(summary: Summary) -> dict[str, Any]:
+def summary_record(summary: DivergenceSums) -> dict[str, Any]:
     """Return the totals over positions as JSON."""
     means = ("tv_mean", "kl_ab_mean", "kl_ba_mean")
     rounded = {key: None if (mean := getattr(summary, key)) is None else significant(mean) for key in means}

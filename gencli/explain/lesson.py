@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gencli.explain.token_record import Words
+from gencli.explain.token_record import ListVocabulary
 from gencli.plugins.plugin_registry import sentence
 from processors.base import Admission, Env
 from processors.catalog import Draw
@@ -51,7 +51,7 @@ def make_lesson(chain: Chain, draw: Draw, seed: int, registry: Registry | None =
     """Return the lesson of a chain. Raises ProcessorsError for a chain that cannot run on the words."""
     registry = registry or builtin_registry()
     count, words = len(WORDS), [*dict.fromkeys((*WORDS, *_TEXT_WORDS))]
-    env = Env(len(words), Words(words))
+    env = Env(len(words), ListVocabulary(words))
     request = Admission(tuple(words.index(word) for word in _TEXT_WORDS), max_tokens=16)
     run = ChainRun(chain, env, seeds=[seed], draw=draw, request=request, registry=registry)
     logits, shares, rows = torch.full((1, len(words)), -torch.inf), list[list[float]](), run.rows()

@@ -114,14 +114,14 @@ VARIED = {entry.key: entry for entry in OPTIONS if entry.section in _SECTIONS an
 
 
 @dataclass(frozen=True, slots=True)
-class Axis:
+class SweepAxis:
     """An option by key, and its values as texts, in order."""
 
     key: str
     values: tuple[str, ...]
 
 
-def read_axis(text: str) -> Axis:
+def read_axis(text: str) -> SweepAxis:
     """Return the axis of `key=a,b,c` or `key=from:to:step`, both ends included, steps exact in decimals.
 
     Raises UsageError for an unknown option, an invalid value, or a duplicate.
@@ -139,7 +139,7 @@ def read_axis(text: str) -> Axis:
         VARIED[key].value(value, f"{key}={value[:40]}")
     if len(set(values)) < len(values):
         raise UsageError(f"{text[:60]!r} has a value twice.", hint="Leave one of them out.")
-    return Axis(key, tuple(values))
+    return SweepAxis(key, tuple(values))
 
 
 def _range(text: str) -> list[str]:
@@ -159,7 +159,7 @@ def _range(text: str) -> list[str]:
     return [(value.rstrip("0").rstrip(".") if "." in value else value) or "0" for value in written]
 
 
-def cells(axes: Sequence[Axis]) -> list[Mapping[str, str]]:
+def cells(axes: Sequence[SweepAxis]) -> list[Mapping[str, str]]:
     """Return the values of each cell, the last axis changing fastest. UsageError if there are too many."""
     keys = [axis.key for axis in axes]
     if len(set(keys)) < len(keys):
@@ -201,7 +201,7 @@ def repetition(ids: Sequence[int]) -> float | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class MeasuredText:
     """One text of a cell: why it ended, and its measures by name; None if a measure is undefined."""
 
     prompt: int
@@ -250,14 +250,14 @@ class TextMeter:
             "valid": None,
         }
 
-    def end(self, event: Finish | Error) -> Sample:
+    def end(self, event: Finish | Error) -> MeasuredText:
         """Return the finished sample."""
         if isinstance(event, Error):
-            return Sample(self.prompt, self.sample, event.text, "error", self.measures(), event.message)
+            return MeasuredText(self.prompt, self.sample, event.text, "error", self.measures(), event.message)
         valid = None if event.verdict is None else float(event.verdict.is_valid)
         error = LATE if event.is_late else ""
         measures = {**self.measures(), "valid": valid}
-        return Sample(self.prompt, self.sample, event.text, event.reason, measures, error)
+        return MeasuredText(self.prompt, self.sample, event.text, event.reason, measures, error)
 
 
 def mean_of(values: Iterable[float | None]) -> float | None:

@@ -1,5 +1,5 @@
 """The record of a token as JSON (docs/trace.schema.json), the records of a text as one value that shows
-itself, and `Words`, a vocabulary that is a list of texts.
+itself, and `ListVocabulary`, a vocabulary that is a list of texts.
 """
 
 from __future__ import annotations
@@ -149,13 +149,13 @@ class Trace(tuple[Record, ...]):
 
 
 @dataclass(frozen=True)
-class Words:
+class ListVocabulary:
     """A vocabulary for stages and records: id i is the i-th text. Other texts have no ids."""
 
     texts: Sequence[str]
 
     @classmethod
-    def numbered(cls, count: int) -> Words:
+    def numbered(cls, count: int) -> ListVocabulary:
         """Return a vocabulary of `count` ids without texts, named by number."""
         return cls([f"#{number}" for number in range(count)])
 

@@ -253,10 +253,10 @@ def _check_stage(stage: Mapping[str, Any]) -> None:
         _numbers({"changed": new}, "changed")
 
 
-def _check_names(names: Any, stages: Iterable[str], what: str) -> None:
+def _check_names(names: Any, stages: Iterable[str], field: str) -> None:
     for name in _listed(names):
         if not isinstance(name, str) or name not in stages:
-            raise ValueError(f"{what} names {_shown(name)}, which is no stage of it")
+            raise ValueError(f"{field} names {_shown(name)}, which is no stage of it")
 
 
 def _listed(value: Any) -> list[Any]:

@@ -17,9 +17,10 @@ from gencli.config.option_names import key_of, meant_option
 from gencli.config.preset_files import profile_file
 from gencli.config.presets import KEYS, load_presets, read_text
 from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
-from gencli.config.settings import COMPAT, Layer, checked, resolve
+from gencli.config.settings import COMPAT, SettingsLayer, checked, resolve
 from gencli.errors import ConfigError, GencliError, UsageError
 from gencli.files import read_file, read_stream
+from gencli.helpers import shortened
 from gencli.imports.other_systems import COMMON, NO_SETTINGS, PEERS, NotTaken, Order, Peer
 from gencli.json_text import JsonLimits, parse_json
 from gencli.server.wire_calls import read_field
@@ -45,7 +46,7 @@ def import_from(
     return import_settings(_source(list(words), peer, stdin), registry or builtin_registry())
 
 
-def _source(words: list[str], peer: str, stdin: BinaryIO) -> Source:
+def _source(words: list[str], peer: str, stdin: BinaryIO) -> ImportedSettings:
     if sum(map(len, words)) > MAX_BYTES:
         raise UsageError(f"The command line has more than {MAX_BYTES} characters.")
     if len(words) > 1 or (words[0].startswith("-") and words != ["-"]):
@@ -85,7 +86,7 @@ class _Base:
     """Settings before any field is applied: the values and the stage order of the profile, if any."""
 
     profile: str
-    layers: list[Layer]
+    layers: list[SettingsLayer]
     stages: dict[StageField, Any]
     options: dict[str, Any]
 
@@ -101,7 +102,7 @@ class _Base:
         return tuple(self.options.get("chain", ()))
 
 
-def import_settings(source: Source, registry: Registry) -> Imported:
+def import_settings(source: ImportedSettings, registry: Registry) -> Imported:
     """Return a preset with the settings of a source, above the profile of its system.
 
     Values without effect are omitted. Raises ConfigError for settings that contradict each other.
@@ -115,7 +116,7 @@ def import_settings(source: Source, registry: Registry) -> Imported:
     base = _Base.of(profile, registry)
     order = _resolve_order(collected, base, registry)
     _leave_out_idle(collected, base, registry)
-    head = f"# From {source.what} of {peer.title}, by gencli config import."
+    head = f"# From {source.form} of {peer.title}, by gencli config import."
     text = "\n".join([head, *_lines(collected, base, order)]) + "\n"
     preset = read_text(text.encode(), Path("imported.yaml"), registry)
     for message in preset.messages():
@@ -293,8 +294,7 @@ class Collected:
     def note(self, name: str, reason: str) -> None:
         """Record that a field was not taken over, and why; the number of notes is bounded."""
         if len(self.notes) < _MAX_NOTES:
-            shown = name if len(name) <= _MAX_NAME else f"{name[: _MAX_NAME - 3]}..."
-            self.notes.append(f"{shown} is not taken over: {reason}.")
+            self.notes.append(f"{shortened(name, _MAX_NAME)} is not taken over: {reason}.")
         elif len(self.notes) == _MAX_NOTES:
             self.notes.append("More fields are not taken over.")
 
@@ -406,15 +406,15 @@ _MARKS = {
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
-    """Fields of a system's settings. `what`: the form of the text."""
+class ImportedSettings:
+    """Fields of a system's settings. `form`: that of the text."""
 
     peer: str
-    what: str
+    form: str
     fields: tuple[tuple[str, Any], ...]
 
 
-def read_settings(text: str, peer: str = "") -> Source:
+def read_settings(text: str, peer: str = "") -> ImportedSettings:
     """Return the fields of a file: a JSON object, a YAML mapping, or a command line.
 
     Raises UsageError if the system cannot be detected, ConfigError for any other text.
@@ -443,10 +443,10 @@ def read_settings(text: str, peer: str = "") -> Source:
         raise ConfigError("The settings are not a mapping of names to values.")
     fields = dict(content)
     name = peer or _guess(fields, is_yaml=not stripped.startswith("{"))
-    return Source(name, "settings", tuple(_flat(fields).items()))
+    return ImportedSettings(name, "settings", tuple(_flat(fields).items()))
 
 
-def read_arguments(words: Sequence[str], peer: str = "") -> Source:
+def read_arguments(words: Sequence[str], peer: str = "") -> ImportedSettings:
     """Return the flags of a command line; the words before the first name the program. Raises UsageError."""
     words = list(words)
     module = next((index for index, word in enumerate(words[:4]) if word.startswith("mlx_lm")), None)
@@ -461,7 +461,7 @@ def read_arguments(words: Sequence[str], peer: str = "") -> Source:
         name = "llama-cpp"
     else:
         raise _untold("the command line names no known program")
-    return Source(name, "a command line", tuple(_flags(words[first:], PEERS[name].short).items()))
+    return ImportedSettings(name, "a command line", tuple(_flags(words[first:], PEERS[name].short).items()))
 
 
 def _flags(words: Sequence[str], short: Mapping[str, str]) -> dict[str, Any]:

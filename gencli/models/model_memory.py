@@ -33,7 +33,7 @@ _ROW_COPIES = 5  # float32 values of a row of logits: the row, its sorted values
 
 
 @dataclass(frozen=True, slots=True)
-class Need:
+class ModelMemory:
     """The bytes that a model takes. `kv` is None if it does not depend on the length of the texts only."""
 
     weights: int
@@ -54,9 +54,9 @@ def need_of(
     tokens: int,
     kv_dtype: torch.dtype | None = None,
     quantize: Format = "none",
-) -> Need:
+) -> ModelMemory:
     """Return what a model takes that computes in `dtype`, with `lanes` texts of up to `tokens` tokens."""
-    return Need(
+    return ModelMemory(
         weight_bytes(card, dtype, device, quantize),
         lane_bytes(card, lanes, tokens, kv_dtype or dtype, device),
         step_bytes(card, dtype, lanes),
@@ -266,7 +266,7 @@ class CardFit:
     dtype: torch.dtype
     quantize: Format
     kv_dtype: torch.dtype
-    need: Need
+    need: ModelMemory
     lane: int | None
     fits: bool
     max_batch: int | None

@@ -108,9 +108,9 @@ class PluginRegistry(Registry):
         self.register(stage, source=plugin.source)
         return self._specs[name]
 
-    def _refuse_two(self, what: str, name: str, first: str, second: str) -> NoReturn:
+    def _refuse_two(self, kinds: str, name: str, first: str, second: str) -> NoReturn:
         raise PluginError(
-            f"Two {what} have the name {name!r}: one is {first}, the other from {second}.",
+            f"Two {kinds} have the name {name!r}: one is {first}, the other from {second}.",
             hint=f"Rename one, or leave one out; {SWITCH}=1 disables all installed plugins.",
         )
 

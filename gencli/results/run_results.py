@@ -310,8 +310,8 @@ class PromptProgress:
         if not self._open:
             return ""
         done, total = (sum(counts) for counts in zip(*self._open.values(), strict=True))
-        what = "a prompt" if len(self._open) == 1 else f"{len(self._open)} prompts"
-        return f"reading {what}: {done:,} of {total:,} tokens"
+        prompts = "a prompt" if len(self._open) == 1 else f"{len(self._open)} prompts"
+        return f"reading {prompts}: {done:,} of {total:,} tokens"
 
 
 @dataclass(frozen=True, slots=True)

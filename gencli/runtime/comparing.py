@@ -11,7 +11,7 @@ from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.engine.slot_state import admission
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.chain_comparison import ComparedPlace, Comparison, Output, SideBySide
+from gencli.explain.chain_comparison import ComparedPlace, Comparison, SideBySide, SideOutput
 from gencli.explain.replay import Replay
 from gencli.explain.token_record import token_text
 from gencli.results.run_results import LATE
@@ -49,7 +49,7 @@ def _pairs(a: SideRun, b: SideRun, prompts: Sequence[str]) -> list[_Pair]:
 
 
 @dataclass(slots=True)
-class _Running:
+class _GrowingText:
     """A text while it is generated."""
 
     tokens: list[int] = field(default_factory=list)
@@ -62,12 +62,12 @@ class _Running:
             self.end = event
 
     @property
-    def output(self) -> Output:
+    def output(self) -> SideOutput:
         assert self.end is not None
         if isinstance(self.end, Finish):
             error = LATE if self.end.is_late else ""
-            return Output(tuple(self.tokens), self.end.text, self.end.reason, error)
-        return Output(tuple(self.tokens), self.end.text, "error", f"{self.end.type}: {self.end.message}")
+            return SideOutput(tuple(self.tokens), self.end.text, self.end.reason, error)
+        return SideOutput(tuple(self.tokens), self.end.text, "error", f"{self.end.type}: {self.end.message}")
 
 
 @dataclass(slots=True)
@@ -76,7 +76,7 @@ class _Both:
 
     prompt: str
     requests: _Pair
-    texts: tuple[_Running, _Running] = field(default_factory=lambda: (_Running(), _Running()))
+    texts: tuple[_GrowingText, _GrowingText] = field(default_factory=lambda: (_GrowingText(), _GrowingText()))
     places: list[ComparedPlace] = field(default_factory=list)
     along: SideBySide | None = None
 
@@ -125,15 +125,15 @@ def compare_models(a: SideRun, b: SideRun, prompts: Sequence[str]) -> Iterator[C
 
 
 def _comparison(
-    name: str, prompt: str, a: SideRun, of_a: Output, of_b: Output, places: Sequence[ComparedPlace]
+    name: str, prompt: str, a: SideRun, of_a: SideOutput, of_b: SideOutput, places: Sequence[ComparedPlace]
 ) -> Comparison:
     ids = {*of_a.tokens, *of_b.tokens, *(compared.b for compared in places if compared.b is not None)}
     names = {token: token_text(token, a.loaded.tokenizer) for token in sorted(ids)}
     return Comparison(name, prompt, of_a, of_b, tuple(places), names)
 
 
-def _generated(engine: Engine, requests: Sequence[Request]) -> list[Output]:
-    running = {request.id: _Running() for request in requests}
+def _generated(engine: Engine, requests: Sequence[Request]) -> list[SideOutput]:
+    running = {request.id: _GrowingText() for request in requests}
     for request in requests:
         engine.submit(request)
     for event in engine.run():

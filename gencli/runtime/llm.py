@@ -24,7 +24,7 @@ from gencli.config.job import (
 from gencli.config.layers import gather_layer
 from gencli.config.option_names import meant_option
 from gencli.config.run_options import OPTIONS
-from gencli.config.settings import Layer, Settings
+from gencli.config.settings import Settings, SettingsLayer
 from gencli.core.events import Event
 from gencli.core.request import NO_DRAFTER
 from gencli.engine.engine import Engine
@@ -75,7 +75,7 @@ class LLM:
                 raise UsageError(f"LLM has no option {key!r}. {near}".strip())
         registry = make_registry(plugins)
         values = {"model": model, **options}
-        layer = Layer.of("LLM", values, {key: key for key in values})
+        layer = SettingsLayer.of("LLM", values, {key: key for key in values})
         self.settings = gather_layer(layer, registry=registry)
         if self.settings["threads"] is not None:
             torch.set_num_threads(self.settings["threads"])

@@ -273,7 +273,7 @@ class Reporter(Protocol):
         """
 
 
-class Recorder:
+class StoringReporter:
     """Reporter that stores lines and notices in `lines`, for a process whose stderr is not read."""
 
     def __init__(self) -> None:

@@ -123,8 +123,8 @@ class Guard:
             _check_http(scope)
             if not self._rules.knows_host(header(scope["headers"], "host")):
                 hint = "Use localhost or an address, or start the server with `allow_host`."
-                what = "The host name of the request is not allowed."
-                raise ApiError(403, what, code="host_not_allowed", hint=hint)
+                fault = "The host name of the request is not allowed."
+                raise ApiError(403, fault, code="host_not_allowed", hint=hint)
             if scope["path"] not in _WITHOUT_KEY and not self._rules.takes_key(scope["headers"]):
                 raise ApiError(401, "The API key is missing or wrong.", code="invalid_api_key")
         except ApiError as error:
@@ -313,8 +313,8 @@ def _check_text(field: str, size: int, limits: CallLimits, context: int) -> None
     # other prompt is tokenized.
     if size > limits.per_token * max(context, 1024):
         takes = f"the model takes {context} tokens with the output"
-        what = f"has {size} characters, but {takes}: the prompt is too long."
-        raise bad_field(field, what, code="context_length_exceeded")
+        fault = f"has {size} characters, but {takes}: the prompt is too long."
+        raise bad_field(field, fault, code="context_length_exceeded")
 
 
 def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
@@ -368,8 +368,8 @@ def check_call(call: Call, limits: CallLimits, context: int = 1 << 30) -> None:
     if isinstance(trace, int):  # another type is refused together with other options
         _check_number("trace", trace, limits.trace, "")
     if call.is_processed and not limits.processed:
-        what = "processed_logprobs is refused on a server with a watermark: it shows what the mark prefers."
-        raise ApiError(400, what, param="logprobs_mode", code="unsupported_value")
+        fault = "processed_logprobs is refused on a server with a watermark: it shows what the mark prefers."
+        raise ApiError(400, fault, param="logprobs_mode", code="unsupported_value")
 
 
 def check_traced(orders: Sequence[EngineOrder], limits: CallLimits, context: int) -> None:
@@ -386,13 +386,13 @@ def check_traced(orders: Sequence[EngineOrder], limits: CallLimits, context: int
         if not tokens:
             raise bad_field("trace", "explains tokens, but with max_tokens = 0 none is generated.")
         if stages > limits.traced_stages:
-            what = f"explains at most {limits.traced_stages} stages, but the chain has {stages}."
-            raise bad_field("trace", what, code="too_large")
+            fault = f"explains at most {limits.traced_stages} stages, but the chain has {stages}."
+            raise bad_field("trace", fault, code="too_large")
         texts = max(request.n, request.best_of or 1) * (1 + (structure.retries if structure else 0))
         count += request.trace * (2 + stages) * texts * min(tokens, context - len(request.prompt_ids))
     if count > limits.traced_ids:
-        what = f"would list up to {count:,} ids, but at most {limits.traced_ids:,} are allowed"
-        raise bad_field("trace", f"{what}: lower trace, max_tokens or n.", code="too_large")
+        fault = f"would list up to {count:,} ids, but at most {limits.traced_ids:,} are allowed"
+        raise bad_field("trace", f"{fault}: lower trace, max_tokens or n.", code="too_large")
 
 
 def _check_list(call: Call, key: str, limit: int) -> None:
@@ -407,10 +407,10 @@ def _texts(value: Any) -> list[str]:
 
 def _check_number(field: str, number: float, limit: float, unit: str) -> None:
     if number > limit:
-        what = f"is {number:g}, but has to be at most {limit:g}."
+        fault = f"is {number:g}, but has to be at most {limit:g}."
         if unit:
-            what = f"has {number:g} {unit}, but at most {limit:g} are allowed."
-        raise bad_field(field, what, code="too_large")
+            fault = f"has {number:g} {unit}, but at most {limit:g} are allowed."
+        raise bad_field(field, fault, code="too_large")
 
 
 @dataclass(frozen=True, slots=True)

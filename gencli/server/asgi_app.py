@@ -114,8 +114,8 @@ async def _error(request: Request, error: Exception) -> Response:
     if isinstance(error, HTTPException):
         path = request.url.path[:200]
         messages = {404: f"There is no route {path}.", 405: f"{path} does not take {request.method}."}
-        what = messages.get(error.status_code, "The request failed.")
-        error = ApiError(error.status_code, what, code="no_route", headers=error.headers)
+        message = messages.get(error.status_code, "The request failed.")
+        error = ApiError(error.status_code, message, code="no_route", headers=error.headers)
     elif not isinstance(error, ApiError):
         error = ApiError(500, "The server failed on this request.", code="internal_error")
     return error_response(error)

@@ -275,8 +275,8 @@ def api_error(error: BaseException, fields: Mapping[str, str] | None = None) -> 
         return ApiError(400, message, param=_param(message, code, fields or {}), code=code, hint=hint)
     if is_out_of_memory(error):
         return ApiError(503, "The memory of the server is full.", code="out_of_memory")
-    what = f"The server failed on this request ({type(error).__name__})."
-    return ApiError(500, what, code="internal_error")
+    fault = f"The server failed on this request ({type(error).__name__})."
+    return ApiError(500, fault, code="internal_error")
 
 
 def _param(message: str, code: str, fields: Mapping[str, str]) -> str | None:

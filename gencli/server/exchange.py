@@ -120,8 +120,8 @@ class _Exchange:
             async with asyncio.timeout(seconds):  # wait_for of Python 3.11 may lose a cancellation
                 return await self._mailbox.take()
         except TimeoutError:
-            what = f"The request has waited {seconds:g} s for its turn."
-            raise ApiError(504, what, code="queue_timeout") from None
+            message = f"The request has waited {seconds:g} s for its turn."
+            raise ApiError(504, message, code="queue_timeout") from None
         except Exception as error:
             raise self._serving.error(error, call.options.fields) from None
 
@@ -258,8 +258,8 @@ def tokenize(serving: Serving, body: Any) -> dict[str, Any]:
     if not isinstance(text, str):
         raise bad_field(kinds[0], "has to be a text.")
     if len(text) > (limit := serving.conditions.limits.tokenize):
-        what = f"has {len(text)} characters, at most {limit} are allowed."
-        raise bad_field(kinds[0], what, code="too_large")
+        fault = f"has {len(text)} characters, at most {limit} are allowed."
+        raise bad_field(kinds[0], fault, code="too_large")
     is_plain = not flags.get("parse_special", True)
     try:
         ids = serving.preparer.encode(text, special=special, is_plain=is_plain)

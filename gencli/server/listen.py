@@ -40,8 +40,8 @@ def bind(host: str, port: int) -> socket.socket:
         listener = socket.create_server((host, port), family=family, backlog=2048)
     except (OSError, ValueError, TypeError) as error:  # the last two for unencodable names
         reason = getattr(error, "strerror", None) or str(error)
-        what = f"The server cannot listen on `host` = {host}, `port` = {port}: {reason}."
-        raise UsageError(what, hint="Take another port.") from None
+        message = f"The server cannot listen on `host` = {host}, `port` = {port}: {reason}."
+        raise UsageError(message, hint="Take another port.") from None
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, _SEND_BUFFER)  # connections inherit the size
     return listener
 

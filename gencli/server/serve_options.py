@@ -72,11 +72,11 @@ def served_names(models: Sequence[str], names: Sequence[str]) -> list[str]:
     Raises UsageError for more names than models, and for two models with one name.
     """
     if len(names) > len(models):
-        what = f"`served_name` is given {len(names)} times, but `model` only {len(models)} times."
-        raise UsageError(what, hint="The first name is that of the first model, and so on.")
+        message = f"`served_name` is given {len(names)} times, but `model` only {len(models)} times."
+        raise UsageError(message, hint="The first name is that of the first model, and so on.")
     names = [*names, *map(public_name, models[len(names) :])]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        what = f"Two models have the name {twice}, so a request cannot choose between them."
-        raise UsageError(what, hint="Give each a `served_name`, in the order of the models.")
+        message = f"Two models have the name {twice}, so a request cannot choose between them."
+        raise UsageError(message, hint="Give each a `served_name`, in the order of the models.")
     return names

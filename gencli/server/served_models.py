@@ -139,8 +139,8 @@ class Models:
         if not name:
             return self._first
         if name not in self._servings:
-            what, hint = f"There is no model {name[:200]!r}.", f"Known: {', '.join(self._servings)}."
-            raise ApiError(404, what, param="model", code="model_not_found", hint=hint)
+            message, hint = f"There is no model {name[:200]!r}.", f"Known: {', '.join(self._servings)}."
+            raise ApiError(404, message, param="model", code="model_not_found", hint=hint)
         return self._servings[name]
 
     def start(self) -> None:

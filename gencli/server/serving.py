@@ -26,7 +26,7 @@ from gencli.config.job import Job, Jobs, chat_notices, make_request, params_laye
 from gencli.config.layers import with_chat_draw
 from gencli.config.presets import load_presets
 from gencli.config.run_options import PENALTY_STAGES
-from gencli.config.settings import FLAG, Layer, Settings, resolve
+from gencli.config.settings import FLAG, Settings, SettingsLayer, resolve
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
 from gencli.errors import UsageError
@@ -62,7 +62,7 @@ def load_models(plan: ServePlan, reporter: Reporter, stack: ExitStack) -> Models
     """
     settings = list(plan.models.values())
     if plan.is_auto:
-        batch = Layer.of(FLAG, {"max_batch": planned_batch(settings)})
+        batch = SettingsLayer.of(FLAG, {"max_batch": planned_batch(settings)})
         settings = [resolve(*model.layers, batch, registry=model.registry) for model in settings]
     if len(settings) > 1:
         check_memory(map(model_choice, settings))
@@ -90,8 +90,8 @@ def planned_batch(settings: Sequence[Settings]) -> int:
     first = settings[0]
     for key in ("draft", "contrast", "device_map"):
         if first.is_given(key) and first[key] not in (None, "none"):
-            what = f"`max_batch` = auto plans for models on one device, but {first.name(key)} is given."
-            raise UsageError(what, hint="Give `max_batch` a number.")
+            message = f"`max_batch` = auto plans for models on one device, but {first.name(key)} is given."
+            raise UsageError(message, hint="Give `max_batch` a number.")
     cards = list[Card]()
     for name in (model["model"] for model in settings if model["model"] != "fake"):
         if (folder := find_local(name)) is None:
@@ -324,8 +324,8 @@ class Preparer:
                 self._notice(text)
             prompts = [self._fitting(self.encode(self.render(call, job), special=False), "messages", call)]
         if call.session and (len(prompts) > 1 or job.n > 1):
-            what = "A session continues one answer: send one prompt, and n = 1."
-            raise ApiError(400, what, param="session", code="invalid_value")
+            fault = "A session continues one answer: send one prompt, and n = 1."
+            raise ApiError(400, fault, param="session", code="invalid_value")
         if call.route == "responses" and job.n > 1:
             raise bad_field("n", f"is {job.n}, but a response has one answer.")
         orders = [
@@ -334,8 +334,8 @@ class Preparer:
         ]
         shape = self.shape(call, job)
         if call.joined_by and any(order.request.marker for order in orders):
-            what = "asks for reasoning inside the content, but constrain_after separates it."
-            raise bad_field(call.joined_by, what, code="unsupported_value")
+            fault = "asks for reasoning inside the content, but constrain_after separates it."
+            raise bad_field(call.joined_by, fault, code="unsupported_value")
         echoes = (
             (job.instructions.before + prompt, ids)
             if isinstance(prompt, str)
@@ -418,11 +418,11 @@ class Preparer:
             ids = prompt
         elif call.suffix:
             if self.infill is None:
-                what = (
+                fault = (
                     "is given, but the model's tokenizer has no tokens for filling a hole, such as "
                     "<|fim_prefix|>, <|fim_suffix|> and <|fim_middle|>. Leave it out."
                 )
-                raise bad_field("suffix", what, code="unsupported_value")
+                raise bad_field("suffix", fault, code="unsupported_value")
             with self._encoding:
                 ids = self.infill.prompt(self.tokenizer, prompt, call.suffix)
         else:
@@ -434,8 +434,8 @@ class Preparer:
             raise bad_field(field, "is empty: it has no tokens.")
         if call.longest is not None and len(ids) > call.longest[1]:
             name, limit = call.longest
-            what = f"is {limit}, but {field} has {len(ids)} tokens: this server cuts no prompt."
-            raise bad_field(name, what, code="unsupported_value")
+            fault = f"is {limit}, but {field} has {len(ids)} tokens: this server cuts no prompt."
+            raise bad_field(name, fault, code="unsupported_value")
         if len(ids) >= self.context:
             size = f"has {len(ids)} tokens, but the model takes {self.context} with the output"
             # Clients know the error by these words.
@@ -449,8 +449,8 @@ class Preparer:
                 layers = load_presets(names, self.registry)
                 keys = BODY_KEYS | {"chat", "raw"}  # decided by the route
                 for key in (key for layer in layers for key in layer.values if key not in keys):
-                    what = f"A preset of a request cannot set {key}."
-                    raise ApiError(400, what, param="preset", code="invalid_value")
+                    message = f"A preset of a request cannot set {key}."
+                    raise ApiError(400, message, param="preset", code="invalid_value")
                 settings = resolve(*settings.layers, *layers, registry=settings.registry)
             if has_chat_draw:
                 settings = with_chat_draw(settings, self.registry)

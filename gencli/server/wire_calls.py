@@ -13,6 +13,7 @@ from typing import Any, Literal
 from gencli.config.job import REQUEST_KEYS
 from gencli.config.option_names import meant_option
 from gencli.errors import GencliError
+from gencli.helpers import shortened
 from gencli.server.wire_fields import (
     ApiError,
     FieldReader,
@@ -112,9 +113,8 @@ def _unknown(name: str, value: Any, registry: Registry) -> ApiError:
         return unknown_field(name, "It is a field of other routes.")
     hint = f"The nearest field is {INSTEAD[name]}." if name in INSTEAD else ""
     if name in NEUTRAL:
-        shown = text if len(text := repr(value)) <= 40 else text[:37] + "..."
-        what = f"{name} is {shown}, which this server cannot do. Leave it out."
-        return ApiError(400, what, param=name, code="unsupported_value", hint=hint)
+        message = f"{name} is {shortened(repr(value), 40)}, which this server cannot do. Leave it out."
+        return ApiError(400, message, param=name, code="unsupported_value", hint=hint)
     spelled = {key: repr(key) for key in (*BODY_KEYS, *CALL_FIELDS)}
     return unknown_field(name, hint or meant_option(name, spelled))
 
@@ -134,8 +134,8 @@ def inline(key: str, value: Any, name: str) -> Any:
         # Other text might be the name of an existing file.
         if not is_schema_name(value):
             if len(value) > _MAX_CONCISE:
-                what = f"has {len(value)} characters, at most {_MAX_CONCISE} are allowed."
-                raise bad_field(name, what, code="too_large")
+                fault = f"has {len(value)} characters, at most {_MAX_CONCISE} are allowed."
+                raise bad_field(name, fault, code="too_large")
             try:
                 return json.dumps(parse_concise(value))
             except GencliError as error:
@@ -299,15 +299,15 @@ class _CallReader(FieldReader):
         echo = self.flag("echo")
         has_special = self.flag("add_special_tokens", default=self.flag("add_bos_token", default=True))
         if suffix and echo:
-            what = "and echo do not go together: a text with a suffix does not begin with its prompt."
-            raise bad_field("suffix", what)
+            fault = "and echo do not go together: a text with a suffix does not begin with its prompt."
+            raise bad_field("suffix", fault)
         return {"suffix": suffix, "echo": echo, "has_special": has_special}
 
     def _joined_by(self) -> str:
         form = self.text("reasoning_format") or "auto"
         if form not in ("auto", "deepseek", "none"):
-            what = "has to be auto, deepseek, or none."
-            raise bad_field("reasoning_format", what, code="unsupported_value")
+            fault = "has to be auto, deepseek, or none."
+            raise bad_field("reasoning_format", fault, code="unsupported_value")
         if not self.flag("separate_reasoning", default=True):
             return "separate_reasoning"
         return "reasoning_format" if form == "none" else ""
@@ -438,8 +438,8 @@ def chat_body(body: Any) -> dict[str, Any]:
             raise bad_field(name, "has to be 1: a response has one answer.", code="unsupported_value")
     for name in _NOT_SHOWN:
         if fields.pop(name, False) is not False:
-            what = "is not supported for responses. Ask /v1/chat/completions."
-            raise bad_field(name, what, code="unsupported_value")
+            fault = "is not supported for responses. Ask /v1/chat/completions."
+            raise bad_field(name, fault, code="unsupported_value")
     messages = _messages(fields.pop("input"))
     if "instructions" in fields:
         messages.insert(0, {"role": "system", "content": fields.pop("instructions")})

@@ -61,9 +61,9 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _MAX_MESSAGE else f"{text[:half]} ... {text[-half:]}"
 
 
-def bad_field(field: str, what: str, *, code: str = "invalid_value") -> ApiError:
-    """Return the error for a field with an invalid value; its message is the field and `what`."""
-    return ApiError(400, f"{field} {what}", param=field, code=code)
+def bad_field(field: str, fault: str, *, code: str = "invalid_value") -> ApiError:
+    """Return the error for a field with an invalid value; its message is the field and `fault`."""
+    return ApiError(400, f"{field} {fault}", param=field, code=code)
 
 
 def unknown_field(field: str, hint: str = "") -> ApiError:
@@ -156,8 +156,8 @@ def _read(message: Any, path: str) -> Mapping[str, Any]:
     if not isinstance(message, Mapping):
         raise bad_field(path, "has to be an object with role and content.")
     if unknown := _unknown(message):
-        what = f"{path} has no field {unknown[0]!r}."
-        raise ApiError(400, what, param=f"{path}.{unknown[0]}", code="unknown_field")
+        fault = f"{path} has no field {unknown[0]!r}."
+        raise ApiError(400, fault, param=f"{path}.{unknown[0]}", code="unknown_field")
     role = message.get("role")
     if role not in ROLES:
         raise bad_field(f"{path}.role", f"is {role!r}, but has to be one of {', '.join(ROLES)}.")
@@ -205,8 +205,8 @@ def _call(call: Any, path: str) -> dict[str, Any]:
         try:
             arguments = parse_json(arguments)
         except DocumentError as error:
-            what = f"{path}.function.arguments is not JSON: {error.message}"
-            raise ApiError(400, what, param=path, code="invalid_value") from None
+            message = f"{path}.function.arguments is not JSON: {error.message}"
+            raise ApiError(400, message, param=path, code="invalid_value") from None
     called = {"name": function["name"], "arguments": arguments}
     return {"id": str(call.get("id") or ""), "type": "function", "function": called}
 
@@ -232,8 +232,8 @@ def read_variables(body: FieldReader) -> dict[str, Any]:
         raise bad_field(field, "has to be an object.")
     for name in _RESERVED:
         if name in values:
-            what = f"{name} cannot be a variable of the template."
-            raise ApiError(400, what, param=f"{field}.{name}", code="invalid_value")
+            message = f"{name} cannot be a variable of the template."
+            raise ApiError(400, message, param=f"{field}.{name}", code="invalid_value")
     variables = dict(values)
     _spread_reasoning(fields)
     for name in ("reasoning_effort", "verbosity"):

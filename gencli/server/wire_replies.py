@@ -395,8 +395,8 @@ class ResponseStream:
         yield self._item_event("done", item)
         self._items.append(item)
 
-    def _item_event(self, what: str, item: dict[str, Any]) -> dict[str, Any]:
-        return self._event(f"response.output_item.{what}", output_index=len(self._items), item=item)
+    def _item_event(self, change: str, item: dict[str, Any]) -> dict[str, Any]:
+        return self._event(f"response.output_item.{change}", output_index=len(self._items), item=item)
 
     def _event(self, kind: str, **fields: Any) -> dict[str, Any]:
         self._number += 1

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from gencli.core.request import Request
-from gencli.speculative.drafter import DraftAsk, Drafter, Measured, OuterDrafter
+from gencli.speculative.drafter import DraftAsk, Drafter, MeasuredStep, OuterDrafter
 
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # draft tokens per text and step that are considered
 _PRIOR = 0.7  # prior acceptance rate
@@ -83,7 +83,7 @@ class AdaptiveDrafter(OuterDrafter):
             acceptance.add(proposed=proposed, accepted=accepted)
         super().observe(slot, proposed=proposed, accepted=accepted)
 
-    def measure(self, step: Measured) -> None:
+    def measure(self, step: MeasuredStep) -> None:
         """Record the cost of the step and update the balance."""
         super().measure(step)
         self._lanes = step.lanes
@@ -99,7 +99,7 @@ class AdaptiveDrafter(OuterDrafter):
         # The next step may come without a call of propose.
         self._seconds, self._longest, self._is_drafting = 0.0, 0, False
 
-    def _update_balance(self, step: Measured) -> None:
+    def _update_balance(self, step: MeasuredStep) -> None:
         """Record the costs of drafting and verification, and add their net loss to the balance."""
         plain = self._costs.plain(step.lanes)
         if plain is None:

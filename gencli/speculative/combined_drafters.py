@@ -16,7 +16,7 @@ from gencli.core.request import Request, shared_length
 from gencli.errors import PluginError
 from gencli.speculative.adaptive_drafts import StepCostModel
 from gencli.speculative.draft_model import DraftSampler
-from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Measured, OuterDrafter
+from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, MeasuredStep, OuterDrafter
 from processors.errors import device_fault
 from processors.foreign_stages import WrongResult, fault_text, is_interrupt
 from processors.history import History
@@ -164,7 +164,7 @@ class ForcedTextDrafter(Drafter):
         self._expected = self._expected * _GUESS_DECAY + sum(guesses)
         self._accepted = self._accepted * _GUESS_DECAY + max(accepted - (proposed - len(guesses)), 0)
 
-    def measure(self, step: Measured) -> None:
+    def measure(self, step: MeasuredStep) -> None:
         self._lanes = step.lanes
         self._step_cost.observe(step.lanes + step.drafted, step.seconds)
 
@@ -235,7 +235,7 @@ class ForeignDrafter(Drafter):
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
         self._call("observe", lambda: self._inner.observe(slot, proposed=proposed, accepted=accepted), None)
 
-    def measure(self, step: Measured) -> None:
+    def measure(self, step: MeasuredStep) -> None:
         self._call("measure", lambda: self._inner.measure(step), None)
 
     def release(self, slot: int) -> None:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gencli.speculative.draft_model import DraftSampler
 
 
-class Text(Sequence[int]):
+class SampleTokens(Sequence[int]):
     """Prompt and output of a sample as one sequence: a live view, without a copy. Slices are tuples."""
 
     __slots__ = ("_output", "_prompt")
@@ -75,7 +75,7 @@ class Drawn(Sequence[int]):
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredStep:
     """Measurement of one step without prefill: `accepted` of `drafted` draft tokens in `lanes` texts.
 
     `seconds`: forward pass, sampling and verification by work_clock; drafting is not included.
@@ -127,7 +127,7 @@ class Drafter:
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
         """Record that `accepted` of the `proposed` draft tokens were accepted. Called if `proposed` > 0."""
 
-    def measure(self, step: Measured) -> None:
+    def measure(self, step: MeasuredStep) -> None:
         """Record the cost of the step that followed the last `propose`, with or without drafts."""
 
     def release(self, slot: int) -> None:
@@ -160,7 +160,7 @@ class OuterDrafter(Drafter):
         for drafter in self._inner:
             drafter.observe(slot, proposed=proposed, accepted=accepted)
 
-    def measure(self, step: Measured) -> None:
+    def measure(self, step: MeasuredStep) -> None:
         for drafter in self._inner:
             drafter.measure(step)
 

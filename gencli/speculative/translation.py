@@ -7,7 +7,7 @@ import copy
 from collections.abc import Iterable, Sequence
 
 from gencli.errors import ModelError
-from gencli.speculative.drafter import Text
+from gencli.speculative.drafter import SampleTokens
 from gencli.text.tokenizer import Tokenizer
 from processors.grammar.forced_tokens import tokens_behind
 
@@ -120,10 +120,10 @@ class Transcript:
         return len(self._settled)
 
     @property
-    def tokens(self) -> Text:
+    def tokens(self) -> SampleTokens:
         if self._spelled is None:
             self._spelled = self._spell()
-        return Text(self._settled, self._spelled)
+        return SampleTokens(self._settled, self._spelled)
 
     @property
     def anchor(self) -> str:

@@ -10,13 +10,12 @@ import json
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
-from itertools import combinations
 from typing import Any
 
 from gencli.structured.ecma_regex import MAX_SEARCHES, MAX_SECONDS, searches
 from gencli.structured.flat_schema import ALSO, AT, SUPPORT, Grade, Schema
 from gencli.structured.json_schema import ANNOTATIONS, APPLICATORS, GROUPS, declared_types, walk
-from gencli.structured.output_spec import UNIQUE_NAMES, Audit, Enforcement, Finding, Plan
+from gencli.structured.output_spec import UNIQUE_NAMES, Audit, Enforcement, KeywordFinding, Plan
 from gencli.structured.pattern_sets import pattern_forms
 from gencli.structured.rewrite_strings import are_apart
 from gencli.structured.schema_check import is_comment, likely_keywords
@@ -65,16 +64,16 @@ def audit(schema: Any, backend: str) -> Audit:
     return Audit(backend, tuple(finding(keyword) for keyword in graded(schema, backend)))
 
 
-def finding(keyword: Graded) -> Finding:
+def finding(keyword: Graded) -> KeywordFinding:
     """Return the finding for a graded keyword."""
     if keyword.shape.startswith("?"):
-        what = "format" if keyword.keyword == "format" else "keyword"
+        kind = "format" if keyword.keyword == "format" else "keyword"
         near = "".join(f" (nearly {name})" for name in likely_keywords(keyword.keyword)[:1])
-        reason = f"not a {what} of JSON Schema{near}: nothing checks it"
-        return Finding(keyword.pointer, keyword.keyword, "unknown", reason)
+        reason = f"not a {kind} of JSON Schema{near}: nothing checks it"
+        return KeywordFinding(keyword.pointer, keyword.keyword, "unknown", reason)
     verdict, reason = _VERDICTS[keyword.grade]
     shape = f" ({keyword.shape})" if reason and keyword.shape != keyword.keyword else ""
-    return Finding(keyword.pointer, keyword.keyword, verdict, reason + shape)
+    return KeywordFinding(keyword.pointer, keyword.keyword, verdict, reason + shape)
 
 
 def free_names(schema: Any) -> Iterator[tuple[str, str]]:
@@ -101,8 +100,8 @@ def _is_free(schema: dict[str, Any]) -> bool:
     return bool(schema.get("patternProperties")) or others is not False
 
 
-def duplicate_name_finding(pointer: str) -> Finding:
-    return Finding(pointer, UNIQUE_NAMES, "check", "the mask allows a free name twice")
+def duplicate_name_finding(pointer: str) -> KeywordFinding:
+    return KeywordFinding(pointer, UNIQUE_NAMES, "check", "the mask allows a free name twice")
 
 
 def without_formats(plan: Plan) -> Plan:
@@ -111,7 +110,7 @@ def without_formats(plan: Plan) -> Plan:
     A format that the mask does not enforce is then not enforced at all.
     """
 
-    def unchecked(entry: Finding) -> Finding:
+    def unchecked(entry: KeywordFinding) -> KeywordFinding:
         if (entry.keyword, entry.verdict) != ("format", "check"):
             return entry
         return replace(entry, verdict="unknown", reason=f"{entry.reason}; checked with `formats` only")
@@ -248,16 +247,16 @@ def shapes_of(schema: Any) -> Iterator[tuple[str, str]]:
 
 
 def _grouped(schema: dict[str, Any], keyword: str) -> Iterator[str]:
-    group = _GROUP[keyword]
-    suffix = _standing(declared_types(schema), group)
-    if suffix == ":foreign":
-        yield keyword + suffix
+    group, types = _GROUP[keyword], declared_types(schema)
+    if types and not types & ({"integer", "number"} if group == "number" else {group}):
+        yield f"{keyword}:foreign"
         return
     if MARK in schema:
         yield from _marked(schema, keyword)
         return
     if keyword[3:] in ("Length", "Items", "Properties", "Contains") and isinstance(schema[keyword], float):
         yield keyword + ":decimal"
+    suffix = ":union" if len(types) > 1 else "" if types else ":untyped"
     for form in _FORMS[group](schema, keyword):
         yield keyword + form + suffix
     for other in GROUPS[group]:
@@ -280,12 +279,6 @@ def _marked(schema: dict[str, Any], keyword: str) -> Iterator[str]:
             or _may_match(patterns, schema.get("properties", {}))
         ):
             yield f"patternProperties:{schema[MARK]}:overlap"
-
-
-def _standing(types: frozenset[str], group: str) -> str:
-    if types and not types & ({"integer", "number"} if group == "number" else {group}):
-        return ":foreign"
-    return ":union" if len(types) > 1 else "" if types else ":untyped"
 
 
 def _string_forms(schema: dict[str, Any], keyword: str) -> list[str]:
@@ -419,16 +412,13 @@ def _applied(schema: dict[str, Any], keyword: str) -> Iterator[str]:
 
 def _branches(branches: list[Any]) -> str:
     """Return the property by which the branches of a oneOf differ without a search."""
-    shown = [declared_types(branch) if isinstance(branch, dict) else frozenset() for branch in branches]
-    if all(shown) and all(not _overlap(a, b) for a, b in combinations(shown, 2)):
+    declared = [declared_types(branch) if isinstance(branch, dict) else frozenset() for branch in branches]
+    kinds = [{"number" if name == "integer" else name for name in types} for types in declared]
+    if all(kinds) and sum(map(len, kinds)) == len(set().union(*kinds)):
         return "types"
     if all(isinstance(branch, dict) and ("const" in branch or "enum" in branch) for branch in branches):
         return "values"
     return "discriminator" if _has_discriminator(branches) else "other"
-
-
-def _overlap(a: frozenset[str], b: frozenset[str]) -> bool:
-    return bool(a & b) or any("integer" in x and "number" in y for x, y in ((a, b), (b, a)))
 
 
 def _has_discriminator(branches: list[Any]) -> bool:

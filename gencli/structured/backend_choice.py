@@ -54,7 +54,7 @@ from gencli.structured.json_schema import (
     walk,
     with_published,
 )
-from gencli.structured.output_spec import UNIQUE_NAMES, Audit, Finding, Plan, Variant
+from gencli.structured.output_spec import UNIQUE_NAMES, Audit, KeywordFinding, Plan, Variant
 from gencli.structured.rewrite_objects import (
     branch_orders,
     drop_dead_properties,
@@ -221,7 +221,7 @@ def _rewritten(rewritten: Schema, scope: Scope, whitespace: int) -> BackendCandi
 
 def _keyword_findings(
     keywords: Iterable[Graded], carriers: dict[str, list[Graded]], left: dict[str, str], scope: Scope
-) -> Iterable[Finding]:
+) -> Iterable[KeywordFinding]:
     """Yield one finding for each reachable keyword of the given schema."""
     for keyword in keywords:
         at = keyword.pointer
@@ -250,7 +250,7 @@ _NUMBERS = f"numbers have at most {MAX_NUMBER} characters and {MAX_EXPONENT} dig
 _CONDITIONS = {"if": ("if/", "then/", "else/"), "not": ("not/",), "oneOf": ("oneOf",)}
 
 
-def _opened(schema: Any, findings: list[Finding]) -> Iterator[Finding]:
+def _opened(schema: Any, findings: list[KeywordFinding]) -> Iterator[KeywordFinding]:
     """Yield the findings; keywords that depend on an open condition become open too.
 
     Those of numbers name the limits that masks keep, if they have no other reason.

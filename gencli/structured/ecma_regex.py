@@ -299,8 +299,8 @@ class _EcmaReader:
             self._fail("a ) that nothing opens", self._tokens[self._at].start())
         return node
 
-    def _fail(self, what: str, offset: int) -> Never:
-        raise RegexError(f"{self._text!r} at {offset}: {what}")
+    def _fail(self, fault: str, offset: int) -> Never:
+        raise RegexError(f"{self._text!r} at {offset}: {fault}")
 
     def _take(self, *texts: str) -> bool:
         is_taken = self._at < len(self._tokens) and self._tokens[self._at][0] in texts

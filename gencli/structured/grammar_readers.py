@@ -56,7 +56,7 @@ _OTHERS = (
 
 
 @dataclass(frozen=True, slots=True)
-class Grammar:
+class ParsedGrammar:
     """The rules in order, and their dialect."""
 
     rules: dict[str, Rule]
@@ -69,22 +69,22 @@ def looks_like_lark(text: str) -> bool:
     return start is not None and _LARK.match(text, start.end()) is not None
 
 
-def read_grammar(text: str) -> Grammar:
+def read_grammar(text: str) -> ParsedGrammar:
     """Read the rules of a text. Raises ConfigError with line and column."""
     _check_length(text)
     start = _SPACE.match(text)
     if start and start.end() == len(text):
         raise ConfigError("The grammar is empty.", hint='Write at least: root ::= "text"')
-    for pattern, what, hint in _OTHERS:
+    for pattern, notation, hint in _OTHERS:
         if start and pattern.match(text, start.end()):
-            raise ConfigError(f"The grammar looks like {what}; `grammar` takes GBNF.", hint=hint)
+            raise ConfigError(f"The grammar looks like {notation}; `grammar` takes GBNF.", hint=hint)
     reader = _EbnfReader(text)
     rules = reader.rules()
     dialect = reader.dialect()
     if dialect == "xgrammar" and reader.ambiguous_hex:
         # Read again, because xgrammar takes all hexadecimal digits after \x.
         rules = _EbnfReader(text, hex_digits=8).rules()
-    return Grammar(rules, dialect)
+    return ParsedGrammar(rules, dialect)
 
 
 def _check_length(text: str) -> None:
@@ -130,12 +130,12 @@ class _EbnfReader:
             self._skip()
         return rules
 
-    def fail(self, what: str, offset: int | None = None, hint: str = "") -> ConfigError:
+    def fail(self, fault: str, offset: int | None = None, hint: str = "") -> ConfigError:
         where = line_and_column(self.text, self.at if offset is None else offset)
-        return ConfigError(f"{what}, at {where} of the grammar.", hint=hint)
+        return ConfigError(f"{fault}, at {where} of the grammar.", hint=hint)
 
-    def note(self, dialect: Dialect, what: str, offset: int) -> None:
-        self.seen.setdefault(dialect, (what, offset))
+    def note(self, dialect: Dialect, construct: str, offset: int) -> None:
+        self.seen.setdefault(dialect, (construct, offset))
 
     def _note_name(self, name: str, offset: int) -> None:
         if name[0].isdigit():
@@ -410,8 +410,8 @@ def read_lark(text: str) -> dict[str, Rule]:
     return _LarkReader(text, _tokens(text)).rules()
 
 
-def _fail(text: str, what: str, offset: int, hint: str = "") -> ConfigError:
-    return ConfigError(f"{what}, at {line_and_column(text, offset)} of the Lark grammar.", hint=hint)
+def _fail(text: str, fault: str, offset: int, hint: str = "") -> ConfigError:
+    return ConfigError(f"{fault}, at {line_and_column(text, offset)} of the Lark grammar.", hint=hint)
 
 
 def _tokens(text: str) -> list[_LarkToken]:
@@ -461,8 +461,8 @@ class _LarkReader:
             raise self._fail(f"{plain!r} is defined twice", name)
         rules[plain] = Rule(node, name.offset)
 
-    def _fail(self, what: str, token: _LarkToken | None = None, hint: str = "") -> ConfigError:
-        return _fail(self.text, what, (token or self.next).offset, hint)
+    def _fail(self, fault: str, token: _LarkToken | None = None, hint: str = "") -> ConfigError:
+        return _fail(self.text, fault, (token or self.next).offset, hint)
 
     def _take(self) -> _LarkToken:
         self.at += 1
@@ -498,9 +498,9 @@ class _LarkReader:
             self._define(rules, name, Verbatim(name.text))
 
     def _rule(self) -> Node:
-        for mark, what in ((".", "priorities"), ("{", "templates")):
+        for mark, feature in ((".", "priorities"), ("{", "templates")):
             if self._accept(mark):
-                raise self._fail(f"llguidance does not have {what}")
+                raise self._fail(f"llguidance does not have {feature}")
         if self._accept("["):
             self._options()
         if self._accept("::"):
@@ -517,8 +517,8 @@ class _LarkReader:
             if token.kind == "name" and self.tokens[self.at - 2].text in ("[", ","):
                 named[token.text] = token
         if "temperature" in named and "max_tokens" in named:
-            what = "A temperature of one rule together with max_tokens is not applied"
-            raise self._fail(what, named["temperature"], _OPTIONS["temperature"])
+            fault = "A temperature of one rule together with max_tokens is not applied"
+            raise self._fail(fault, named["temperature"], _OPTIONS["temperature"])
         for name in named.keys() & _OPTIONS.keys():
             raise self._fail(f"The rule option {name!r} cannot be used", named[name], _OPTIONS[name])
 
@@ -554,19 +554,21 @@ class _LarkReader:
             return Ref(token.text, token.offset)
         if token.kind == "regex":
             inner = re.sub(r"\\.|\[(?:\\.|[^\]\\])*\]", "..", token.text)
-            for pattern, what in _REGEX:
+            for pattern, feature in _REGEX:
                 if match := pattern.search(inner):
-                    raise self._fail(f"llguidance does not have {what} ({match[0]}) in {token.text}", token)
+                    raise self._fail(
+                        f"llguidance does not have {feature} ({match[0]}) in {token.text}", token
+                    )
         elif token.kind == "string" and self._accept(".."):
             self._take()
         elif token.kind == "token":
-            what = f"{token.text} names a token, but the output is text"
-            raise self._fail(what, token, "Write the text of the token.")
+            fault = f"{token.text} names a token, but the output is text"
+            raise self._fail(fault, token, "Write the text of the token.")
         elif token.kind == "grammar":
             raise self._fail(f"There is no grammar {token.text} beside this one", token, "Write it inside.")
         elif token.text in ("{", "::"):
-            what = "templates" if token.text == "{" else "parameters of rules here"
-            raise self._fail(f"llguidance does not have {what}", token)
+            feature = "templates" if token.text == "{" else "parameters of rules here"
+            raise self._fail(f"llguidance does not have {feature}", token)
         elif token.kind not in ("string", "directive", "json"):
             raise self._fail(f"{token.text!r} is not understood", token)
         return EMPTY if token.text in ('""', '""i') else Verbatim(token.text)

@@ -292,14 +292,14 @@ def line_and_column(text: str, offset: int) -> str:
 def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
     """Raise ConfigError for a missing or empty root, an undefined rule, or one that matches no text."""
     if root not in rules:
-        what = f"The grammar has no rule {root!r}, where it would begin."
-        raise ConfigError(what, hint=nearest(root, rules))
+        message = f"The grammar has no rule {root!r}, where it would begin."
+        raise ConfigError(message, hint=nearest(root, rules))
     for ref in (ref for rule in rules.values() for ref in _refs(rule.node)):
         if ref.name not in rules:
-            what = (
+            message = (
                 f"There is no rule {ref.name!r}, named at {line_and_column(text, ref.offset)} of the grammar."
             )
-            raise ConfigError(what, hint=nearest(ref.name, rules))
+            raise ConfigError(message, hint=nearest(ref.name, rules))
     reachable, waiting = {root: None}, [root]
     while waiting:
         refs = _refs(rules[waiting.pop()].node)
@@ -328,9 +328,9 @@ def refuse_left_recursion(text: str, rules: dict[str, Rule]) -> None:
         names = list(reversed(error.args[1]))
         path = " -> ".join(names if len(names) <= 8 else [*names[:4], "...", *names[-3:]])
         where = line_and_column(text, rules[names[0]].offset)
-        what = f"Rule {names[0]!r}, at {where} of the grammar, is left-recursive ({path})."
+        message = f"Rule {names[0]!r}, at {where} of the grammar, is left-recursive ({path})."
         hint = 'Write a repetition: instead of  a ::= a "x" | "y"  write  a ::= "y" "x"*'
-        raise ConfigError(what, hint=hint) from None
+        raise ConfigError(message, hint=hint) from None
 
 
 def find_recursion(rules: dict[str, Rule]) -> bool:

@@ -243,11 +243,11 @@ class References:
             raise self._fault(ref, base_pointer, "leads to a value that is no schema")
         return pointer, here
 
-    def _fault(self, ref: str, base_pointer: str, what: str) -> SchemaError:
+    def _fault(self, ref: str, base_pointer: str, fault: str) -> SchemaError:
         keyword = next((key for key, here in refs_in(self.at(base_pointer)) if here == ref), "$ref")
         pointer = child(base_pointer, keyword)
         hint = "Put the schema it means under $defs and refer to it as #/$defs/NAME."
-        return SchemaError(f"{pointer}: the reference {ref!r} {what}.", pointer=pointer, hint=hint)
+        return SchemaError(f"{pointer}: the reference {ref!r} {fault}.", pointer=pointer, hint=hint)
 
     def _resource(self, pointer: str) -> tuple[str, str]:
         """Return the pointer and URI of a place's resource: the nearest $id above it."""
@@ -388,10 +388,10 @@ def _entries(schema: dict[str, Any]) -> Iterator[tuple[str, SchemaError]]:
         for keyword, ref in refs_in(here):
             uri = references.absolute(ref, pointer)
             if urldefrag(ref).url and not references.has(uri) and _draft_at(uri):
-                what = f"the reference {ref!r} leads to a newer draft than that of this schema"
+                fault = f"the reference {ref!r} leads to a newer draft than that of this schema"
                 at = f"{pointer}/{keyword}"
                 hint = "Declare that draft with `$schema`, or leave `$schema` out."
-                yield uri, SchemaError(f"{at}: {what}.", pointer=at, hint=hint)
+                yield uri, SchemaError(f"{at}: {fault}.", pointer=at, hint=hint)
 
 
 @cache

@@ -66,7 +66,7 @@ UNIQUE_NAMES = "unique names"  # required by JSON, not by a keyword
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class KeywordFinding:
     """One keyword of a schema: enforced by the mask, enforced by the final check, or unknown.
 
     `pointer`: JSON pointer of the keyword in the given schema. `reason`: why the mask does not enforce the
@@ -84,7 +84,7 @@ class Audit:
     """The findings for one back end, keyword by keyword."""
 
     backend: str
-    findings: tuple[Finding, ...] = ()
+    findings: tuple[KeywordFinding, ...] = ()
 
     @property
     def is_exact(self) -> bool:
@@ -92,7 +92,7 @@ class Audit:
         return all(finding.verdict == "mask" for finding in self.findings)
 
     @property
-    def open(self) -> tuple[Finding, ...]:
+    def open(self) -> tuple[KeywordFinding, ...]:
         """The keywords that the mask does not enforce."""
         return tuple(finding for finding in self.findings if finding.verdict != "mask")
 
@@ -104,7 +104,7 @@ class Variant:
     constraint: Constraint
     audit: Audit
 
-    def changed(self, change: Callable[[Finding], Finding]) -> Variant:
+    def changed(self, change: Callable[[KeywordFinding], KeywordFinding]) -> Variant:
         """Return the variant with each finding as `change` returns it."""
         return replace(self, audit=replace(self.audit, findings=tuple(map(change, self.audit.findings))))
 
@@ -187,7 +187,7 @@ def refuse_open(plan: Plan, *, name: str) -> None:
         )
 
 
-def line(finding: Finding) -> str:
+def line(finding: KeywordFinding) -> str:
     """Return a finding as one line."""
     pointer = finding.pointer or "/"
     reason = f" ({finding.reason})" if finding.reason else ""

@@ -74,7 +74,7 @@ def check_schema(schema: Any, deadline: Deadline = NEVER) -> tuple[str, ...]:
             islice(_inner_drafts(schema, draft), MAX_FAULTS + 1)
         ),
     }
-    return tuple(_listing(what, faults) for what, faults in remarks.items() if faults)
+    return tuple(_listing(heading, faults) for heading, faults in remarks.items() if faults)
 
 
 def _parts(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
@@ -95,8 +95,8 @@ def _written(root: Any, draft: Draft, deadline: Deadline) -> Iterator[_Fault]:
         yield from ((pointer + below, text) for below, text in meta_faults(schema, draft))
         for keyword, value in deadline.watch(schema.items()):
             if (near := misspelled(keyword, value, draft)) is not None:
-                what = f"{keyword!r} is no keyword; {near!r} is, and it would change what the schema accepts"
-                yield child(pointer, keyword), f"{what}. Correct it, or name a remark 'x-{keyword}'"
+                typo = f"{keyword!r} is no keyword; {near!r} is, and it would change what the schema accepts"
+                yield child(pointer, keyword), f"{typo}. Correct it, or name a remark 'x-{keyword}'"
         if "$schema" in schema and (fault := _of_other_draft(schema, draft)):
             yield child(pointer, "$schema"), fault
 
@@ -149,8 +149,8 @@ def _referring(root: Any, deadline: Deadline) -> Iterator[_Fault]:
         return
     depth, pointer = longest_chain(root, deadline)
     if depth > MAX_CHAIN:
-        what = f"{depth} schemas apply to one value here, each inside the one before"
-        yield pointer, f"{what}; the limit is {MAX_CHAIN}, because no document could be checked"
+        fault = f"{depth} schemas apply to one value here, each inside the one before"
+        yield pointer, f"{fault}; the limit is {MAX_CHAIN}, because no document could be checked"
 
 
 def _inner_drafts(root: Any, draft: Draft) -> Iterator[_Fault]:
@@ -158,8 +158,8 @@ def _inner_drafts(root: Any, draft: Draft) -> Iterator[_Fault]:
     for pointer, schema in walk(root):
         if pointer and isinstance(schema, dict) and "$schema" in schema:
             inner = draft_of(schema)
-            what = f"draft {inner.name} is declared here{' again' * (inner == draft)}, which has no effect"
-            yield child(pointer, "$schema"), what
+            remark = f"draft {inner.name} is declared here{' again' * (inner == draft)}, which has no effect"
+            yield child(pointer, "$schema"), remark
 
 
 def _refuse(faults: tuple[_Fault, ...]) -> None:
@@ -167,8 +167,8 @@ def _refuse(faults: tuple[_Fault, ...]) -> None:
         raise SchemaError(_listing("The schema cannot be used.", faults), pointer=faults[0][0])
 
 
-def _listing(what: str, faults: tuple[_Fault, ...]) -> str:
-    lines = [what, *(f"{shown(pointer)}: {text}." for pointer, text in faults[:MAX_FAULTS])]
+def _listing(heading: str, faults: tuple[_Fault, ...]) -> str:
+    lines = [heading, *(f"{shown(pointer)}: {text}." for pointer, text in faults[:MAX_FAULTS])]
     return "\n  ".join(lines + ["There is more."] * (len(faults) > MAX_FAULTS))
 
 

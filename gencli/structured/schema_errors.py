@@ -57,8 +57,8 @@ class Deadline:
         """Raise OutOfTime if the deadline has passed."""
         if time.monotonic() > self.end:
             hint = "Make it smaller, or give it more time with `grammar_timeout`."
-            what = f"The schema was not checked within the time limit of {self.seconds:g} s."
-            raise OutOfTime(what, hint=hint)
+            message = f"The schema was not checked within the time limit of {self.seconds:g} s."
+            raise OutOfTime(message, hint=hint)
 
     def watch(self, items: Iterable[T]) -> Iterator[T]:
         """Yield the items; check the deadline before each."""
@@ -125,8 +125,8 @@ def select(value: Any, pointer: str) -> str:
         try:
             value = descend(value, key)
         except KeyError:
-            what = f"The document has no {pointer}: at {shown(at)} is {_what(value)}"
-            raise GenerationError(what) from None
+            message = f"The document has no {pointer}: at {shown(at)} is {_what(value)}"
+            raise GenerationError(message) from None
         at = child(at, key)
     return value if isinstance(value, str) else compact(value)
 

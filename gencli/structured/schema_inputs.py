@@ -180,13 +180,13 @@ def _attribute(name: str, module_name: str, attribute: str) -> Any:
         value: Any = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            what = f"The module {module_name} needs {error.name}, which is not installed."
-            raise ConfigError(what) from None
+            message = f"The module {module_name} needs {error.name}, which is not installed."
+            raise ConfigError(message) from None
         hint = f"It is looked for in {os.getcwd()}, then among what is installed. {_FORM}"
         raise ConfigError(f"There is no module {error.name!r} for the model {name}.", hint=hint) from None
     except (Exception, SystemExit) as error:  # exceptions of the user's code
-        what = f"{type(error).__name__}: {error}"
-        raise ConfigError(f"The module {module_name} cannot be imported: {what}") from error
+        message = f"{type(error).__name__}: {error}"
+        raise ConfigError(f"The module {module_name} cannot be imported: {message}") from error
     finally:
         sys.path.remove(folder)
     for key in attribute.split("."):

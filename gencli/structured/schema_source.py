@@ -10,11 +10,11 @@ from gencli.json_text import DocumentError, JsonLimits, parse_json
 from gencli.structured.schema_check import MAX_BYTES, check_size
 from gencli.structured.schema_errors import SchemaError
 from gencli.structured.schema_inputs import YAML, named_file, parse_concise
-from gencli.yaml_text import Bounds, YamlFault
+from gencli.yaml_text import FileLimits, YamlFault
 from gencli.yaml_text import parse as parse_yaml
 
 _LIMITS = JsonLimits(has_decimals=False)
-_YAML_BOUNDS = Bounds("YAML schema", max_bytes=MAX_BYTES, max_nodes=100_000, max_depth=64)
+_YAML_BOUNDS = FileLimits("YAML schema", max_bytes=MAX_BYTES, max_nodes=100_000, max_depth=64)
 
 
 def read_schema(text: str) -> dict[str, Any] | bool:
@@ -55,12 +55,12 @@ def _from_file(path: Path) -> dict[str, Any] | bool:
         raise SchemaError(f"The schema {path} is not UTF-8 text.") from None
 
 
-def _from_json(text: str, what: str) -> dict[str, Any] | bool:
+def _from_json(text: str, subject: str) -> dict[str, Any] | bool:
     check_size(len(text.encode(errors="replace")))
     try:
-        return _schema(parse_json(text, _LIMITS), what)
+        return _schema(parse_json(text, _LIMITS), subject)
     except DocumentError as error:
-        raise SchemaError(f"{what} is not valid JSON: {error.about(text)}") from None
+        raise SchemaError(f"{subject} is not valid JSON: {error.about(text)}") from None
 
 
 def _not_json(value: Any) -> str:
@@ -74,8 +74,8 @@ def _not_json(value: Any) -> str:
     return "" if is_finite else f"JSON has no number {value}."
 
 
-def _schema(value: Any, what: str) -> dict[str, Any] | bool:
+def _schema(value: Any, subject: str) -> dict[str, Any] | bool:
     if isinstance(value, dict | bool):
         return value
     kind = {list: "a list", str: "a text", type(None): "null"}.get(type(value), "a number")
-    raise SchemaError(f"{what} is {kind}, but has to be an object, true or false.")
+    raise SchemaError(f"{subject} is {kind}, but has to be an object, true or false.")

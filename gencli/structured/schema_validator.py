@@ -126,7 +126,7 @@ def validator_class(draft: Draft) -> Any:
     timed = {name: _timed(ours.get(name, keyword)) for name, keyword in stock.VALIDATORS.items() if keyword}
     checker = stock.TYPE_CHECKER
     if draft.name != "4":  # in draft 4, 1.0 is no integer
-        checker = checker.redefine("integer", lambda _, value: _is_integer(value))
+        checker = checker.redefine("integer", _is_integer)
     return extend(stock, timed, type_checker=checker)  # type: ignore[no-untyped-call]
 
 
@@ -149,7 +149,7 @@ def canonical(value: Any) -> Any:
     return value
 
 
-def _is_integer(value: Any) -> bool:
+def _is_integer(_: Any, value: Any) -> bool:
     if isinstance(value, float | Decimal):
         return value == int(value)
     return isinstance(value, int) and not isinstance(value, bool)

@@ -11,7 +11,7 @@ from typing import Any
 
 from gencli.errors import ConfigError
 from gencli.json_text import DocumentError, parse_json
-from gencli.structured.output_spec import Audit, Finding, Plan, TextCheck, Variant
+from gencli.structured.output_spec import Audit, KeywordFinding, Plan, TextCheck, Variant
 from gencli.structured.schema_errors import SchemaError, child
 from gencli.structured.text_plans import plan_grammar, plan_regex
 from gencli.structured.tool_calls import Schemas, ValueCheck, check_inside, embed, json_end
@@ -66,7 +66,7 @@ class _TagBuilder:
     """Writes a structural tag with rewritten parts; collects findings and tags."""
 
     schemas: Schemas
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[KeywordFinding] = field(default_factory=list)
     tags: list[tuple[str, tuple[str, ...], ValueCheck]] = field(default_factory=list)
 
     def format(self, value: Any, pointer: str) -> dict[str, Any]:
@@ -103,8 +103,8 @@ class _TagBuilder:
         check_inside(value["json_schema"], field_pointer, self.schemas.deadline)
         embedded = embed(value["json_schema"], field_pointer, "xgrammar", self.schemas)
         if embedded is None:
-            what = f"xgrammar cannot enforce the schema at {field_pointer}."
-            raise SchemaError(what, pointer=field_pointer)
+            message = f"xgrammar cannot enforce the schema at {field_pointer}."
+            raise SchemaError(message, pointer=field_pointer)
         self.findings += embedded.findings
         return {"max_whitespace_cnt": embedded.whitespace, **value, "json_schema": embedded.schema}
 
@@ -114,8 +114,8 @@ class _TagBuilder:
         try:
             variant = plan(value[name]).variants[0]
         except ConfigError as error:
-            what = f"{error.message} It is at {field_pointer}."
-            raise SchemaError(what, pointer=field_pointer, hint=error.hint) from None
+            message = f"{error.message} It is at {field_pointer}."
+            raise SchemaError(message, pointer=field_pointer, hint=error.hint) from None
         return {**value, name: variant.constraint.text}
 
     def _note_tag(self, tag: dict[str, Any]) -> None:
@@ -145,8 +145,8 @@ def _check_sense(value: dict[str, Any], pointer: str) -> None:
         triggers = [trigger for trigger in value["triggers"] if begin.startswith(trigger)]
         if len(triggers) != 1:
             field_pointer = child(pointer, "tags", number, "begin")
-            what = f"{begin!r} at {field_pointer} begins with {len(triggers)} of the triggers"
-            raise SchemaError(f"{what}; it has to begin with one.", pointer=field_pointer)
+            fault = f"{begin!r} at {field_pointer} begins with {len(triggers)} of the triggers"
+            raise SchemaError(f"{fault}; it has to begin with one.", pointer=field_pointer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,16 +213,16 @@ def check_format(value: Any, pointer: str) -> Mapping[str, Field]:
         raise SchemaError(f"{_WORDS['format'].capitalize()} is expected at {pointer}.", pointer=pointer)
     kind = value["type"]
     if kind in TOKEN_FORMATS:
-        what = f"The format {kind!r} at {pointer} names tokens, but the output is text"
-        raise SchemaError(f"{what}.", pointer=pointer, hint="Write the text of the token.")
+        message = f"The format {kind!r} at {pointer} names tokens, but the output is text"
+        raise SchemaError(f"{message}.", pointer=pointer, hint="Write the text of the token.")
     if kind not in FORMATS:
-        what = f"There is no format {kind!r}, at {child(pointer, 'type')}."
-        raise SchemaError(what, pointer=child(pointer, "type"), hint=nearest(kind, FORMATS))
+        message = f"There is no format {kind!r}, at {child(pointer, 'type')}."
+        raise SchemaError(message, pointer=child(pointer, "type"), hint=nearest(kind, FORMATS))
     fields = FORMATS[kind]
     for name in value.keys() - fields.keys() - {"type"}:
         hint = nearest(name, fields)
-        what = f"The format {kind!r} has no field {name!r}, at {pointer}."
-        raise SchemaError(what, pointer=pointer, hint=hint)
+        message = f"The format {kind!r} has no field {name!r}, at {pointer}."
+        raise SchemaError(message, pointer=pointer, hint=hint)
     for name, about in fields.items():
         if name not in value and about.is_required:
             raise SchemaError(f"The format at {pointer} lacks its field {name!r}.", pointer=pointer)

@@ -15,6 +15,7 @@ from functools import lru_cache
 import regex  # type: ignore[import-untyped]
 
 from gencli.errors import ConfigError
+from gencli.helpers import shortened
 from gencli.structured.ecma_regex import chars_of, has_case
 from gencli.structured.grammar_readers import read_grammar, read_lark
 from gencli.structured.grammar_tree import (
@@ -39,7 +40,7 @@ from gencli.structured.grammar_tree import (
     show,
     single,
 )
-from gencli.structured.output_spec import Audit, Finding, Plan, TextCheck, Variant
+from gencli.structured.output_spec import Audit, KeywordFinding, Plan, TextCheck, Variant
 from processors.request_values import Constraint
 
 _SECONDS = 10.0
@@ -103,7 +104,8 @@ def plan_regex(pattern: str) -> Plan:
     if not has_letters(node):
         raise ConfigError(f"The regex {pattern!r} allows nothing but the empty text.")
     text = show(node, ESCAPED)
-    notes = () if text == pattern else (Finding("", "regex", "mask", f"Written out as {_short(text)}"),)
+    shown = text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"
+    notes = () if text == pattern else (KeywordFinding("", "regex", "mask", f"Written out as {shown}"),)
     backends = ("xgrammar", "llguidance")
     variants = tuple(Variant(Constraint("regex", text, name), Audit(name, notes)) for name in backends)
     return Plan(variants, "Both back ends enforce all of it.", check=RegexCheck(pattern, text))
@@ -112,10 +114,6 @@ def plan_regex(pattern: str) -> Plan:
 @lru_cache(maxsize=64)
 def _compiled(pattern: str) -> regex.Pattern[str]:
     return regex.compile(pattern, regex.V0)
-
-
-def _short(text: str) -> str:
-    return text if len(text) <= 200 else f"{text[:200]}... ({len(text)} characters)"
 
 
 def plan_grammar(text: str) -> Plan:
@@ -131,7 +129,7 @@ def plan_grammar(text: str) -> Plan:
     if grammar.dialect == "xgrammar":
         native = Variant(Constraint("ebnf", text, "xgrammar"), Audit("xgrammar"))
         return Plan((native,), "The grammar is in xgrammar's EBNF, which no other back end reads.")
-    note = Finding("", "grammar", "mask", "Read as GBNF and rewritten")
+    note = KeywordFinding("", "grammar", "mask", "Read as GBNF and rewritten")
     ebnf = Constraint("ebnf", ebnf_text(grammar.rules, "root"), "xgrammar")
     lark = Constraint("lark", lark_text(grammar.rules, "root"), "llguidance")
     variants = tuple(Variant(each, Audit(each.backend, (note,))) for each in (ebnf, lark))
@@ -220,13 +218,14 @@ class _RegexReader:
             raise self._fail("There is no group that ')' could close")
         return node
 
-    def _fail(self, what: str, column: int | None = None, hint: str = "") -> ConfigError:
+    def _fail(self, fault: str, column: int | None = None, hint: str = "") -> ConfigError:
         where = (self.at if column is None else column) + 1
-        shown = self.pattern if len(self.pattern) <= 60 else self.pattern[:57] + "..."
-        return ConfigError(f"{what}, at column {where} of the regex {shown!r}.", hint=hint)
+        return ConfigError(
+            f"{fault}, at column {where} of the regex {shortened(self.pattern, 60)!r}.", hint=hint
+        )
 
-    def _refuse(self, what: str, text: str, column: int | None = None) -> ConfigError:
-        return self._fail(f"No back end can enforce {what} ({text})", column)
+    def _refuse(self, construct: str, text: str, column: int | None = None) -> ConfigError:
+        return self._fail(f"No back end can enforce {construct} ({text})", column)
 
     def _looking_at(self, text: str) -> bool:
         return self.pattern.startswith(text, self.at)
@@ -316,9 +315,9 @@ class _RegexReader:
 
     def _group(self, flags: str) -> Node:
         start = self.at
-        for opening, what in _GROUPS.items():
+        for opening, construct in _GROUPS.items():
             if self._looking_at(opening):
-                raise self._refuse(what, opening)
+                raise self._refuse(construct, opening)
         if re.compile(r"\(\?[-+]?\d").match(self.pattern, start):
             raise self._refuse("a call of a group", self.pattern[start : start + 3])
         if self._looking_at("(?#"):
@@ -381,8 +380,8 @@ class _RegexReader:
         """Return the tree without anchors; ConfigError for an anchor that is not at the edge of the text."""
         if isinstance(node, Anchor):
             if not (first if node.kind in _START else last):
-                what = f"No back end can enforce an anchor ({node.kind}) inside the pattern"
-                raise self._fail(what, node.offset)
+                fault = f"No back end can enforce an anchor ({node.kind}) inside the pattern"
+                raise self._fail(fault, node.offset)
             return EMPTY
         if not isinstance(node, Seq):
             is_edge = isinstance(node, Alt)

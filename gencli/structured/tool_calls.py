@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from gencli.json_text import DocumentError, parse_json
-from gencli.structured.output_spec import Finding, Plan, ThinkingSplitter
+from gencli.structured.output_spec import KeywordFinding, Plan, ThinkingSplitter
 from gencli.structured.schema_check import check_schema
 from gencli.structured.schema_errors import NEVER, Deadline, SchemaError
 
@@ -372,7 +372,7 @@ class EmbeddedSchema:
 
     schema: Any
     whitespace: int
-    findings: tuple[Finding, ...]
+    findings: tuple[KeywordFinding, ...]
 
 
 def check_inside(schema: Any, pointer: str, deadline: Deadline = NEVER) -> None:
@@ -383,8 +383,8 @@ def check_inside(schema: Any, pointer: str, deadline: Deadline = NEVER) -> None:
     try:
         check_schema(schema, deadline)
     except SchemaError as error:
-        what = f"The schema at {pointer}: {error.message}"
-        raise SchemaError(what, pointer=pointer + error.pointer, hint=error.hint) from None
+        message = f"The schema at {pointer}: {error.message}"
+        raise SchemaError(message, pointer=pointer + error.pointer, hint=error.hint) from None
 
 
 def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> EmbeddedSchema | None:

@@ -151,8 +151,8 @@ def _tool(value: Any, pointer: str, deadline: Deadline) -> Tool:
     _refuse_others(inner, _FIELDS, pointer)
     name = inner.get("name")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
-        what = f"The name of the tool at {pointer} is {name!r}; it has to be 1 to 64 characters"
-        raise SchemaError(f"{what} of A-Z a-z 0-9 _ . -", pointer=child(pointer, "name"))
+        fault = f"The name of the tool at {pointer} is {name!r}; it has to be 1 to 64 characters"
+        raise SchemaError(f"{fault} of A-Z a-z 0-9 _ . -", pointer=child(pointer, "name"))
     parameters = inner.get("parameters", {"properties": {}, "additionalProperties": False})
     pointer = child(pointer, "parameters")
     if not isinstance(parameters, dict) or parameters.get("type", "object") != "object":

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 
 from gencli.core.request import Stops
 from gencli.errors import GenerationError, UsageError
+from gencli.helpers import shortened
 from gencli.text.detokenizer import TokenDecoder
 
 MAX_PERIOD = 64  # tokens; a looped sentence is shorter
@@ -48,7 +49,7 @@ class StopRules:
 
 
 @dataclass(frozen=True, slots=True)
-class Finish:
+class FinishReason:
     """Why a sample ended: eos, stop, length, closed, grammar, loop, interrupted or error.
 
     closed: a limit was reached in an open document, which was then completed. `matched` is the stop string,
@@ -65,14 +66,14 @@ class Delta(NamedTuple):
     """Text that became certain, and the finish if the sample ended."""
 
     text: str
-    finish: Finish | None = None
+    finish: FinishReason | None = None
 
 
 class TextStream:
     """Turns the tokens of one sample into deltas; their joined texts are the final text."""
 
     def __init__(self, decoder: TokenDecoder, rules: StopRules) -> None:
-        self.finish: Finish | None = None
+        self.finish: FinishReason | None = None
         self.num_tokens = 0
         self._decoder = decoder
         self._rules, stops = rules, rules.stops
@@ -105,7 +106,7 @@ class TextStream:
                 shown = self._decoder.push(token_id) + self._decoder.flush()
             else:
                 text = self._flush()
-            finish = Finish("eos" if is_eos else "stop", token_id, self._length + len(text))
+            finish = FinishReason("eos" if is_eos else "stop", token_id, self._length + len(text))
             return self._emit(text + shown, finish)
         if not self._searches:
             text = self._decoder.push(token_id)
@@ -117,11 +118,11 @@ class TextStream:
             if self._matcher.match is None and (name := self._decoder.hidden(token_id)):
                 text += self._matcher.push(name, hidden=True, armed=is_armed)
         if match := self._matcher.match:
-            return self._emit(text, Finish("stop", match.text, match.offset))
+            return self._emit(text, FinishReason("stop", match.text, match.offset))
         is_loop = self._detects and self._loops.push(token_id)
         is_full = self.num_tokens >= self._rules.max_tokens
         if reason := "grammar" if grammar_end else "length" if is_full else "loop" if is_loop else "":
-            return self._emit(text + self._flush(), Finish(reason))
+            return self._emit(text + self._flush(), FinishReason(reason))
         self._length += len(text)
         return Delta(text)
 
@@ -134,13 +135,13 @@ class TextStream:
     def close(self, reason: str) -> Delta:
         """End the sample from outside (context full, time out, interrupt); return the held text."""
         assert self.finish is None, "closed twice"
-        return self._emit(self._flush(), Finish(reason))
+        return self._emit(self._flush(), FinishReason(reason))
 
     def _flush(self) -> str:
         # The sample ends for another reason: stop strings are not searched in U+FFFD.
         return self._matcher.push(self._decoder.flush(), armed=False) + self._matcher.flush()
 
-    def _emit(self, text: str, finish: Finish | None = None) -> Delta:
+    def _emit(self, text: str, finish: FinishReason | None = None) -> Delta:
         self._length += len(text)
         self.finish = finish
         return Delta(text, finish)
@@ -299,7 +300,7 @@ def _compiled(pattern: str) -> Any:
 
     if _num_parts(pattern) > _MAX_PARTS:
         raise UsageError(
-            f"The stop pattern {_short(pattern)} repeats too often: written out it has more than "
+            f"The stop pattern {shortened(pattern, 60)!r} repeats too often: written out it has more than "
             f"{_MAX_PARTS:,} parts.",
             hint="Lower the counts in { }.",
         )
@@ -307,15 +308,15 @@ def _compiled(pattern: str) -> Any:
         regex.compile(pattern)  # compiled as given, so that errors show the given pattern
         compiled = regex.compile(_PART.sub(lambda part: _BOUNDARIES.get(part[0], part[0]), pattern))
     except (regex.error, ValueError, OverflowError) as error:  # the last two for huge counts
-        raise UsageError(f"The stop pattern {_short(pattern)} is not valid: {error}.") from error
+        raise UsageError(f"The stop pattern {shortened(pattern, 60)!r} is not valid: {error}.") from error
     except RecursionError:
-        raise UsageError(f"The stop pattern {_short(pattern)} is nested too deep.") from None
+        raise UsageError(f"The stop pattern {shortened(pattern, 60)!r} is nested too deep.") from None
     if compiled.flags & regex.REVERSE:
         raise UsageError(f"The stop pattern {pattern!r} searches backwards, which a stream cannot.")
     try:
         matches_nothing = compiled.search("", timeout=_TIMEOUT)
     except TimeoutError:
-        raise UsageError(f"The stop pattern {_short(pattern)} takes over {_TIMEOUT} s.") from None
+        raise UsageError(f"The stop pattern {shortened(pattern, 60)!r} takes over {_TIMEOUT} s.") from None
     if matches_nothing:
         raise UsageError(
             f"The stop pattern {pattern!r} matches the empty text.",
@@ -350,10 +351,6 @@ def _num_parts(pattern: str) -> int:
 
 def _least(count: str) -> int:
     return max(1, int(count)) if len(count) < 10 else _MAX_PARTS + 1
-
-
-def _short(pattern: str) -> str:
-    return repr(pattern if len(pattern) <= 60 else pattern[:57] + "...")
 
 
 class PatternFinder:
@@ -409,9 +406,9 @@ class PatternFinder:
             raise self._slow(f"over {self._spent:.1f} s in total on {size} characters")
         return match
 
-    def _slow(self, what: str) -> GenerationError:
+    def _slow(self, cost: str) -> GenerationError:
         return GenerationError(
-            f"The stop pattern {self._pattern!r} took {what}.",
+            f"The stop pattern {self._pattern!r} took {cost}.",
             hint="Nested repeats such as (a+)+ and repeated back-references are slow; write it without them.",
         )
 

@@ -359,14 +359,14 @@ class HFTokenizer:
         )
 
     @contextmanager
-    def _panics_as_errors(self, what: str) -> Iterator[None]:
+    def _panics_as_errors(self, source: str) -> Iterator[None]:
         """Turn panics of the library into ModelError: its patterns come from the model's files."""
         try:
             yield
         except BaseException as error:
             if not is_panic(error):
                 raise
-            raise ModelError(f"The tokenizer of {self.name} failed on {what}: {error}") from None
+            raise ModelError(f"The tokenizer of {self.name} failed on {source}: {error}") from None
 
 
 def _decode(decoder: TokenDecoder, ids: Sequence[int]) -> str:

@@ -62,7 +62,7 @@ class Matcher(Protocol):
         """Return an independent copy."""
 
 
-class Grammar(Protocol):
+class CompiledGrammar(Protocol):
     """A compiled grammar, immutable and shared by its requests; `warnings` of the library, one line each."""
 
     warnings: tuple[str, ...]
@@ -91,7 +91,7 @@ class Backend(Protocol):
 
     def __init__(self, env: Env) -> None: ...
 
-    def compile(self, constraint: Constraint) -> Grammar:
+    def compile(self, constraint: Constraint) -> CompiledGrammar:
         """Compile a constraint. GrammarError if it is wrong or too large."""
 
     def fill(self, asks: Sequence[Ask], masks: Tensor) -> list[list[bool]]:
@@ -194,7 +194,7 @@ class NativeBackend(Backend, Protocol):
 
     vocabulary: GrammarVocabulary
 
-    def compile_native(self, constraint: Constraint) -> Grammar:
+    def compile_native(self, constraint: Constraint) -> CompiledGrammar:
         """Compile a constraint of a known kind; any exception means that the library refuses it."""
 
     def reason(self, error: Exception) -> str:
@@ -203,7 +203,7 @@ class NativeBackend(Backend, Protocol):
     def fill_native(self, matchers: list[tuple[Matcher, int]], masks: Tensor) -> None:
         """Fill one mask for each (matcher, row)."""
 
-    def compile(self, constraint: Constraint) -> Grammar:
+    def compile(self, constraint: Constraint) -> CompiledGrammar:
         """Compile a constraint. GrammarError if it is wrong, over a limit, or allows no text.
 
         A library may overflow the stack and cannot be interrupted, so GrammarCompiler runs this in a child

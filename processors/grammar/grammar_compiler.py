@@ -23,7 +23,7 @@ from processors.base import Env
 from processors.child import OUT_OF_MEMORY, Child, ChildDied, ChildLate
 from processors.errors import GrammarError, GrammarTimeout
 from processors.grammar.compile_guards import MAX_STEP_SECONDS, GrammarStore, TaskQueue, check_size, is_small
-from processors.grammar.grammar_backend import Ask, Backend, Grammar, GrammarVocabulary, load_backend
+from processors.grammar.grammar_backend import Ask, Backend, CompiledGrammar, GrammarVocabulary, load_backend
 from processors.request_values import Constraint
 
 _REMEMBERED = 256  # grammars kept in memory
@@ -47,7 +47,7 @@ class GrammarCompiler:
         self._lock = threading.Lock()
         self._loading = threading.Lock()
         self._backends: dict[str, Backend] = {}
-        self._futures: OrderedDict[Constraint, Future[Grammar]] = OrderedDict()
+        self._futures: OrderedDict[Constraint, Future[CompiledGrammar]] = OrderedDict()
         self._idle: dict[str, list[CompileProcess]] = {}
         self._vocabulary_digest = ""
         # Small grammars have their own threads, so that they never wait for large ones.
@@ -61,14 +61,14 @@ class GrammarCompiler:
                 self._backends[name] = load_backend(name, self.env)
             return self._backends[name]
 
-    def compile(self, constraint: Constraint, seconds: float = math.inf) -> Grammar:
+    def compile(self, constraint: Constraint, seconds: float = math.inf) -> CompiledGrammar:
         """Return the grammar. GrammarError if it is wrong or over a limit, GrammarTimeout if out of time.
 
         The time limit is the smaller of `timeout` and `seconds`.
         """
         return self.start(constraint, seconds).result()
 
-    def start(self, constraint: Constraint, seconds: float = math.inf) -> Future[Grammar]:
+    def start(self, constraint: Constraint, seconds: float = math.inf) -> Future[CompiledGrammar]:
         """Compile in the background. Equal constraints share one grammar, or one error."""
         with self._lock:
             future = self._futures.get(constraint)
@@ -86,7 +86,7 @@ class GrammarCompiler:
         with self._lock:
             _close(self._idle, list(self._queues.values()))
 
-    def _fulfil(self, future: Future[Grammar], constraint: Constraint, seconds: float) -> None:
+    def _fulfil(self, future: Future[CompiledGrammar], constraint: Constraint, seconds: float) -> None:
         if not future.set_running_or_notify_cancel():
             return
         begin = time.perf_counter()
@@ -104,7 +104,7 @@ class GrammarCompiler:
                     self.timings[constraint] = time.perf_counter() - begin
             future.set_result(grammar)
 
-    def _compile(self, constraint: Constraint, seconds: float) -> Grammar:
+    def _compile(self, constraint: Constraint, seconds: float) -> CompiledGrammar:
         check_size(constraint)
         if is_small(constraint):
             return self.backend(constraint.backend).compile(constraint)
@@ -130,7 +130,7 @@ class GrammarCompiler:
             self._store.put(key, reply.data)
         return self._grammar(constraint, reply.data)
 
-    def _grammar(self, constraint: Constraint, data: bytes) -> Grammar:
+    def _grammar(self, constraint: Constraint, data: bytes) -> CompiledGrammar:
         """Load the grammar that a child process sent; compile it here if `data` is empty."""
         backend = self.backend(constraint.backend)
         if data and isinstance(backend, Portable):
@@ -213,7 +213,7 @@ class Portable(Protocol):
     def dump(self, grammar: Any) -> bytes:
         """Serialise a grammar."""
 
-    def load(self, data: bytes) -> Grammar:
+    def load(self, data: bytes) -> CompiledGrammar:
         """Load a serialised grammar. GrammarError for invalid data."""
 
 
@@ -244,7 +244,7 @@ TRIAL = "3"  # version of the trial and of what is made of a schema, part of the
 _WALKS, _STEPS = 4, 16
 
 
-def try_steps(backend: Backend, grammar: Grammar, vocabulary: GrammarVocabulary) -> None:
+def try_steps(backend: Backend, grammar: CompiledGrammar, vocabulary: GrammarVocabulary) -> None:
     """Raise GrammarError if a step in a few random texts takes more than MAX_STEP_SECONDS of CPU time.
 
     Examples: xgrammar compiles ((a{0,100}){0,100}){0,100} at once, but then each letter takes twice the time

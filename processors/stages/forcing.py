@@ -146,18 +146,18 @@ class ScriptStage(Processor[P]):
         """Let scripts decide by the logits of their rows; by default they do not."""
 
 
-def spelled(text: str, vocabulary: Vocabulary | None, what: str) -> tuple[int, ...]:
+def spelled(text: str, vocabulary: Vocabulary | None, subject: str) -> tuple[int, ...]:
     """Return the ids of a text inside an output, by the tokenizer. TokenError without a tokenizer.
 
     A space that the tokenizer puts before every text is not added inside an output.
     """
     if vocabulary is None:
-        raise TokenError(f"{what} works on texts, but there is no tokenizer. Give token ids.")
+        raise TokenError(f"{subject} works on texts, but there is no tokenizer. Give token ids.")
     for before in ("", "\n", "a"):
         if ids := forced_tokens.tokens_behind(vocabulary, before, text):
             return ids
     if not (ids := tuple(vocabulary.encode(text, special=False))):  # special tokens have no bytes
-        raise TokenError(f"The tokenizer has no tokens for the text {text[:60]!r} of {what}.")
+        raise TokenError(f"The tokenizer has no tokens for the text {text[:60]!r} of {subject}.")
     return ids
 
 

@@ -166,7 +166,7 @@ class GrammarStage(Processor[GrammarParams]):
 
     def _shortest_of(
         self,
-        grammar: grammar_backend.Grammar,
+        grammar: grammar_backend.CompiledGrammar,
         backend: str,
         samples: tuple[str, ...],
         guide: short_texts.Guide,
@@ -187,7 +187,7 @@ class GrammarStage(Processor[GrammarParams]):
         marker = Marker.of(after, self.env.vocabulary)
         return None if marker.ends(prompt) else marker
 
-    def _triggers_of(self, grammar: grammar_backend.Grammar, text: str) -> tuple[bytes, ...]:
+    def _triggers_of(self, grammar: grammar_backend.CompiledGrammar, text: str) -> tuple[bytes, ...]:
         assert self._canonical is not None
         return narrowing.find_triggers(text, grammar.matcher(), self._canonical.byte_ids)
 

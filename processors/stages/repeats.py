@@ -61,7 +61,7 @@ class _Repeats(Processor[P]):
         super().admit(slot, params, request)
         self._suffixes.admit(slot, request.prompt)
         exempt = exempt_ids(params.exempt, self.env, request, self.name)
-        self._cuts.admit(slot, request.prompt, exempt=exempt, what=self.name, **self._breakers(params))
+        self._cuts.admit(slot, request.prompt, exempt=exempt, stage=self.name, **self._breakers(params))
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         self._suffixes.commit(slot, tokens)
@@ -382,12 +382,12 @@ class Cuts:
         breakers: tuple[str, ...] = (),
         exempt: Iterable[int] = (),
         spares_breakers: bool = True,
-        what: str = "",
+        stage: str = "",
     ) -> None:
         """Set the state after a request's prompt. TokenError for breakers without a tokenizer."""
         if breakers and self._env.vocabulary is None:
             raise TokenError(
-                f"{what} has breakers, which are texts, but there is no tokenizer. Set breakers=[]."
+                f"{stage} has breakers, which are texts, but there is no tokenizer. Set breakers=[]."
             )
         rule = self._build(breakers, frozenset(exempt), spares_breakers)
         self._rules[slot], self._places[slot] = rule, self._begun(rule, prompt)

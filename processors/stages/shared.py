@@ -27,13 +27,13 @@ LOWEST = -HIGHEST
 COLDEST = 2.0**-126  # the smallest normal float32
 
 
-def checked(ids: Iterable[int], env: Env, what: str) -> tuple[int, ...]:
+def checked(ids: Iterable[int], env: Env, subject: str) -> tuple[int, ...]:
     """Return the ids. TokenError for one outside the vocabulary of the model or the tokenizer."""
     limit = env.vocab_size if env.vocabulary is None else min(env.vocab_size, env.vocabulary.vocab_size)
     ids = tuple(ids)
     for token in ids:
         if not 0 <= token < limit:
-            raise TokenError(f"{what} names token {token}, but ids go from 0 to {limit - 1}.")
+            raise TokenError(f"{subject} names token {token}, but ids go from 0 to {limit - 1}.")
     return ids
 
 
@@ -46,20 +46,20 @@ def check_texts(name: str, texts: Sequence[str], limit: int, effect: str = "") -
         raise ParamError(f"{name} are {size} bytes together, but the limit is {limit}.")
 
 
-def token_id(key: int | str, env: Env, what: str) -> int:
+def token_id(key: int | str, env: Env, subject: str) -> int:
     """Return the id of a key: an id, or a text that is exactly one token. TokenError for other keys."""
     if isinstance(key, int):
-        return checked((key,), env, what)[0]
+        return checked((key,), env, subject)[0]
     if env.vocabulary is None:
-        raise TokenError(f"{what} names the text {key!r}, but there is no tokenizer. Give its token id.")
+        raise TokenError(f"{subject} names the text {key!r}, but there is no tokenizer. Give its token id.")
     ids = env.vocabulary.encode(key, special=False)
     if len(ids) != 1:
         shown = " + ".join(f"{env.vocabulary.token_bytes[i].decode(errors='replace')!r} ({i})" for i in ids)
-        raise TokenError(f"{what} names the text {key!r}, which is {len(ids)} tokens: {shown or 'none'}.")
-    return checked(ids, env, what)[0]
+        raise TokenError(f"{subject} names the text {key!r}, which is {len(ids)} tokens: {shown or 'none'}.")
+    return checked(ids, env, subject)[0]
 
 
-def exempt_ids(keys: Iterable[int | str], env: Env, request: Admission, what: str) -> set[int]:
+def exempt_ids(keys: Iterable[int | str], env: Env, request: Admission, subject: str) -> set[int]:
     """Return the ids of a list of exempt tokens, given as keywords, ids or texts.
 
     `special` are the special tokens, `eos` the end-of-text ids, `stop` these and the request's stop ids,
@@ -75,7 +75,7 @@ def exempt_ids(keys: Iterable[int | str], env: Env, request: Admission, what: st
         elif key == "newline":
             ids.update(_newlines(env))
         else:
-            ids.add(token_id(key, env, f"{what}: exempt"))
+            ids.add(token_id(key, env, f"{subject}: exempt"))
     return ids
 
 

@@ -279,11 +279,11 @@ def fork_is_independent(subject: Subject) -> None:
             ("an admission to the fork", 0, Bench.admit, (fork, other, other_text)),
             ("a release of the fork", 0, Bench.release, (fork,)),
         )
-        for what, slot, event, arguments in events:
+        for label, slot, event, arguments in events:
             bench = _batch(subject, [(params, text)])
             bench.fork(0, fork)
             event(bench, *arguments)
-            _same(bench.apply(logits, [slot]), plain, f"After a fork, {what} shows in slot {slot}.")
+            _same(bench.apply(logits, [slot]), plain, f"After a fork, {label} shows in slot {slot}.")
 
 
 def equals_twin(subject: Subject) -> None:

@@ -32,7 +32,7 @@ from gencli.models.model_runner import ModelRunner
 from gencli.runtime.wiring import bare_engine
 from gencli.speculative.adaptive_drafts import tokens_per_step
 from gencli.speculative.draft_model import DraftSampler
-from gencli.speculative.drafter import DraftAsk, Drafter, Measured
+from gencli.speculative.drafter import DraftAsk, Drafter, MeasuredStep
 from gencli.text.tokenizer import Tokenizer
 from processors.chain import Chain
 from processors.params import whole
@@ -385,7 +385,7 @@ class ProbingDrafter(Drafter):
         self._seen[slot] = proposed, accepted
         self._inner.observe(slot, proposed=proposed, accepted=accepted)
 
-    def measure(self, step: Measured) -> None:
+    def measure(self, step: MeasuredStep) -> None:
         self._inner.measure(step)
         if self._is_whole and step.lanes == len(self._seen) == self._lanes:
             drafts, accepted = zip(*self._seen.values(), strict=True)

@@ -14,7 +14,7 @@ import pytest
 from gencli.batch.batch_options import OWN
 from gencli.batch.batch_records import Outcome
 from gencli.batch.batch_sources import open_input
-from gencli.batch.output_formats import INDEX, JSONL, OUTPUT_FORMATS, Output, plan_output, safe_name
+from gencli.batch.output_formats import INDEX, JSONL, OUTPUT_FORMATS, OutputTarget, plan_output, safe_name
 from gencli.batch.table_columns import COLUMNS, ListOf, StructOf, document_columns, generated, property_types
 from gencli.errors import GenerationError, UsageError
 from gencli.files import beside
@@ -188,7 +188,7 @@ def test_a_full_disk_is_said_and_is_an_error():
 
 
 def test_an_output_is_a_value():
-    assert plan_output("-") == Output(None, JSONL)
+    assert plan_output("-") == OutputTarget(None, JSONL)
 
 
 def test_the_option_offers_all_formats():

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gencli.batch.batch_options import read_bytes
-from gencli.batch.batch_records import ErrorCount, Outcome, Progress, Summary, Tally
+from gencli.batch.batch_records import BatchSummary, ErrorCount, Outcome, OutcomeCounts, Progress
 from gencli.errors import ModelError, UsageError
 from gencli.helpers import clock
 from gencli.models.files.local_models import bundled_folder
@@ -46,14 +46,14 @@ def test_the_tally_counts_samples_by_reason_and_error():
 
 
 def test_errors_are_summed_up_by_message_with_the_first_row_of_each():
-    tally = Tally()
+    tally = OutcomeCounts()
     for index, message in ((7, "a"), (3, "b"), (5, "b"), (2, "b")):
         tally.add(outcome(index, error={"type": "UsageError", "message": message}, reason="error"))
     assert [(one.count, one.message, one.first_row) for one in tally.frequent] == [(3, "b", 2), (1, "a", 7)]
 
 
 def test_messages_that_differ_in_every_row_take_bounded_memory():
-    tally = Tally()
+    tally = OutcomeCounts()
     for index in range(3000):
         error = {"type": "UsageError", "message": f"{index} " + 10_000 * "x"}
         tally.add(outcome(index, error=error, reason="error"))
@@ -67,7 +67,7 @@ def test_a_time():
 
 
 def test_the_summary_in_words():
-    summary = Summary(
+    summary = BatchSummary(
         status="complete", rows=1200, done=1200, succeeded=1190, failed=10, resumed=200, prompt_tokens=9,
         prompt_tokens_read=1005, prompt_tokens_copied=4000,
         completion_tokens=12000, finish_reasons={"length": 3}, errors={"InputError": 10}, seconds=75.0,

@@ -7,7 +7,7 @@ import pytest
 
 from gencli.batch.batch_records import Failure, Record
 from gencli.batch.batch_rows import RowOptions, conversation, make_rows, response_line, row_jobs, row_layer
-from gencli.batch.input_formats import Cell
+from gencli.batch.input_formats import TableCell
 from gencli.config.job import REQUEST_KEYS
 from gencli.config.run_options import OPTIONS
 from gencli.config.settings import FLAG, resolve
@@ -28,7 +28,7 @@ def row(columns, options=None, **flags):
 
 
 def cells(**columns):
-    return {name: Cell(value) for name, value in columns.items()}
+    return {name: TableCell(value) for name, value in columns.items()}
 
 
 def reason(columns, options=None, **flags):
@@ -58,7 +58,7 @@ def test_what_is_wrong_with_a_row_is_said_by_name():
         ({"text": "a"}, "Set `prompt_column` or `template`."),
         ({"prompt": "a", "messages": MESSAGES}, "The row has both prompt and messages."),
         ({"prompt": ""}, "The prompt is empty."),
-        ({"prompt": Cell("")}, "The prompt is empty."),
+        ({"prompt": TableCell("")}, "The prompt is empty."),
         ({"prompt": 5}, "The prompt is 5, but has to be a text."),
         ({"prompt": "a", "temprature": 1}, "no option 'temprature'. Did you mean 'temperature'?"),
         ({"prompt": "a", "promt": 1}, "Did you mean 'prompt'?"),
@@ -126,13 +126,13 @@ def test_ids_come_from_a_column():
 
 
 def test_a_column_id_names_its_row_without_a_flag():
-    for value in ["a", 7, Cell("a")]:
+    for value in ["a", 7, TableCell("a")]:
         made = row({"id": value, "prompt": "x", "max_tokens": 3})
         assert (made.id, made.options, made.failure) == (str(value), {"max_tokens": 3}, None), value
 
 
 def test_a_row_with_an_empty_id_is_named_by_its_place():
-    for value in [None, Cell("")]:
+    for value in [None, TableCell("")]:
         made = row({"id": value, "prompt": "x"})
         assert (made.id, made.failure) == (str(made.record.index), None), value
 
@@ -180,7 +180,7 @@ def test_with_a_prompt_column_all_else_is_data_and_options_stand_in_an_object():
     columns = {"question": "a", "seed": "data", "n": 9, "options": {"n": 2}}
     assert (row(columns, options).prompt, row(columns, options).options) == ("a", {"n": 2})
     assert row({"question": MESSAGES, "options": ["A", "B"]}, options).messages == tuple(MESSAGES)
-    assert row({"question": "a", "options": Cell('{"n": 3}')}, options).options == {"n": 3}
+    assert row({"question": "a", "options": TableCell('{"n": 3}')}, options).options == {"n": 3}
     assert reason({"q": "a"}, options) == "The row has no column 'question'. It has: q."
     assert reason({"question": None}, options) == "The prompt (column question) is null."
     assert "There is no option 'm'" in reason({"question": "a", "options": {"m": 1}}, options)

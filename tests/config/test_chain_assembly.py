@@ -8,7 +8,7 @@ import pytest
 from gencli.batch.journal import differences
 from gencli.config.job import SamplingParams, make_job, notices, params_layer, request_layer
 from gencli.config.layers import gather, preset_text
-from gencli.config.settings import Layer, resolve
+from gencli.config.settings import SettingsLayer, resolve
 from gencli.errors import ConfigError, UsageError
 from processors.chain import Chain
 from processors.errors import ChainError
@@ -220,7 +220,7 @@ def test_where_a_mark_acts_and_what_turns_it_off(key):
     for values in ({"temperature": 0.0}, {"beams": 3}, {"sampler": "greedy"}):
         assert "kgw" in [name for name, _ in job(watermark="kgw", watermark_key=key, **values).chain]
 
-    weak = Layer.of("preset", {"watermark": "kgw", "watermark_key": key})
+    weak = SettingsLayer.of("preset", {"watermark": "kgw", "watermark_key": key})
     assert stages(make_job(resolve(weak, ("flag", {"watermark": "none"})))) == []
     assert stages(make_job(resolve(weak))) == ["kgw"]
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gencli.config.job import make_job, notices
-from gencli.config.settings import FLAG, Layer, resolve
+from gencli.config.settings import FLAG, SettingsLayer, resolve
 from gencli.errors import UsageError
 from gencli.templates.chat_templates import NOTHING
 
@@ -98,7 +98,7 @@ def test_an_unfit_text_is_refused_by_name():
 
 
 def test_a_default_goes_with_any_structure_and_with_none():
-    default = Layer.of("preset", {"schema_in_prompt": "on"}, {"schema_in_prompt": "p.yaml:1"})
+    default = SettingsLayer.of("preset", {"schema_in_prompt": "on"}, {"schema_in_prompt": "p.yaml:1"})
     assert make_job(resolve(default, (FLAG, {"model": "fake", "regex": "a"}))).instructions == NOTHING
     assert make_job(resolve(default, (FLAG, {"model": "fake"}))).instructions == NOTHING
     (text,) = notices(job("on"), ["hi"])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gencli.core.events import Finish, Token
-from gencli.explain.chain_comparison import Comparison, Output, SideBySide, Summary, summarize
+from gencli.explain.chain_comparison import Comparison, DivergenceSums, SideBySide, SideOutput, summarize
 from gencli.explain.replay import Replay
 from processors.base import Admission, Env
 from processors.chain import Chain
@@ -39,15 +39,15 @@ def test_sums_of_texts_are_those_of_all_their_places():
     assert (parts.tv_mean, parts.kl_ba_mean) == pytest.approx((whole.tv_mean, whole.kl_ba_mean))
     assert (parts.parted, parts.tv_max, parts.infinite_ab) == (whole.parted, whole.tv_max, whole.infinite_ab)
     assert (whole.measured, whole.kl_ab_mean) == (len(places), None)
-    assert Summary().tv_mean is None
+    assert DivergenceSums().tv_mean is None
 
 
 def test_texts_part_at_their_first_different_token():
     for a, b, at in [
         ((1, 2), (1, 2), None), ((1, 2), (1, 3), 1), ((1,), (1, 2), 1), ((), (), None), ((1, 2), (1,), 1),
     ]:  # fmt: skip
-        found = Comparison("1", "", Output(a, str(a), "length"), Output(b, str(b), "length"), ())
+        found = Comparison("1", "", SideOutput(a, str(a), "length"), SideOutput(b, str(b), "length"), ())
         assert (found.parted_at, found.is_equal) == (at, at is None), a
 
-    found = Comparison("1", "", Output((1,), "a", "length"), Output((1,), "", "stop"), ())
+    found = Comparison("1", "", SideOutput((1,), "a", "length"), SideOutput((1,), "", "stop"), ())
     assert (found.parted_at, found.is_equal) == (None, False)

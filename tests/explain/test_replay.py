@@ -9,7 +9,7 @@ import torch
 from gencli.core.events import Token
 from gencli.explain.logits_file import kept_fields, read_kept
 from gencli.explain.replay import Replay
-from gencli.explain.token_record import Words
+from gencli.explain.token_record import ListVocabulary
 from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.explain_rows import KeptLogits
@@ -65,7 +65,7 @@ def test_fields_are_read_as_they_were_written_and_others_refused():
 
 
 def test_ids_have_their_texts():
-    words = Words(["a", " b"])
+    words = ListVocabulary(["a", " b"])
     assert (words.vocab_size, words.token_bytes) == (2, [b"a", b" b"])
     assert (words.encode(" b"), words.encode("c")) == ([1], [])
-    assert Words.numbered(3).token_bytes[2] == b"#2"
+    assert ListVocabulary.numbered(3).token_bytes[2] == b"#2"

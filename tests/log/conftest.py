@@ -2,7 +2,7 @@
 
 import pytest
 
-from gencli.log import log_file
+from gencli.run_log import log_file
 from tests.cli.conftest import FAKE
 from tests.config.conftest import gencli, here  # noqa: F401 - fixtures
 

@@ -8,7 +8,7 @@ import stat
 
 import yaml
 
-from gencli.log import SCHEMA
+from gencli.run_log import SCHEMA
 from tests.helpers.pairs import PLUGIN
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from gencli.errors import ConfigError
 from gencli.runtime.compiled_grammars import Grammars, compile_plan
-from gencli.structured.output_spec import Audit, Finding, Plan, Variant
+from gencli.structured.output_spec import Audit, KeywordFinding, Plan, Variant
 from gencli.structured.schema_errors import OutOfTime
 from processors.errors import GrammarError, GrammarTimeout
 from processors.request_values import Constraint
@@ -32,7 +32,7 @@ class Compiler:
 
 
 def variant(name, *open_):
-    findings = tuple(Finding(f"/{keyword}", keyword, "check", "too hard") for keyword in open_)
+    findings = tuple(KeywordFinding(f"/{keyword}", keyword, "check", "too hard") for keyword in open_)
     return Variant(Constraint("json_schema", "{}", name), Audit(name, findings))
 
 

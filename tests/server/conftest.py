@@ -8,7 +8,7 @@ from starlette.testclient import TestClient
 
 from gencli.config.layers import gather
 from gencli.runtime.compiled_grammars import grammar_env, make_compiler
-from gencli.runtime.model_loading import Recorder
+from gencli.runtime.model_loading import StoringReporter
 from gencli.runtime.wiring import load_model
 from gencli.server.asgi_app import make_app
 from gencli.server.served_models import Models
@@ -36,7 +36,7 @@ def loaded_models(conditions=None, names=("",), **settings):
     with ExitStack() as stack:
         servings = []
         for name in names:
-            loaded, _ = load_model(settings, Recorder(), companions=True, rows=8)
+            loaded, _ = load_model(settings, StoringReporter(), companions=True, rows=8)
             compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), 30.0)))
             servings.append(Serving(settings, loaded, compiler, conditions, name=name))
         yield Models(*servings)

@@ -16,7 +16,7 @@ from gencli.speculative.adaptive_drafts import (
     tokens_per_step,
     work_clock,
 )
-from gencli.speculative.drafter import DraftAsk, Measured
+from gencli.speculative.drafter import DraftAsk, MeasuredStep
 from tests.engine.harness import TOKENIZER, events_of, ids_of, request
 from tests.speculative.timed import Ticking, TimedDrafter, TimedRunner
 
@@ -50,7 +50,7 @@ def warm():
     one = AdaptiveDrafter(TimedDrafter([], clock, cost=0.01), clock=clock)
     one.admit(0, request("abc"))
     for _ in range(4):
-        one.measure(Measured(1, 0, 0, 1.0))
+        one.measure(MeasuredStep(1, 0, 0, 1.0))
     return one, DraftAsk(0, PROMPT, 8)
 
 
@@ -59,9 +59,9 @@ def test_neither_drafts_of_others_nor_a_single_slow_step_end_drafting():
     for _ in range(3):
         assert one.propose([ask]) != [()]
         one.observe(0, proposed=1, accepted=1)
-        one.measure(Measured(1, 1, 1, 1.0))
+        one.measure(MeasuredStep(1, 1, 1, 1.0))
     for _ in range(20):
-        one.measure(Measured(1, 4, 0, 50.0))
+        one.measure(MeasuredStep(1, 4, 0, 50.0))
     assert one.propose([ask]) != [()]
     for slow in range(6):
         one, ask = warm()
@@ -69,7 +69,7 @@ def test_neither_drafts_of_others_nor_a_single_slow_step_end_drafting():
             (run,) = one.propose([ask])
             assert run, slow
             one.observe(0, proposed=len(run), accepted=len(run))
-            one.measure(Measured(1, len(run), len(run), 30.0 if step == slow else 1.0))
+            one.measure(MeasuredStep(1, len(run), len(run), 30.0 if step == slow else 1.0))
 
 
 def test_a_cost_is_the_lower_quartile_and_what_a_step_takes_beyond_its_drafts_is_not_believed():

@@ -3,7 +3,14 @@
 import pytest
 
 from gencli.core.request import Drafting, Request
-from gencli.speculative.drafter import DEPTH, DraftAsk, NgramDrafter, SuffixCounts, SuffixDrafter, Text
+from gencli.speculative.drafter import (
+    DEPTH,
+    DraftAsk,
+    NgramDrafter,
+    SampleTokens,
+    SuffixCounts,
+    SuffixDrafter,
+)
 
 
 def drafter(least=0.0):
@@ -40,7 +47,7 @@ def test_growing_token_by_token_finds_what_a_fresh_index_finds():
     text = [(i * i) % 5 for i in range(60)]
     grown = drafter()
     for end in range(1, len(text)):
-        ask = DraftAsk(0, Text(text[:3], text[3:end]) if end > 3 else text[:end], 4)
+        ask = DraftAsk(0, SampleTokens(text[:3], text[3:end]) if end > 3 else text[:end], 4)
         assert grown.propose([ask])[0] == drafted(text[:end], 4)
 
 
@@ -105,7 +112,7 @@ def test_outputs_with_a_salt_neither_help_others_nor_are_helped():
 def test_an_output_joins_with_what_came_after_the_last_question():
     on, output = SuffixDrafter(), [5]
     on.admit(0, Request("a", (1, 2)))
-    on.propose([DraftAsk(0, Text((1, 2), output), 4)])
+    on.propose([DraftAsk(0, SampleTokens((1, 2), output), 4)])
     output += [6, 7]
     on.release(0)
     on.admit(0, Request("b", (3,)))

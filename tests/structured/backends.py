@@ -7,7 +7,7 @@ import xgrammar
 from llguidance import LLMatcher, LLTokenizer
 from xgrammar import Grammar, GrammarCompiler, GrammarMatcher, TokenizerInfo
 
-from gencli.structured.output_spec import Audit, Finding, Plan, Variant
+from gencli.structured.output_spec import Audit, KeywordFinding, Plan, Variant
 from gencli.structured.schema_validator import Validator
 from gencli.structured.tool_calls import Schemas
 from processors.grammar.json_grammars import grammar_of_schema, with_schema_grammars
@@ -72,7 +72,7 @@ def _llguidance(constraint):
 def choose(schema):
     """The schema itself, for either back end; `not` for xgrammar alone, which leaves it to the check."""
     text = json.dumps(schema)
-    findings = (Finding("/not", "not", "check", "not enforced"),) if "not" in schema else ()
+    findings = (KeywordFinding("/not", "not", "check", "not enforced"),) if "not" in schema else ()
     variants = [Variant(Constraint("json_schema", text, "xgrammar"), Audit("xgrammar", findings))]
     if not findings:
         variants.append(Variant(Constraint("json_schema", text, "llguidance"), Audit("llguidance")))

@@ -14,7 +14,15 @@ from hypothesis import strategies as st
 
 from gencli.core.request import Stops
 from gencli.errors import GenerationError, UsageError
-from gencli.text.text_stream import MAX_WINDOW, Delta, Finish, StopMatch, StopMatcher, StopRules, TextStream
+from gencli.text.text_stream import (
+    MAX_WINDOW,
+    Delta,
+    FinishReason,
+    StopMatch,
+    StopMatcher,
+    StopRules,
+    TextStream,
+)
 from gencli.text.tokenizer import ByteTokenizer
 
 BOS, EOS = 256, 257
@@ -43,9 +51,9 @@ def ids_of(text, *more):
 
 
 def test_an_id_ends_without_text_and_names_itself_and_its_offset():
-    assert run(ids_of("hi", EOS)) == ("hi", Finish("eos", EOS, 2))
+    assert run(ids_of("hi", EOS)) == ("hi", FinishReason("eos", EOS, 2))
 
-    assert run(ids_of("hi!x"), ids=(ord("!"),)) == ("hi", Finish("stop", ord("!"), 2))
+    assert run(ids_of("hi!x"), ids=(ord("!"),)) == ("hi", FinishReason("stop", ord("!"), 2))
 
 
 def test_include_stop_shows_what_ended():
@@ -55,55 +63,55 @@ def test_include_stop_shows_what_ended():
         assert (text, finish.matched, finish.offset) == ("hi" + shown, end, 2), end
 
     head, tail = "é".encode()
-    assert run([head, tail], ids=(tail,), include=True) == ("é", Finish("stop", tail, 0))
+    assert run([head, tail], ids=(tail,), include=True) == ("é", FinishReason("stop", tail, 0))
 
-    assert run(ids_of("one.two"), strings=(".",), include=True) == ("one.", Finish("stop", ".", 3))
+    assert run(ids_of("one.two"), strings=(".",), include=True) == ("one.", FinishReason("stop", ".", 3))
 
 
 def test_ends_that_come_together_have_an_order():
     # [61]
     assert run([EOS], ids=(EOS,))[1].reason == "eos"
-    assert run(ids_of("a!"), ids=(ord("!"),), strings=("!",))[1] == Finish("stop", 33, 1)
+    assert run(ids_of("a!"), ids=(ord("!"),), strings=("!",))[1] == FinishReason("stop", 33, 1)
 
     # [61]
     stream = start(strings=("b",), max_tokens=2)
     assert stream.push(ord("a"), grammar_end=False) == Delta("a")
-    assert stream.push(ord("b"), grammar_end=True) == Delta("", Finish("stop", "b", 1))
+    assert stream.push(ord("b"), grammar_end=True) == Delta("", FinishReason("stop", "b", 1))
 
     # [61]
     stream = start(max_tokens=1)
-    assert stream.push(ord("}"), grammar_end=True) == Delta("}", Finish("grammar"))
-    assert run(ids_of("aa"), max_tokens=2, loop=2) == ("aa", Finish("length"))
-    assert run(ids_of("aa"), max_tokens=3, loop=2) == ("aa", Finish("loop"))
+    assert stream.push(ord("}"), grammar_end=True) == Delta("}", FinishReason("grammar"))
+    assert run(ids_of("aa"), max_tokens=2, loop=2) == ("aa", FinishReason("length"))
+    assert run(ids_of("aa"), max_tokens=3, loop=2) == ("aa", FinishReason("loop"))
 
 
 def test_a_stop_string_is_cut_and_reported_with_its_offset():
     # [61, 62]
-    assert run(ids_of("one two\n\nthree"), strings=("\n\n",)) == ("one two", Finish("stop", "\n\n", 7))
+    assert run(ids_of("one two\n\nthree"), strings=("\n\n",)) == ("one two", FinishReason("stop", "\n\n", 7))
 
     assert run(ids_of("你👩.x"), strings=(".",))[1].offset == 2
 
-    assert run(ids_of("step 12"), patterns=(r"\d+",)) == ("step ", Finish("stop", "1", 5))
+    assert run(ids_of("step 12"), patterns=(r"\d+",)) == ("step ", FinishReason("stop", "1", 5))
 
     # [62]
     text, finish = run(ids_of("ab", BOS, *b"cd", BOS, *b"x"), strings=("<bos>x",))
-    assert (text, finish) == ("abcd", Finish("stop", "<bos>x", 4))
+    assert (text, finish) == ("abcd", FinishReason("stop", "<bos>x", 4))
 
 
 def test_min_tokens_suppresses_matches_that_complete_within_it():
     """[42]"""
-    assert run(ids_of("a.b.c"), strings=(".",), min_tokens=2) == ("a.b", Finish("stop", ".", 3))
-    assert run(ids_of("abab"), strings=("ab",), min_tokens=1) == ("", Finish("stop", "ab", 0))
+    assert run(ids_of("a.b.c"), strings=(".",), min_tokens=2) == ("a.b", FinishReason("stop", ".", 3))
+    assert run(ids_of("abab"), strings=("ab",), min_tokens=1) == ("", FinishReason("stop", "ab", 0))
 
 
 def test_where_no_end_is_sought_and_stops_that_cannot_hold():
     # [46]
     stream = start(strings=("}",))
     assert stream.push(ord("}"), in_document=True) == Delta("}")
-    assert stream.push(ord("}")) == Delta("", Finish("stop", "}", 1))
+    assert stream.push(ord("}")) == Delta("", FinishReason("stop", "}", 1))
 
     # [43]
-    assert run(ids_of("a", EOS, ord("b")), ignore_eos=True, max_tokens=3) == ("ab", Finish("length"))
+    assert run(ids_of("a", EOS, ord("b")), ignore_eos=True, max_tokens=3) == ("ab", FinishReason("length"))
 
     for stops in [{"strings": ("",)}, {"patterns": ("(",)}, {"patterns": ("a*",)}, {"loop": 1}, {"loop": -1}]:
         with pytest.raises(UsageError):
@@ -112,9 +120,9 @@ def test_where_no_end_is_sought_and_stops_that_cannot_hold():
 
 def test_what_was_held_is_given_at_the_end():
     # [63, 65]
-    assert run(ids_of("ab\n"), strings=("\n\n",), max_tokens=3) == ("ab\n", Finish("length"))
-    assert run("a👩".encode(), max_tokens=3) == ("a\ufffd", Finish("length"))
-    assert run("a👩".encode(), max_tokens=3, strings=("\ufffd",)) == ("a\ufffd", Finish("length"))
+    assert run(ids_of("ab\n"), strings=("\n\n",), max_tokens=3) == ("ab\n", FinishReason("length"))
+    assert run("a👩".encode(), max_tokens=3) == ("a\ufffd", FinishReason("length"))
+    assert run("a👩".encode(), max_tokens=3, strings=("\ufffd",)) == ("a\ufffd", FinishReason("length"))
 
     for end in [EOS, 33]:
         text, finish = run(ids_of("a\n", 0xF0, end), strings=("\n\n",), ids=(33,))
@@ -123,8 +131,8 @@ def test_what_was_held_is_given_at_the_end():
     for reason in ["interrupted", "length", "error"]:
         stream = start(strings=("\n\n",))
         assert stream.push(10) == Delta(""), reason
-        assert stream.close(reason) == Delta("\n", Finish(reason)), reason
-        assert stream.finish == Finish(reason), reason
+        assert stream.close(reason) == Delta("\n", FinishReason(reason)), reason
+        assert stream.finish == FinishReason(reason), reason
 
     stream = start()
     for token_id in (ord("a"), EOS):

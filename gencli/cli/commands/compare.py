@@ -21,11 +21,11 @@ from gencli.cli.trace_views import options_of_run
 from gencli.cli.usage import Page, record_text, values_of, with_format
 from gencli.config.job import Jobs, make_job, notices
 from gencli.config.job_parts import wanted_template
-from gencli.config.layers import COMPARED, Side, gather, gather_side, refuse_differences
+from gencli.config.layers import COMPARED, ComparedSide, gather, gather_side, refuse_differences
 from gencli.config.option import Option
-from gencli.config.settings import DEFAULT, FLAG, Layer
+from gencli.config.settings import DEFAULT, FLAG, SettingsLayer
 from gencli.errors import GencliError, UsageError
-from gencli.explain.text_sets import MEASURES, VARIED, Axis, cells, read_axis
+from gencli.explain.text_sets import MEASURES, VARIED, SweepAxis, cells, read_axis
 from gencli.runtime.machine import importing, quiet_libraries, set_wait
 from processors.errors import ProcessorsError
 from processors.params import Bounds
@@ -112,7 +112,7 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         return compare_live(a, b, prompts, values, sink=sink, stderr=stderr, handler=handler)
 
 
-def _sides(values: Mapping[str, Any], shared: Mapping[str, Any]) -> tuple[Side, Side]:
+def _sides(values: Mapping[str, Any], shared: Mapping[str, Any]) -> tuple[ComparedSide, ComparedSide]:
     """Return both sides, with one seed. Raises the error of a side, with its flag."""
     a = _side("a", values["a"], shared)
     of_b = {**shared, **({} if values["model_b"] is None else {"model": values["model_b"]})}
@@ -122,7 +122,7 @@ def _sides(values: Mapping[str, Any], shared: Mapping[str, Any]) -> tuple[Side, 
     return replace(a, job=replace(a.job, seed=seed)), replace(b, job=replace(b.job, seed=seed))
 
 
-def _side(key: str, text: str, shared: Mapping[str, Any], registry: Registry | None = None) -> Side:
+def _side(key: str, text: str, shared: Mapping[str, Any], registry: Registry | None = None) -> ComparedSide:
     try:
         return gather_side(text, shared, os.environ, registry)
     except GencliError as error:
@@ -131,7 +131,7 @@ def _side(key: str, text: str, shared: Mapping[str, Any], registry: Registry | N
         raise UsageError(f"--{key}: {error}") from None
 
 
-def _prompts(arguments: Sequence[str], path: str | None, side: Side) -> tuple[str, ...]:
+def _prompts(arguments: Sequence[str], path: str | None, side: ComparedSide) -> tuple[str, ...]:
     if path is None:
         return read_prompts(arguments, side.settings["file"], wanted_template(side.settings)).texts
     if arguments or side.settings["file"] or side.settings["template"]:
@@ -241,10 +241,12 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     source = read_prompts(arguments, settings["file"], wanted_template(settings))
     stderr = Stderr(is_quiet=settings["quiet"])
     if (count := len(grid) * len(source.texts) * job.n) > _MAX_TEXTS:
-        what = f"The sweep has {count} texts, but at most {_MAX_TEXTS} are possible."
-        raise UsageError(what, hint="Vary less.")
+        fault = f"The sweep has {count} texts, but at most {_MAX_TEXTS} are possible."
+        raise UsageError(fault, hint="Vary less.")
     job, settings = begin(job, settings, source, run_given, stderr)
-    jobs = Jobs(settings, lambda axis, _: Layer.of("--vary", axis, {key: f"--vary {key}" for key in axis}))
+    jobs = Jobs(
+        settings, lambda axis, _: SettingsLayer.of("--vary", axis, {key: f"--vary {key}" for key in axis})
+    )
     cell_jobs = [*map(jobs.job, grid)]  # faults are reported before anything is loaded
     stderr.notice(*dict.fromkeys(text for cell_job in cell_jobs for text in cell_job.assembly.notices))
     set_wait(settings["wait"], os.environ)  # before torch is imported
@@ -288,7 +290,7 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     return 0 if not failed else 6 if len(failed) == len(samples) else 7
 
 
-def _check(axes: Sequence[Axis], values: Mapping[str, Any]) -> None:
+def _check(axes: Sequence[SweepAxis], values: Mapping[str, Any]) -> None:
     """Raise UsageError for measures that the cells cannot have."""
     if not axes:
         raise UsageError("A sweep needs an option to vary.", hint="Add --vary temperature=0.2:1.4:0.2.")

@@ -205,8 +205,8 @@ def _path() -> int:
 
 def _refuse_prompts(arguments: Sequence[str]) -> None:
     if arguments:
-        what = f"{arguments[0]!r} is a prompt, but config takes only options."
-        raise UsageError(what, hint="Leave it out.")
+        message = f"{arguments[0]!r} is a prompt, but config takes only options."
+        raise UsageError(message, hint="Leave it out.")
 
 
 _Values = Annotated[

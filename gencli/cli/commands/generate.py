@@ -34,10 +34,10 @@ from gencli.errors import GencliError, GenerationError, UsageError
 from gencli.explain.forks import Cut, Forks, text_head
 from gencli.explain.text_sets import Node, Tree
 from gencli.explain.trace_file import Head, TraceWriter
-from gencli.log import Entry, PromptEntry, add_run
 from gencli.models.files.checkpoint import identify_model
 from gencli.results.run_record import RunInfo, errors, record, stats, summary
 from gencli.results.run_results import PromptRow, Results
+from gencli.run_log import Entry, PromptEntry, add_run
 from gencli.runtime.compiled_grammars import Compiling, RetryingEngine
 from gencli.runtime.model_loading import Loaded
 from gencli.runtime.wiring import load_model, make_engine, model_identity

@@ -25,7 +25,8 @@ from gencli.config.layers import CODE
 from gencli.config.option import MAX_ROWS, Option
 from gencli.config.run_options import option
 from gencli.errors import UsageError
-from gencli.log import Entry, clear_log, list_runs, log_file, read_run
+from gencli.helpers import shortened
+from gencli.run_log import Entry, clear_log, list_runs, log_file, read_run
 from processors.params import MOST, Bounds
 
 # Keys of the options of each subcommand, besides --debug.
@@ -69,8 +70,8 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     word, names = read_subcommand("gencli log", _OF_WORD, arguments, flags)
     if word == "clear":
         numbers = [read_run(name)[0] for name in names]
-        what = f"{len(set(numbers))} runs" if names else "all runs"
-        if not values["yes"] and not (answer := confirm(f"Remove {what} from {log_file()}?")):
+        selection = f"{len(set(numbers))} runs" if names else "all runs"
+        if not values["yes"] and not (answer := confirm(f"Remove {selection} from {log_file()}?")):
             if answer is None:
                 raise UsageError("Removing runs asks first, and stdin is no terminal.", hint="Add --yes.")
             return 0
@@ -121,15 +122,10 @@ def _list(text: str, values: Mapping[str, Any]) -> int:
 
 
 def _line(row: Mapping[str, Any]) -> str:
-    prompt, text = (_short(row[key] or "") for key in ("prompt", "text"))
+    prompt, text = (shortened(" ".join((row[key] or "").split()), 40) for key in ("prompt", "text"))
     more = f" (+{row['prompts'] - 1})" if row["prompts"] > 1 else ""
     failed = f"  exit {row['exit_code']}" if row["exit_code"] else ""
     return f"{row['number']:>5}  {row['time'][:19]}  {row['model']}{failed}  {prompt}{more} -> {text}\n"
-
-
-def _short(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= 40 else line[:37] + "..."
 
 
 def _record(number: int, entry: Entry) -> dict[str, Any]:

@@ -121,16 +121,16 @@ def card_text(record: Mapping[str, Any]) -> str:
     """Return the table, with a row for each choice of formats, and the command to type."""
     memory = record["memory"]
     count = "1 text" if memory["batch"] == 1 else f"{memory['batch']} texts"
-    what = f"{count} of {memory['context']} tokens"
+    load = f"{count} of {memory['context']} tokens"
     head = ("weights", "keys, values", "1 text", count, "a step", "in all", "fits", "texts", "tokens")
     rows = [head, *(_row(memory, entry) for entry in memory["of"])]
     fitting = next((entry for entry in memory["of"] if entry["fits"]), None)
-    advice = f"Nothing fits for {what}: take fewer or shorter texts, or a smaller model."
+    advice = f"Nothing fits for {load}: take fewer or shorter texts, or a smaller model."
     if fitting is not None:
         run = f"gencli run --model {record['name']} --device cuda {fitting['flags']}".rstrip()
-        advice = f"Fits for {what}: {run}"
+        advice = f"Fits for {load}: {run}"
     lines = [
-        f"{record['name']} on {memory['card']}, of which programs find {size(memory['card_bytes'])}: {what}",
+        f"{record['name']} on {memory['card']}, of which programs find {size(memory['card_bytes'])}: {load}",
         f"CUDA and its libraries count as {size(memory['cuda'])}, which is an assumption. At most as many "
         f"`texts` of {memory['context']} tokens fit, or {count} of as many `tokens`.",
         table(rows),

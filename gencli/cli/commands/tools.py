@@ -20,7 +20,7 @@ from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
 from gencli.helpers import size
 from gencli.runtime.machine import quiet_libraries
-from gencli.structured.output_spec import Finding, Plan, meaning
+from gencli.structured.output_spec import KeywordFinding, Plan, meaning
 from gencli.structured.schema_inputs import exists
 from processors.params import MOST, Bounds
 
@@ -157,7 +157,7 @@ def run_schema(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
 
 
 def _rows(plan: Plan) -> Iterator[tuple[str, ...]]:
-    by_keyword: dict[tuple[str, str], dict[str, Finding]] = {}
+    by_keyword: dict[tuple[str, str], dict[str, KeywordFinding]] = {}
     for variant in plan.variants:
         for finding in variant.audit.findings:
             by_keyword.setdefault((finding.pointer, finding.keyword), {})[variant.audit.backend] = finding

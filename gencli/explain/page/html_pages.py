@@ -28,7 +28,7 @@ from processors.chain import Chain
 from processors.errors import ProcessorsError
 
 if TYPE_CHECKING:
-    from gencli.explain.chain_comparison import ComparedPlace, Comparison, Summary
+    from gencli.explain.chain_comparison import ComparedPlace, Comparison, DivergenceSums
 
 
 _STYLES = ("colors.css", "style.css", "tokens.css", "views.css")
@@ -320,7 +320,7 @@ _BOUNDS = (0.05, 0.2, 0.5)  # of total variation, between the levels
 _LEGEND = ("total variation up to .05", ".05 to .2", ".2 to .5", "above .5")
 
 
-def compared_fragment(comparison: Comparison, sums: Summary) -> str:
+def compared_fragment(comparison: Comparison, sums: DivergenceSums) -> str:
     """Return the comparison as HTML. Without B's own text only A's is shown."""
     mean = "" if sums.tv_mean is None else f"total variation {sums.tv_mean:.3g} on average"
     where = "" if comparison.parted_at is None else f"the texts part at token {comparison.parted_at}"

@@ -27,10 +27,10 @@ from gencli.models.decoder.attention_plans import (
     device_plan,
 )
 from gencli.models.decoder.decoder_layers import (
+    DecoderLayer,
     Embeddings,
     Experts,
     Inside,
-    Layer,
     Pass,
     fused_layers,
     read_layer,
@@ -416,7 +416,7 @@ class Decoder:
 
     spec: DecoderSpec
     embeddings: Embeddings
-    layers: tuple[Layer, ...]
+    layers: tuple[DecoderLayer, ...]
     norm: Norm
     head: Product
     tables: tuple[RopeTable, ...]
@@ -520,7 +520,9 @@ def read_decoder(
         return decoder, sorted(name for name in unread if not name.endswith("rotary_emb.inv_freq"))
 
 
-def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: ProductMaker) -> tuple[Layer, ...]:
+def _read_layers(
+    spec: DecoderSpec, readers: Sequence[WeightReader], make: ProductMaker
+) -> tuple[DecoderLayer, ...]:
     """Return the layers, read by as many threads as there are readers."""
     if len(readers) == 1:
         return tuple(read_layer(spec, readers[0], make, index) for index in range(spec.num_layers))
@@ -528,7 +530,7 @@ def _read_layers(spec: DecoderSpec, readers: Sequence[WeightReader], make: Produ
     for reader in readers:
         idle.put(reader)
 
-    def read(index: int) -> Layer:
+    def read(index: int) -> DecoderLayer:
         reader = idle.get()
         try:
             return read_layer(spec, reader, make, index)

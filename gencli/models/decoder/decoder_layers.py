@@ -163,7 +163,7 @@ class Experts:
 
 
 @dataclass(frozen=True, slots=True)
-class Layer:
+class DecoderLayer:
     """One layer: attention and feed-forward block, each with a norm before or after it, or both."""
 
     attention: _Attention
@@ -195,7 +195,7 @@ def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) ->
     return Norm(weight, spec.norm_eps)
 
 
-def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int) -> Layer:
+def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int) -> DecoderLayer:
     """Return a layer with its weights and the products that `make` makes of them."""
     names, parts = spec.names, _LayerReader(spec, reader, make, f"model.layers.{index}.")
     mlp: _Mlp | Experts | StackedExperts
@@ -207,7 +207,9 @@ def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, inde
     before, after, mlp_before, mlp_after = (
         None if name is None else parts.norm(name, spec.hidden) for name in norms
     )
-    return Layer(parts.attention(index), mlp, (before, after, mlp_before, mlp_after), spec.residual_scale)
+    return DecoderLayer(
+        parts.attention(index), mlp, (before, after, mlp_before, mlp_after), spec.residual_scale
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -309,7 +311,7 @@ class Inside:
 
 
 def fused_layers(
-    layers: Sequence[Layer],
+    layers: Sequence[DecoderLayer],
     norm: Norm,
     states: Tensor,
     step: Pass[FusedPlan],
@@ -333,7 +335,7 @@ def fused_layers(
 
 
 def _through(
-    layer: Layer, incoming: _Sum, buffer: Tensor, step: Pass[FusedPlan], wanted: Tensor | None
+    layer: DecoderLayer, incoming: _Sum, buffer: Tensor, step: Pass[FusedPlan], wanted: Tensor | None
 ) -> _Sum:
     """Return what the layer leaves, of the tokens `wanted` [R]; None stands for all of them."""
     before, after, mlp_before, mlp_after = layer.norms

@@ -514,8 +514,8 @@ def read_rope(
     if kind == "su":  # the first name of long rope
         kind = "longrope"
     if kind not in _ROPES or (strange := sorted(values.keys() - _ROPE_KEYS)):
-        what = kind if kind not in _ROPES else strange[0]
-        raise Unsupported(f"the rotary embedding has {what!r}, which the decoder does not know")
+        unknown = kind if kind not in _ROPES else strange[0]
+        raise Unsupported(f"the rotary embedding has {unknown!r}, which the decoder does not know")
     context = int(config["max_position_embeddings"])
     parameters = dict(values)
     if kind in ("llama3", "yarn", "longrope"):

@@ -19,6 +19,7 @@ from typing import Any
 
 from gencli.errors import ModelError
 from gencli.files import open_regular, read_file, replaced
+from gencli.helpers import shortened
 from gencli.models.decoder.families import DecoderSpec
 from gencli.models.files.gguf_header import is_gguf, read_gguf_head
 from gencli.models.files.local_models import INDEX, WEIGHTS, absent, find_local, hub_name, is_bundled
@@ -331,8 +332,7 @@ def _shapes(folder: Path, hf_config: Any, *, limit: int) -> dict[str, tuple[int,
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return shortened(repr(value), 60)
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")

@@ -314,8 +314,8 @@ def _read(path: Path, stamp: tuple[int, ...]) -> GgufHead:
         cursor.at = 4
         version = int(cursor.number("I"))
         if version not in (2, 3):
-            what = f"has version {version} of the format" if version % 2**16 else "is big-endian"
-            raise ModelError(f"{path} {what}; gencli reads little-endian files of the versions 2 and 3.")
+            fault = f"has version {version} of the format" if version % 2**16 else "is big-endian"
+            raise ModelError(f"{path} {fault}; gencli reads little-endian files of the versions 2 and 3.")
         num_tensors, num_values = cursor.size(_MAX_TENSORS), cursor.size(_MAX_VALUES)
         values: dict[str, str | bool | int | float | GgufArray] = {}
         for _ in range(num_values):

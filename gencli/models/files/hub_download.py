@@ -287,8 +287,8 @@ def gguf_names(listing: Listing) -> tuple[str, ...]:
     if models:
         raise ModelError(f"{name} may be any of {', '.join(models)}.", hint=_by_name(name, models))
     others = gguf_models(listing.files)
-    what = f"It has {', '.join(others)}." if others else "It has no GGUF files at its top."
-    raise ModelError(f"{name.repo} has no GGUF file {name.gguf}. {what}", hint=_by_name(name, others))
+    contents = f"It has {', '.join(others)}." if others else "It has no GGUF files at its top."
+    raise ModelError(f"{name.repo} has no GGUF file {name.gguf}. {contents}", hint=_by_name(name, others))
 
 
 def _by_name(name: HubName, files: Mapping[str, object]) -> str:
@@ -502,9 +502,9 @@ def explain(error: Exception, name: HubName) -> ModelError:
     if isinstance(error, DisabledRepoError):
         return ModelError(f"{name.repo} is disabled on {host}.")
     if isinstance(error, RepositoryNotFoundError) or status in (401, 404):
-        what = "the token is not valid" if status == 401 and get_token() else "it is private"
+        cause = "the token is not valid" if status == 401 and get_token() else "it is private"
         return ModelError(
-            f"There is no model {name.repo} on {host}, or {what}.",
+            f"There is no model {name.repo} on {host}, or {cause}.",
             hint="Check the name. A private model needs a token: hf auth login, or HF_TOKEN.",
         )
     if status == 403:

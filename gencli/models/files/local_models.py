@@ -227,7 +227,7 @@ def repository_lock(name: HubName) -> AbstractContextManager[None]:
     """Hold the lock of a repository. Raises UsageError if another process fetches or removes it."""
     lock = hub_cache() / ".locks" / repository_folder(name).name / "gencli"
     lock.parent.mkdir(parents=True, exist_ok=True)
-    return locked(lock, what=f"{name} is being fetched", hint="Wait until it is complete.")
+    return locked(lock, work=f"{name} is being fetched", hint="Wait until it is complete.")
 
 
 def hub_name(folder: Path) -> str | None:

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from gencli.explain.chain_comparison import ComparedPlace, Comparison, Output
+from gencli.explain.chain_comparison import ComparedPlace, Comparison, SideOutput
 from gencli.explain.token_record import Trace
 from gencli.explain.trace_file import TracedText
 from processors.explain_rows import Divergence
@@ -40,7 +40,7 @@ class Tags(HTMLParser):
 def compared(names, prompt="Once"):
     near, far = Divergence(0.01, 0.01, 0.01), Divergence(0.7, 2.0, 1.0)
     places = (ComparedPlace(0, 1, 1, (), (), near), ComparedPlace(1, 2, 3, ("min_p",), ("top_k",), far))
-    sides = Output((1, 2), "ab", "length"), Output((1, 3, 9), "ac", "eos")
+    sides = SideOutput((1, 2), "ab", "length"), SideOutput((1, 3, 9), "ac", "eos")
     return Comparison("1", prompt, *sides, places, names)
 
 

@@ -18,7 +18,7 @@ from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import choose_backend
 from gencli.models.decoder.decoder import DecoderRunner
-from gencli.models.decoder.decoder_layers import Layer, StackedExperts
+from gencli.models.decoder.decoder_layers import DecoderLayer, StackedExperts
 from gencli.models.decoder.products.dense_products import GroupedProduct, widened_mxfp4
 from gencli.models.decoder.products.product_maker import KernelOptions, can_stack
 from gencli.models.files.model_card import read_card
@@ -200,7 +200,7 @@ def test_a_gpu_keeps_the_codes_and_computes_with_their_numbers(
     assert weight_bytes(read_card(folder), torch.float16, torch.device("cuda")) == whole - saved_bytes
 
 
-def stacks(layer: Layer) -> tuple[GroupedProduct, GroupedProduct]:
+def stacks(layer: DecoderLayer) -> tuple[GroupedProduct, GroupedProduct]:
     assert isinstance(layer.mlp, StackedExperts)
     return layer.mlp.gate_up, layer.mlp.down
 

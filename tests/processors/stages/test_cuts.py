@@ -56,4 +56,4 @@ def test_random_texts_and_drafts_are_cut_as_in_the_reference():
 
 def test_breakers_without_a_tokenizer_are_refused():
     with pytest.raises(TokenError, match="but there is no tokenizer"):
-        Cuts(Env(9)).admit(0, (), breakers=("a",), what="dry")
+        Cuts(Env(9)).admit(0, (), breakers=("a",), stage="dry")
