@@ -27,7 +27,7 @@ _POINTERS = "qkv buffer out scratch rows positions short cos sin query_norm key_
 _NUMBERS = "tokens shorts heads kv_heads capacity window rope_width scratch_keys".split()
 
 
-class Arguments(ctypes.Structure):
+class AttentionArguments(ctypes.Structure):
     """Addresses and sizes of one call.
 
     `qkv` is [tokens, Hq + 2 * Hkv, D], whose queries and keys are normalized and rotated in place; `buffer`
@@ -87,7 +87,7 @@ def attend(
     scratch_keys = (most_keys // TILE + 2) * TILE
     scratch = torch.empty(threads * scratch_keys + ALIGNED // 4)
     start = scratch.data_ptr()
-    arguments = Arguments(
+    arguments = AttentionArguments(
         qkv.data_ptr(),
         buffer.data_ptr(),
         out.data_ptr(),
@@ -121,7 +121,7 @@ class AttentionSource(CpuCode):
     query heads of the short tokens.
     """
 
-    arguments = Arguments
+    arguments = AttentionArguments
 
     def __init__(self, width: int, instructions: str | None = None) -> None:
         super().__init__(width, instructions)

@@ -18,9 +18,9 @@ from gencli.models.decoder.products.dense_products import Product
 from gencli.models.decoder.products.llvm_kernels import (
     GROUP,
     SCRATCH_BYTES,
-    Arguments,
     CodeFormat,
     Inputs,
+    ProductArguments,
     kernel,
 )
 
@@ -140,7 +140,7 @@ class CompiledProduct(Product):
         rows, x = len(target), x.contiguous()
         scratch = torch.empty(rows * self._groups * SCRATCH_BYTES + ALIGNED, dtype=torch.uint8)
         start = scratch.data_ptr()
-        arguments = Arguments(
+        arguments = ProductArguments(
             *self._addresses,
             x.data_ptr(),
             target.data_ptr() + 4 * column,

@@ -81,7 +81,7 @@ _POINTERS = "codes scales bias x y scratch more post norm total".split()
 _NUMBERS = "groups rows outputs stride inputs".split()
 
 
-class Arguments(ctypes.Structure):
+class ProductArguments(ctypes.Structure):
     """Addresses and sizes of one call of a product.
 
     y is [rows, outputs] in rows of `stride` numbers, x [rows, 32 * groups], as are `more` and the `total`.
@@ -97,7 +97,7 @@ class Arguments(ctypes.Structure):
 
 @cache
 def kernel(form: CodeFormat, instructions: str | None = None) -> Callable[[ctypes._CArgObject, int], None]:
-    """Return the function that computes y = x @ weights.T + bias, of a pointer to Arguments and the threads.
+    """Return the function that computes y = x @ weights.T + bias, of its arguments and the threads.
 
     `instructions` other than this CPU's best are for tests.
     """
@@ -111,7 +111,7 @@ class KernelSource(CpuCode):
     blocks.
     """
 
-    arguments = Arguments
+    arguments = ProductArguments
 
     def __init__(self, form: CodeFormat, instructions: str | None = None) -> None:
         super().__init__(form, instructions)
