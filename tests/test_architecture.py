@@ -43,7 +43,6 @@ ROOMS = (
     "gencli.core",
     "gencli.*",
     "processors.testing",
-    "processors.twins",
     "processors.*",
 )
 
