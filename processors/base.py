@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
@@ -236,13 +236,14 @@ class Processor(ABC, Generic[P]):
     the chosen token of the position before, so its requests run without draft tokens. A stage that
     `keeps_faults` never masks NaN or +inf, so the pipeline need not search for them before it runs. A stage
     that `remembers` uses in `commit` values that its last `apply` computed. `about` is what
-    the pages say of a built-in stage.
+    the pages say of a built-in stage, `example_values` switch it on, for checks.
     """
 
     name: ClassVar[str]
     phase: ClassVar[Phase]
     Params: ClassVar[type[Params]]
     about: ClassVar[Note | None] = None
+    example_values: ClassVar[tuple[Mapping[str, Any], ...]] = ()
     sequential: ClassVar[bool] = False
     keeps_faults: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
@@ -257,7 +258,7 @@ class Processor(ABC, Generic[P]):
     @classmethod
     def examples(cls) -> tuple[P, ...]:
         """Return parameters of a built-in stage that switch it on, for checks."""
-        return ()
+        return tuple(cls.Params(**values) for values in cls.example_values)  # type: ignore[misc]
 
     @property
     def prepares(self) -> bool:

@@ -1,6 +1,7 @@
 """Rejection sampling at 64 requests x 5 drafts x 128k ids against its plain loop and against one read.
 
-    python scripts/measure_rejection.py [--requests 64] [--drafts 5] [--width 128000] [--device cpu]
+    PYTHONPATH=. python scripts/measure_rejection.py [--requests 64] [--drafts 5] [--width 128000]
+        [--device cpu]
 
 Ratios of one run: the loop's time is that of a few requests, scaled; "read" sums p and q once.
 """
@@ -13,11 +14,11 @@ from collections.abc import Callable
 
 import torch
 
-from processors.draw_twins import rejection as plain_rejection
 from processors.history import History
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.verification import Proposal, rejection
+from tests.processors.reference.draw_twins import rejection as plain_rejection
 
 LOOPED = 2  # requests that the plain loop is timed on
 

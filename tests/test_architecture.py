@@ -44,7 +44,6 @@ ROOMS = (
     "gencli.core",
     "gencli.*",
     "processors.testing",
-    "processors.twins",
     "processors.*",
 )
 

@@ -26,9 +26,8 @@ from gencli.errors import ConfigError, UsageError
 from gencli.explain.token_record import Views, views
 from gencli.helpers import once
 from gencli.plugins.plugin_registry import make_registry
-from gencli.results import run_results as results
 from gencli.results.run_record import RunInfo, record
-from gencli.results.run_results import ByToken, PromptProgress, Scores, token_ids
+from gencli.results.run_results import PromptProgress, PromptRow, failure
 from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_env, make_compiler
 from gencli.runtime.machine import quiet_libraries
 from gencli.runtime.model_loading import Reporter, StoringReporter
@@ -59,16 +58,13 @@ def open_loop(
         def effective(chain: Chain, is_greedy: bool) -> Chain:
             return engine.effective(Request("", (), chain, draw="greedy" if is_greedy else "gumbel")).chain
 
-        def judge(row: Row, job: Job, ends: Sequence[Ended], tokens: Tokens) -> Outcome:
-            compiled = None
-            with suppress(ConfigError):  # the row has failed with this error, which `ends` contains
+        def judge(entry: OpenRow) -> Outcome:
+            row, job, line, compiled = entry.row, entry.job, entry.line, None
+            with suppress(ConfigError):  # the row has failed with this error, which its outcomes contain
                 compiled = grammars.compiled(job)
             if compiled is not None:
                 job = job.on(compiled.variant.constraint)
-            is_partial = job.structure is None or job.structure.is_partial
-            texts = [end.text for end in ends]
-            line = results.PromptRow(row.id, row.prompt or "", texts, list(ends), is_partial)
-            line.scores, line.ids, line.prompt_ids = tokens.scores, tokens.ids, tokens.prompt_ids
+            line.is_partial = job.structure is None or job.structure.is_partial
             chain = effective(job.assembly.chain, job.is_greedy)
             info = RunInfo(settings["model"], chain, job, compiled, identity, tokenizer, engine.eos_ids)
             result = {**record(line, info), "prompt": row.prompt}
@@ -76,8 +72,8 @@ def open_loop(
                 result["messages"] = list(row.messages)
             if keep_input:
                 result["input"] = dict(row.record.columns)
-            is_error = any(results.failure(end) is not None for end in ends)
-            trace = row_trace(row, info, ends, tokens.views, tokens.prompt_ids)
+            is_error = any(failure(end) is not None for end in line.ended)
+            trace = row_trace(row, info, line.ended, entry.views, line.prompt_ids)
             return Outcome(row.record.index, row.id, result, is_error, trace=trace)
 
         ahead = _AHEAD * engine.limit
@@ -139,38 +135,26 @@ def _open(
             yield loop
 
 
-Ended = Finish | Error
-
-
 @dataclass(slots=True)
-class Tokens:
-    """The tokens of a row: ids of its prompt, and ids, log-probabilities and explanations of its outputs."""
-
-    prompt_ids: tuple[int, ...] = ()
-    ids: ByToken[int] = field(default_factory=token_ids)
-    scores: Scores = field(default_factory=Scores)
-    views: Views = field(default_factory=views)
-
-    def add(self, event: Event) -> None:
-        """Add the tokens of an event of the row."""
-        self.ids.add(event)
-        self.scores.add(event)
-        self.views.add(event)
-
-
-# Makes a row's outcome from its finished samples and their tokens.
-Judge = Callable[[Row, Job, Sequence[Ended], Tokens], Outcome]
-
-
-@dataclass(slots=True)
-class _OpenRow:
-    """A row in the engine, and the finishes or errors of its samples so far."""
+class OpenRow:
+    """A row in the engine: its samples and their tokens so far, and explanations of the tokens."""
 
     row: Row
     job: Job
-    ends: list[Ended | None]
-    num_open: int
-    tokens: Tokens
+    line: PromptRow
+    views: Views = field(default_factory=views)
+
+    @classmethod
+    def of(cls, row: Row, job: Job, prompt_ids: tuple[int, ...] = ()) -> OpenRow:
+        return cls(row, job, PromptRow(row.id, row.prompt or "", job.n, prompt_ids=prompt_ids))
+
+    def add(self, event: Event) -> None:
+        """Add an event of the row."""
+        self.line.add(event)
+        self.views.add(event)
+
+
+Judge = Callable[[OpenRow], Outcome]  # makes the outcome of a row whose samples have ended
 
 
 class Loop(OwnEngine):
@@ -196,7 +180,7 @@ class Loop(OwnEngine):
         self._attempts, self._tokenizer = RetryingEngine(engine), tokenizer
         self._jobs, self._grammars, self._judge = jobs, grammars, judge
         self._ahead = ahead
-        self._open: dict[str, _OpenRow] = {}
+        self._open: dict[str, OpenRow] = {}
         self._num_samples = 0
         self._prompts = PromptProgress()
         self._deadline: float | None = None
@@ -230,49 +214,44 @@ class Loop(OwnEngine):
             row = next(source, None)
             if row is None:
                 return
-            job, failure = self._jobs.base, row.failure
+            job, fault = self._jobs.base, row.failure
             try:
-                if not failure:
+                if not fault:
                     job = job_of(row, self._jobs)
                     self._submit(row, job)
             except Exception as error:  # an error of any kind fails only this row
-                failure = Failure.of(error)
-            if failure:
-                ends = [
-                    Error(str(row.record.index), sample, failure.type, failure.message, "")
-                    for sample in range(job.n)
-                ]
-                yield self._judge(row, job, ends, Tokens())
+                fault = Failure.of(error)
+            if fault:
+                entry = OpenRow.of(row, job)
+                for sample in range(job.n):
+                    entry.add(Error(str(row.record.index), sample, fault.type, fault.message, ""))
+                yield self._judge(entry)
 
     def _submit(self, row: Row, job: Job) -> None:
         request = row_request(row, self._grammars.ready(job), self._tokenizer)
         for text in chat_notices(job, self._tokenizer):
             self._notice(text)
         self._attempts.submit(request, job.structure)
-        self._open[request.id] = _OpenRow(row, job, [None] * job.n, job.n, Tokens(request.prompt_ids))
+        self._open[request.id] = OpenRow.of(row, job, request.prompt_ids)
         self._num_samples += job.n
 
     def _took(self, event: Event) -> Iterator[Outcome]:
         if not isinstance(event, Token | PromptScores | Finish | Error):
             return
         entry = self._open[event.request]
-        entry.tokens.add(event)
+        entry.add(event)
         if not isinstance(event, Finish | Error):
             return
-        entry.ends[event.sample] = event
         self._num_samples -= 1
-        entry.num_open -= 1
-        if entry.num_open:
+        if not entry.line.is_done:
             return
-        ends = [end for end in entry.ends if end is not None]
         del self._open[event.request]
-        if not any(isinstance(end, Finish) and end.reason == "interrupted" for end in ends):
-            finishes = [end for end in ends if isinstance(end, Finish)]
+        finishes = entry.line.finishes
+        if not any(end.reason == "interrupted" for end in finishes):
             # The prompt counts once for all samples: with the counts of the sample that computed most of it.
             copied = min((end.cached_tokens for end in finishes), default=0)
             read = max((end.prompt_tokens for end in finishes), default=0) - copied
-            outcome = self._judge(entry.row, entry.job, ends, entry.tokens)
-            yield replace(outcome, read=read, copied=copied)
+            yield replace(self._judge(entry), read=read, copied=copied)
 
     def _drained(self) -> Iterator[Outcome]:
         """After `stop`: end waiting samples, yield the outcomes of their rows.

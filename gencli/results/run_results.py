@@ -159,17 +159,17 @@ class PromptRow:
 
     id: str
     prompt: str
-    texts: list[str]
-    outcomes: list[Outcome | None]
+    num_open: int
     is_partial: bool = True
+    texts: list[str] = field(init=False)
+    outcomes: list[Outcome | None] = field(init=False)
     running: set[int] = field(default_factory=set)
-    num_open: int = field(init=False)
     scores: Scores = field(default_factory=Scores)
     ids: ByToken[int] = field(default_factory=token_ids)
     prompt_ids: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        self.num_open = len(self.outcomes)
+        self.texts, self.outcomes = [""] * self.num_open, [None] * self.num_open
 
     @property
     def is_done(self) -> bool:
@@ -216,7 +216,7 @@ class Results:
 
     def __init__(self, prompts: Sequence[str], num_samples: int, *, is_partial: bool = True) -> None:
         self.rows = [
-            PromptRow(str(number), prompt, [""] * num_samples, [None] * num_samples, is_partial)
+            PromptRow(str(number), prompt, num_samples, is_partial)
             for number, prompt in enumerate(prompts, start=1)
         ]
         self._by_id = {row.id: row for row in self.rows}

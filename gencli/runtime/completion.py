@@ -7,7 +7,7 @@ from __future__ import annotations
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TextIO
@@ -18,7 +18,7 @@ from gencli.explain.page import html_fragments as html
 from gencli.explain.token_levels import Record
 from gencli.explain.token_record import Trace, Views, records, views
 from gencli.helpers import clock
-from gencli.results.run_results import ByToken, Meter, Scores, failure, token_ids
+from gencli.results.run_results import Meter, PromptRow, failure
 from gencli.text.escapes import shown
 from gencli.text.tokenizer import Tokenizer
 
@@ -186,48 +186,29 @@ def _blocks(prompt: str, sample: Sample) -> Iterator[str]:
 class Completions:
     """Collects the events of prompts into their completions; the id of a request is its prompt's index."""
 
-    def __init__(
-        self, prompts: Sequence[str], prompt_ids: Sequence[tuple[int, ...]], tokenizer: Tokenizer
-    ) -> None:
-        self._tokenizer = tokenizer
-        self._prompts = [_Prompt(*each) for each in zip(prompts, prompt_ids, strict=True)]
+    def __init__(self, rows: Iterable[PromptRow], tokenizer: Tokenizer) -> None:
+        self._tokenizer, self._rows = tokenizer, [(row, views()) for row in rows]
 
     def add(self, event: Event) -> None:
         """Add an event of one of the prompts."""
-        prompt = self._prompts[int(event.request)]
-        prompt.scores.add(event)
-        prompt.views.add(event)
-        prompt.ids.add(event)
-        if isinstance(event, Finish | Error):
-            prompt.ends.append(event)
+        for collector in self._rows[int(event.request)]:
+            collector.add(event)
 
     def done(self) -> list[Completion]:
         """Return the completions, once all samples have ended."""
-        return [self._completion(str(index), prompt) for index, prompt in enumerate(self._prompts)]
+        return [self._completion(*row) for row in self._rows]
 
-    def _completion(self, run: str, prompt: _Prompt) -> Completion:
+    def _completion(self, row: PromptRow, of_row: Views) -> Completion:
         samples = (
             Sample.of(
                 end,
-                prompt.scores.of(end.sample),
-                records(prompt.views.of(end.sample), self._tokenizer, run=run, sample=end.sample),
-                prompt.ids.of(end.sample),
+                row.scores.of(end.sample),
+                records(of_row.of(end.sample), self._tokenizer, run=row.id, sample=end.sample),
+                row.ids.of(end.sample),
             )
-            for end in sorted(prompt.ends, key=lambda end: end.sample)
+            for end in row.ended
         )
-        return Completion(prompt.text, tuple(samples), prompt.scores.prompt or (), prompt.prompt_ids)
-
-
-@dataclass(slots=True)
-class _Prompt:
-    """A prompt, and the data collected from the events of its samples."""
-
-    text: str
-    prompt_ids: tuple[int, ...]
-    ends: list[Finish | Error] = field(default_factory=list)
-    scores: Scores = field(default_factory=Scores)
-    views: Views = field(default_factory=views)
-    ids: ByToken[int] = field(default_factory=token_ids)
+        return Completion(row.prompt, tuple(samples), row.scores.prompt or (), row.prompt_ids)
 
 
 _Habits = Mapping[str, str]  # from names elsewhere, separated by blanks, to what there is here

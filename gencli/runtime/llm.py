@@ -31,7 +31,7 @@ from gencli.engine.engine import Engine
 from gencli.errors import GencliWarning, UsageError
 from gencli.models.model_runner import ModelSpec
 from gencli.plugins.plugin_registry import adapter_notices, make_registry
-from gencli.results.run_results import Meter
+from gencli.results.run_results import Meter, PromptRow
 from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_env, make_compiler
 from gencli.runtime.completion import OF_LLM, Bar, Completion, Completions, missing, state_of
 from gencli.runtime.model_loading import Loaded, batch_notices, load, model_notices
@@ -367,7 +367,9 @@ class LLM:
     def _completions(
         self, texts: Sequence[str], jobs: Sequence[Job], ids: Sequence[tuple[int, ...]], progress: bool | None
     ) -> list[Completion]:
-        completions = Completions(texts, ids, self.tokenizer)
+        prompts = enumerate(zip(texts, jobs, ids, strict=True))
+        rows = (PromptRow(str(n), text, job.n, prompt_ids=read) for n, (text, job, read) in prompts)
+        completions = Completions(rows, self.tokenizer)
         max_tokens = max((job.limits.max_tokens for job in jobs), default=0)
         total = sum(job.n for job in jobs)
         meter = Meter(total, max_tokens)

@@ -173,7 +173,7 @@ def make_drafter(
     if name not in _BUILT_IN and name != NO_DRAFTER:
         drafter, on = bare_drafter(name, target, choice, registry=registry), clock or time.perf_counter
         # Plugins are timed by wall clock, because they may wait for another process.
-        if isinstance(drafter, ModelDrafter | TextModelDrafter):
+        if isinstance(drafter, ModelDrafter):
             drafter, on = TailFirstDrafter(drafter), work
         drafters.append(AdaptiveDrafter(drafter, name=name, clock=on))
     return FallbackDrafter(drafters)

@@ -55,10 +55,14 @@ class ModelDrafter(Drafter):
 
     @torch.inference_mode()
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        runs = self._draft(self._lanes.catch_up(asks))
+        runs = self._draft(self._lanes.catch_up(self._to_read(asks)))
         self._lanes.read_on()
         self.is_reading = self._lanes.is_reading
         return [runs.get(ask.slot, ()) for ask in asks]
+
+    def _to_read(self, asks: Sequence[DraftAsk]) -> Sequence[DraftAsk]:
+        """Return the asks with their texts in the draft model's tokens."""
+        return asks
 
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
         """Draft tokens by slot. Each forward pass adds one position to all runs that continue."""
@@ -112,7 +116,7 @@ class _DraftRun:
     tokens: tuple[int, ...] = ()
 
 
-class TextModelDrafter(Drafter):
+class TextModelDrafter(ModelDrafter):
     """Drafts through text, with a model whose vocabulary differs from the target's.
 
     The draft model decodes greedily in its own vocabulary, without the request's stages, until its text
@@ -120,10 +124,9 @@ class TextModelDrafter(Drafter):
     acceptance policy.
     """
 
-    is_autoregressive = True
-
     def __init__(self, runner: ModelRunner, translation: Translation, notice: str = "") -> None:
-        self._lanes, self._translation = DraftLanes(runner), translation
+        super().__init__(runner)
+        self._translation = translation
         self._transcripts: dict[int, Transcript] = {}
         self._prompt: tuple[Request, Transcript] | None = None  # of the last request
         self.notices = (notice,) if notice else ()
@@ -137,32 +140,26 @@ class TextModelDrafter(Drafter):
             self._prompt = request, _extended(Transcript(self._translation), request.prompt_ids)
         prompt = self._prompt[1]
         self._transcripts[slot] = prompt.fork()
-        self._lanes.admit(slot, request)
+        super().admit(slot, request)
 
     def release(self, slot: int) -> None:
         del self._transcripts[slot]
-        self._lanes.release(slot)
+        super().release(slot)
 
     def trim(self) -> None:
         self._prompt = None
-        self._lanes.trim()
+        super().trim()
 
-    @torch.inference_mode()
-    def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        texts = [_extended(self._transcripts[ask.slot], ask.tokens).tokens for ask in asks]
-        ready = self._lanes.catch_up(
-            [DraftAsk(ask.slot, text, ask.most) for ask, text in zip(asks, texts, strict=True)]
-        )
-        self.is_reading = self._lanes.is_reading
-        for ask in asks:  # later text may change the tokens at the end
-            lane = self._lanes[ask.slot]
-            lane.num_confirmed = min(lane.num_confirmed, self._transcripts[ask.slot].num_settled)
-        runs = self._draft(ready)
-        self._lanes.read_on()
-        return [runs.get(ask.slot, ()) for ask in asks]
+    def _to_read(self, asks: Sequence[DraftAsk]) -> Sequence[DraftAsk]:
+        return [
+            replace(ask, tokens=_extended(self._transcripts[ask.slot], ask.tokens).tokens) for ask in asks
+        ]
 
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
         """Draft tokens by slot. Each forward pass adds one draft model token to all runs that continue."""
+        for slot, transcript in self._transcripts.items():  # later text may change the tokens at the end
+            lane = self._lanes[slot]
+            lane.num_confirmed = min(lane.num_confirmed, transcript.num_settled)
         runs, to_feed = dict[int, _DraftRun](), dict[int, tuple[int, ...]]()
         for ask in asks:
             transcript, to_feed[ask.slot] = self._transcripts[ask.slot], self._lanes.missing(ask)

@@ -208,17 +208,15 @@ class Mirostat(Feedback[MirostatParams]):
         "ExLlamaV2 version 2 alone; no other truncation may stand beside it",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[MirostatParams, ...]:
-        return (
-            MirostatParams(2, tau=1.5, eta=1.0),
-            MirostatParams(1, tau=1.5, eta=1.0),
-            MirostatParams(2),
-            MirostatParams(1, tau=0.5, eta=3.0),
-            MirostatParams(2, tau=0.0),
-            MirostatParams(2, tau=1000.0, eta=1000.0),
-            MirostatParams(1, tau=1000.0, eta=1000.0),
-        )
+    example_values = (
+        {"version": 2, "tau": 1.5, "eta": 1.0},
+        {"version": 1, "tau": 1.5, "eta": 1.0},
+        {"version": 2},
+        {"version": 1, "tau": 0.5, "eta": 3.0},
+        {"version": 2, "tau": 0.0},
+        {"version": 2, "tau": 1000.0, "eta": 1000.0},
+        {"version": 1, "tau": 1000.0, "eta": 1000.0},
+    )
 
     def first(self, params: MirostatParams) -> float:
         return 2 * params.tau
@@ -311,14 +309,12 @@ class AdaptiveP(Feedback[AdaptivePParams]):
         "it lifts rare tokens, so truncate before it",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[AdaptivePParams, ...]:
-        return (
-            AdaptivePParams(0.3),
-            AdaptivePParams(0.5, decay=0.0),
-            AdaptivePParams(1.0, decay=0.99),
-            AdaptivePParams(1e-300, decay=0.5),
-        )
+    example_values = (
+        {"target": 0.3},
+        {"target": 0.5, "decay": 0.0},
+        {"target": 1.0, "decay": 0.99},
+        {"target": 1e-300, "decay": 0.5},
+    )
 
     def first(self, params: AdaptivePParams) -> float:
         return params.target
@@ -379,9 +375,7 @@ class Skew(Processor[SkewParams]):
         "in the order of ids",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[SkewParams, ...]:
-        return tuple(SkewParams(s) for s in (0.7, -0.7, 10.0, -10.0, 1e-12))
+    example_values = tuple({"s": s} for s in (0.7, -0.7, 10.0, -10.0, 1e-12))
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Sorts all unmasked logits."""

@@ -252,17 +252,15 @@ class Force(ScriptStage[ForceParams]):
         "transformers forced_bos_token_id and forced_eos_token_id, which revive a masked id",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[ForceParams, ...]:
-        return (
-            ForceParams(" the cat sat"),
-            ForceParams(ids=(7, 7, 200)),
-            ForceParams("😀é", at="text", after="at the"),
-            ForceParams("\n\n", at="id", after_id=7),
-            ForceParams("abab", at="tokens", after_tokens=2),
-            ForceParams("a", at="tokens", after_tokens=10_000),
-            ForceParams(" the", at="end"),
-        )
+    example_values = (
+        {"text": " the cat sat"},
+        {"ids": (7, 7, 200)},
+        {"text": "😀é", "at": "text", "after": "at the"},
+        {"text": "\n\n", "at": "id", "after_id": 7},
+        {"text": "abab", "at": "tokens", "after_tokens": 2},
+        {"text": "a", "at": "tokens", "after_tokens": 10_000},
+        {"text": " the", "at": "end"},
+    )
 
     def script(self, params: ForceParams, request: Admission) -> Script:
         ids = checked(params.ids or spelled(params.text, self.env.vocabulary, "force"), self.env, "force")
@@ -410,16 +408,14 @@ class ReasoningBudget(ScriptStage[ReasoningBudgetParams]):
         "llama.cpp --reasoning-budget, vLLM thinking_token_budget; SGLang writes a newline first",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[ReasoningBudgetParams, ...]:
-        return (
-            ReasoningBudgetParams(0, start="the", end=" cat"),
-            ReasoningBudgetParams(1, start="a", end="b"),
-            ReasoningBudgetParams(2, start="the", end="</", message=" sat\n"),
-            ReasoningBudgetParams(0, start="\n", end="é"),
-            ReasoningBudgetParams(2, start="é\n", end="aba", message="😀"),
-            ReasoningBudgetParams(10_000),
-        )
+    example_values = (
+        {"tokens": 0, "start": "the", "end": " cat"},
+        {"tokens": 1, "start": "a", "end": "b"},
+        {"tokens": 2, "start": "the", "end": "</", "message": " sat\n"},
+        {"tokens": 0, "start": "\n", "end": "é"},
+        {"tokens": 2, "start": "é\n", "end": "aba", "message": "😀"},
+        {"tokens": 10_000},
+    )
 
     def script(self, params: ReasoningBudgetParams, request: Admission) -> Script:
         vocabulary = self.env.vocabulary
@@ -500,13 +496,7 @@ class LengthDecay(_Ending[LengthDecayParams]):
         "transformers exponential_decay_length_penalty, the same",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[LengthDecayParams, ...]:
-        return (
-            LengthDecayParams((0, 1.1)),
-            LengthDecayParams((2, 1e9)),
-            LengthDecayParams((1, 0.5)),
-        )
+    example_values = ({"decay": (0, 1.1)}, {"decay": (2, 1e9)}, {"decay": (1, 0.5)})
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -563,13 +553,11 @@ class LengthBoost(_Ending[LengthBoostParams]):
         "tokens that are a full stop or a new line",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[LengthBoostParams, ...]:
-        return (
-            LengthBoostParams(1.5),
-            LengthBoostParams(-1e90, power=0.5),
-            LengthBoostParams(2.0, power=0, after=("the", "ca", "a", "\n")),
-        )
+    example_values = (
+        {"boost": 1.5},
+        {"boost": -1e90, "power": 0.5},
+        {"boost": 2.0, "power": 0, "after": ("the", "ca", "a", "\n")},
+    )
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)

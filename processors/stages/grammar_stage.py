@@ -74,6 +74,10 @@ class GrammarParams(Params):
     after: str = param("", "The output is free up to the end of this text; then the grammar begins.")
 
 
+def _choice(*texts: str, **options: Any) -> dict[str, Any]:
+    return {"text": json.dumps(texts), "kind": "choice", "backend": "trie", **options}
+
+
 class GrammarStage(Processor[GrammarParams]):
     """Mask every token that the grammar forbids; end-of-text ids are allowed where the document is complete.
 
@@ -91,21 +95,15 @@ class GrammarStage(Processor[GrammarParams]):
         "vLLM, SGLang, llama.cpp, transformers (by plug-ins); most check or refuse drafts otherwise",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[GrammarParams, ...]:
-
-        def choice(*texts: str, **options: Any) -> GrammarParams:
-            return GrammarParams(json.dumps(texts), kind="choice", backend="trie", **options)
-
-        return (
-            choice(" sat. the cat the ca", " sat. the cat the ca😀", " sat. the cat"),
-            choice("a", "ab", "abab", "ababab", "the end"),
-            choice("\n", "\n\n", "\n\né", "é"),
-            choice("the cat", "the cat sat", "the", after=" the"),
-            choice("ab", after="a"),
-            choice("b", "ba", after="</"),
-            choice("the cat sat. the cat", "the cat sat on", canonical=False),
-        )
+    example_values = (
+        _choice(" sat. the cat the ca", " sat. the cat the ca😀", " sat. the cat"),
+        _choice("a", "ab", "abab", "ababab", "the end"),
+        _choice("\n", "\n\n", "\n\né", "é"),
+        _choice("the cat", "the cat sat", "the", after=" the"),
+        _choice("ab", after="a"),
+        _choice("b", "ba", after="</"),
+        _choice("the cat sat. the cat", "the cat sat on", canonical=False),
+    )
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)

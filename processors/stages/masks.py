@@ -48,9 +48,7 @@ class Tail(Processor[TailParams]):
         "set by gencli itself; llama.cpp and vLLM leave such ids to the model",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[TailParams, ...]:
-        return (TailParams(284), TailParams(40), TailParams(10_000))
+    example_values = ({"size": 284}, {"size": 40}, {"size": 10_000})
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Writes only columns from the smallest `size` of the rows on."""
@@ -86,9 +84,7 @@ class Allowed(IdStage[AllowedParams]):
         "vLLM allowed_token_ids, transformers prefix_allowed_tokens_fn",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[AllowedParams, ...]:
-        return (AllowedParams((5,)), AllowedParams((9, 3, 200, 9)), AllowedParams(tuple(range(284))))
+    example_values = ({"ids": (5,)}, {"ids": (9, 3, 200, 9)}, {"ids": tuple(range(284))})
 
     def listed(self, params: AllowedParams, request: Admission) -> Iterable[int]:
         return checked(params.ids or (), self.env, "allowed")
@@ -119,9 +115,7 @@ class Suppress(IdStage[SuppressParams]):
         "transformers suppress_tokens, llama.cpp --logit-bias ID-inf",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[SuppressParams, ...]:
-        return (SuppressParams((0,)), SuppressParams((7, 5, 7)))
+    example_values = ({"ids": (0,)}, {"ids": (7, 5, 7)})
 
     def listed(self, params: SuppressParams, request: Admission) -> Iterable[int]:
         return checked(params.ids, self.env, "suppress")
@@ -153,9 +147,7 @@ class BeginSuppress(IdStage[BeginSuppressParams]):
         "transformers begin_suppress_tokens",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[BeginSuppressParams, ...]:
-        return (BeginSuppressParams((0,)), BeginSuppressParams((7, 5, 7)))
+    example_values = ({"ids": (0,)}, {"ids": (7, 5, 7)})
 
     def listed(self, params: BeginSuppressParams, request: Admission) -> Iterable[int]:
         return checked(params.ids, self.env, "begin_suppress")
@@ -193,9 +185,7 @@ class MinTokens(IdStage[MinTokensParams]):
         "transformers min_new_tokens, vLLM and SGLang min_tokens",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[MinTokensParams, ...]:
-        return (MinTokensParams(1), MinTokensParams(4), MinTokensParams(100))
+    example_values = ({"count": 1}, {"count": 4}, {"count": 100})
 
     def listed(self, params: MinTokensParams, request: Admission) -> Iterable[int]:
         return checked((*self.env.eos_ids, *request.stop_ids), self.env, "min_tokens")
@@ -234,9 +224,7 @@ class IgnoreEos(IdStage[IgnoreEosParams]):
         "llama.cpp --ignore-eos masks as well; vLLM and SGLang generate the id and go on",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[IgnoreEosParams, ...]:
-        return (IgnoreEosParams(True),)
+    example_values = ({"enabled": True},)
 
     def listed(self, params: IgnoreEosParams, request: Admission) -> Iterable[int]:
         return checked(self.env.eos_ids, self.env, "ignore_eos") if params.enabled else ()
@@ -270,9 +258,7 @@ class EosAbove(IdStage[EosAboveParams]):
         "transformers min_eos_p",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[EosAboveParams, ...]:
-        return tuple(EosAboveParams(p) for p in (1e-300, 0.003, 0.999))
+    example_values = tuple({"p": p} for p in (1e-300, 0.003, 0.999))
 
     def listed(self, params: EosAboveParams, request: Admission) -> Iterable[int]:
         return checked(self.env.eos_ids, self.env, "eos_above")
@@ -345,16 +331,14 @@ class Ban(TableStage[BanParams, "Banned"]):
         "koboldcpp's banned_strings do",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[BanParams, ...]:
-        return (
-            BanParams(("cat",)),
-            BanParams(("aba", "bab", "ab")),
-            BanParams(("\n", "é")),
-            BanParams(("😀", "the cat sat", "he")),
-            BanParams(("ABA", "É"), ignore_case=True),
-            BanParams(("ab", " the"), rewind=True),
-        )
+    example_values = (
+        {"texts": ("cat",)},
+        {"texts": ("aba", "bab", "ab")},
+        {"texts": ("\n", "é")},
+        {"texts": ("😀", "the cat sat", "he")},
+        {"texts": ("ABA", "É"), "ignore_case": True},
+        {"texts": ("ab", " the"), "rewind": True},
+    )
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)

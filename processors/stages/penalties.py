@@ -194,19 +194,23 @@ class Repetition(Penalty):
         "and decay, those of ExLlamaV3 sustain=r and decay_space=logit",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[RepetitionParams, ...]:
-        return (
-            RepetitionParams(1.3),
-            RepetitionParams(0.5, scope="output", exempt=()),
-            RepetitionParams(1e30, scope="prompt", window=4, exempt=("stop", " the", 9)),
-            RepetitionParams(1.7, slope=0.4, window=7),
-            RepetitionParams(3.0, sustain=2, decay=4, exempt=("stop",)),
-            RepetitionParams(
-                0.5, sustain=1, decay=3, decay_space="logit", slope=0.1, scope="output", exempt=()
-            ),
-            RepetitionParams(1e30, sustain=3, scope="prompt"),
-        )
+    example_values = (
+        {"penalty": 1.3},
+        {"penalty": 0.5, "scope": "output", "exempt": ()},
+        {"penalty": 1e30, "scope": "prompt", "window": 4, "exempt": ("stop", " the", 9)},
+        {"penalty": 1.7, "slope": 0.4, "window": 7},
+        {"penalty": 3.0, "sustain": 2, "decay": 4, "exempt": ("stop",)},
+        {
+            "penalty": 0.5,
+            "sustain": 1,
+            "decay": 3,
+            "decay_space": "logit",
+            "slope": 0.1,
+            "scope": "output",
+            "exempt": (),
+        },
+        {"penalty": 1e30, "sustain": 3, "scope": "prompt"},
+    )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         values = self.columns.known
@@ -265,13 +269,11 @@ class Frequency(Penalty):
         "vLLM, SGLang, mlx-lm frequency_penalty; llama.cpp --frequency-penalty",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[FrequencyParams, ...]:
-        return (
-            FrequencyParams(0.4),
-            FrequencyParams(-1.5, scope="both", exempt=("special", "stop")),
-            FrequencyParams(1e300, scope="prompt", window=2),
-        )
+    example_values = (
+        {"penalty": 0.4},
+        {"penalty": -1.5, "scope": "both", "exempt": ("special", "stop")},
+        {"penalty": 1e300, "scope": "prompt", "window": 2},
+    )
 
     def penalised(self, old: Tensor, counts: Tensor | None, penalty: Tensor) -> Tensor:
         assert counts is not None
@@ -297,13 +299,11 @@ class Presence(Penalty):
         "vLLM, SGLang, mlx-lm presence_penalty; llama.cpp --presence-penalty",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[PresenceParams, ...]:
-        return (
-            PresenceParams(0.7),
-            PresenceParams(-2.0, scope="both", window=3),
-            PresenceParams(0.1, scope="prompt", exempt=("stop", 5)),
-        )
+    example_values = (
+        {"penalty": 0.7},
+        {"penalty": -2.0, "scope": "both", "window": 3},
+        {"penalty": 0.1, "scope": "prompt", "exempt": ("stop", 5)},
+    )
 
     def penalised(self, old: Tensor, counts: Tensor | None, penalty: Tensor) -> Tensor:
         return old - penalty
@@ -337,9 +337,7 @@ class Bias(Processor[BiasParams]):
         "vLLM, SGLang and llama.cpp logit_bias, transformers sequence_bias",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[BiasParams, ...]:
-        return (BiasParams(((5, 2.5), (" the", -math.inf), (283, -1e300))), BiasParams((("cat", -100.0),)))
+    example_values = ({"bias": ((5, 2.5), (" the", -math.inf), (283, -1e300))}, {"bias": (("cat", -100.0),)})
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -403,14 +401,10 @@ class SequenceBias(TableStage[SequenceBiasParams, "Sequences"]):
         "transformers sequence_bias, the same; a sequence of one token is always biased",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[SequenceBiasParams, ...]:
-        return (
-            SequenceBiasParams(((" the cat", 2.5), ((7, 9), -math.inf), ((0, 2, 7, 7, 7, 1, 0, 5), 3.0))),
-            SequenceBiasParams(
-                (("the", -1e300), ("ab", 2.0), ((12, 12, 30), -1.0), ((12, 30), 0.5), (30, 1e30))
-            ),
-        )
+    example_values = (
+        {"biases": ((" the cat", 2.5), ((7, 9), -math.inf), ((0, 2, 7, 7, 7, 1, 0, 5), 3.0))},
+        {"biases": (("the", -1e300), ("ab", 2.0), ((12, 12, 30), -1.0), ((12, 30), 0.5), (30, 1e30))},
+    )
 
     def tables(self, params: SequenceBiasParams) -> Sequences:
         biases: dict[tuple[int, ...], float] = {}

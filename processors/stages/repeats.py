@@ -176,14 +176,12 @@ class NoRepeatNgram(_Repeats[NoRepeatNgramParams]):
         "encoder_no_repeat_ngram_size is scope=prompt",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[NoRepeatNgramParams, ...]:
-        return (
-            NoRepeatNgramParams(1),
-            NoRepeatNgramParams(2, exempt=()),
-            NoRepeatNgramParams(3, scope="output", window=5),
-            NoRepeatNgramParams(2, scope="prompt", exempt=("stop", 7)),
-        )
+    example_values = (
+        {"n": 1},
+        {"n": 2, "exempt": ()},
+        {"n": 3, "scope": "output", "window": 5},
+        {"n": 2, "scope": "prompt", "exempt": ("stop", 7)},
+    )
 
     def _lowered(self, old: Tensor, copies: _Copies, rows: Rows) -> Tensor:
         is_repeated = copies.lengths >= self.columns.gather("n", rows)[:, None] - 1
@@ -244,16 +242,20 @@ class Dry(_Repeats[DryParams]):
         "takes one token for a breaker; ExLlamaV2: matches=count,max_ngram=20",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[DryParams, ...]:
-        return (
-            DryParams(0.8, allowed=1),
-            DryParams(2.0, base=1.1, allowed=0, breakers=(), exempt=()),
-            DryParams(1.0, allowed=1, window=6, breakers=("at s", "cab", "\n"), exempt=("stop", 7)),
-            DryParams(1.5, allowed=1, matches="count", max_ngram=2, breakers=("😀",)),
-            DryParams(1.0, base=1.0, allowed=1, strict=True, scope="output", breakers=("a",)),
-            DryParams(1e300, base=1e30, allowed=0, scope="prompt", breakers=("ab", "b")),
-        )
+    example_values = (
+        {"multiplier": 0.8, "allowed": 1},
+        {"multiplier": 2.0, "base": 1.1, "allowed": 0, "breakers": (), "exempt": ()},
+        {
+            "multiplier": 1.0,
+            "allowed": 1,
+            "window": 6,
+            "breakers": ("at s", "cab", "\n"),
+            "exempt": ("stop", 7),
+        },
+        {"multiplier": 1.5, "allowed": 1, "matches": "count", "max_ngram": 2, "breakers": ("😀",)},
+        {"multiplier": 1.0, "base": 1.0, "allowed": 1, "strict": True, "scope": "output", "breakers": ("a",)},
+        {"multiplier": 1e300, "base": 1e30, "allowed": 0, "scope": "prompt", "breakers": ("ab", "b")},
+    )
 
     def _breakers(self, params: DryParams) -> dict[str, Any]:
         return {"breakers": params.breakers, "spares_breakers": not params.strict}
@@ -309,13 +311,11 @@ class Lz(_Repeats[LzParams]):
         "SGLang pull request 4647 (closed), which skips the first tokens of the window",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[LzParams, ...]:
-        return (
-            LzParams(0.15),
-            LzParams(1.0, length=1, scope="both", exempt=()),
-            LzParams(1e300, length=3, window=4, scope="prompt", exempt=("stop", 9)),
-        )
+    example_values = (
+        {"strength": 0.15},
+        {"strength": 1.0, "length": 1, "scope": "both", "exempt": ()},
+        {"strength": 1e300, "length": 3, "window": 4, "scope": "prompt", "exempt": ("stop", 9)},
+    )
 
     def _lowered(self, old: Tensor, copies: _Copies, rows: Rows) -> Tensor:
         size = torch.minimum(copies.lengths, self.columns.gather("length", rows)[:, None]).clamp_(min=0) + 1

@@ -45,9 +45,7 @@ class Temperature(Processor[TemperatureParams]):
         "everyone; before truncation in vLLM and transformers, after it in llama.cpp and mlx-lm",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[TemperatureParams, ...]:
-        return tuple(TemperatureParams(t) for t in (0.1, 0.7, 2.5, 1e-44, 1e30))
+    example_values = tuple({"temperature": t} for t in (0.1, 0.7, 2.5, 1e-44, 1e30))
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         # The lower bound of T is the smallest normal float32. A smaller T would matter only for logits that
@@ -175,16 +173,14 @@ class DynamicTemperature(_Varying[DynamicTemperatureParams]):
         "koboldcpp dynatemp_range; ExLlamaV2 min_temp, max_temp, behind its truncation",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[DynamicTemperatureParams, ...]:
-        return (
-            DynamicTemperatureParams(0.5, 1.5),
-            DynamicTemperatureParams(0.0, 2.0, 3.0),
-            DynamicTemperatureParams(1e-44, 1e30, 0.0),
-            DynamicTemperatureParams(0.0, 0.0),
-            DynamicTemperatureParams(range=0.4),
-            DynamicTemperatureParams(range=7.0, exponent=0.5),
-        )
+    example_values = (
+        {"min": 0.5, "max": 1.5},
+        {"min": 0.0, "max": 2.0, "exponent": 3.0},
+        {"min": 1e-44, "max": 1e30, "exponent": 0.0},
+        {"min": 0.0, "max": 0.0},
+        {"range": 0.4},
+        {"range": 7.0, "exponent": 0.5},
+    )
 
     def _temperature(self, entropy: Tensor, count: Tensor, rows: Rows) -> Tensor:
         low, high = self.columns.exact("min", rows)[:, None], self.columns.exact("max", rows)[:, None]
@@ -225,9 +221,12 @@ class Edt(_Varying[EdtParams]):
         "no other server; the authors' code",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[EdtParams, ...]:
-        return (EdtParams(0.1), EdtParams(1.0, t0=0.6), EdtParams(1e-300, t0=1e30), EdtParams(1e300))
+    example_values = (
+        {"theta": 0.1},
+        {"theta": 1.0, "t0": 0.6},
+        {"theta": 1e-300, "t0": 1e30},
+        {"theta": 1e300},
+    )
 
     def _temperature(self, entropy: Tensor, count: Tensor, rows: Rows) -> Tensor:
         t0, theta = self.columns.exact("t0", rows)[:, None], self.columns.exact("theta", rows)[:, None]
@@ -271,15 +270,13 @@ class Smoothing(Processor[SmoothingParams]):
         "without a curve, in place of the temperature",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[SmoothingParams, ...]:
-        return (
-            SmoothingParams(0.3),
-            SmoothingParams(0.05, curve=2.0),
-            SmoothingParams(4.0, curve=3.0),
-            SmoothingParams(1e-300),
-            SmoothingParams(1e300, curve=1.5),
-        )
+    example_values = (
+        {"factor": 0.3},
+        {"factor": 0.05, "curve": 2.0},
+        {"factor": 4.0, "curve": 3.0},
+        {"factor": 1e-300},
+        {"factor": 1e300, "curve": 1.5},
+    )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST)

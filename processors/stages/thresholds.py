@@ -79,13 +79,11 @@ class TopNSigma(_Threshold[TopNSigmaParams]):
         "llama.cpp --top-n-sigma, koboldcpp nsigma; Aphrodite and text-generation-webui divide by V - 1",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[TopNSigmaParams, ...]:
-        return (
-            *(TopNSigmaParams(n) for n in (1e-3, 0.7, 1.0, 3.0, 1e30)),
-            TopNSigmaParams(1.0, std="sample"),
-            TopNSigmaParams(0.1, keep=9),
-        )
+    example_values = (
+        *({"n": n} for n in (1e-3, 0.7, 1.0, 3.0, 1e30)),
+        {"n": 1.0, "std": "sample"},
+        {"n": 0.1, "keep": 9},
+    )
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         is_sample = self.columns.gather("std", rows)[:, None] == 1  # population 0, sample 1
@@ -113,12 +111,10 @@ class Epsilon(_Threshold[EpsilonParams]):
         "transformers epsilon_cutoff; text-generation-webui and Aphrodite in units of 1e-4",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[EpsilonParams, ...]:
-        return (
-            *(EpsilonParams(cutoff) for cutoff in (1e-300, 3e-4, 0.02, 0.9)),
-            EpsilonParams(0.5, keep=9),
-        )
+    example_values = (
+        *({"cutoff": cutoff} for cutoff in (1e-300, 3e-4, 0.02, 0.9)),
+        {"cutoff": 0.5, "keep": 9},
+    )
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         total = by_parts(total_mass, logits, peak)
@@ -149,9 +145,10 @@ class Eta(_Threshold[EtaParams]):
         "transformers eta_cutoff; text-generation-webui and Aphrodite in units of 1e-4",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[EtaParams, ...]:
-        return (*(EtaParams(cutoff) for cutoff in (1e-300, 3e-4, 0.02, 0.9)), EtaParams(0.5, keep=9))
+    example_values = (
+        *({"cutoff": cutoff} for cutoff in (1e-300, 3e-4, 0.02, 0.9)),
+        {"cutoff": 0.5, "keep": 9},
+    )
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         total, entropy = by_parts(total_and_entropy, logits, peak)[:, :, None].unbind(1)
@@ -182,9 +179,7 @@ class TopA(_Threshold[TopAParams]):
         "text-generation-webui, koboldcpp and ExLlamaV2 top_a",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[TopAParams, ...]:
-        return (*(TopAParams(a) for a in (1e-300, 0.2, 1.0)), TopAParams(1.0, keep=9))
+    example_values = (*({"a": a} for a in (1e-300, 0.2, 1.0)), {"a": 1.0, "keep": 9})
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         total = by_parts(total_mass, logits, peak)
@@ -216,13 +211,11 @@ class PLess(_Threshold[PLessParams]):
         "proposed for vLLM and llama.cpp as p_less",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[PLessParams, ...]:
-        return (
-            *(PLessParams(order) for order in (1.01, 2.0, 3.0, 100.0)),
-            PLessParams(2.0, norm=True),
-            PLessParams(2.0, keep=9),
-        )
+    example_values = (
+        *({"order": order} for order in (1.01, 2.0, 3.0, 100.0)),
+        {"order": 2.0, "norm": True},
+        {"order": 2.0, "keep": 9},
+    )
 
     def _below_peak(self, logits: Tensor, peak: Tensor, rows: Rows) -> Tensor:
         order = self.columns.exact("order", rows)[:, None]
@@ -292,14 +285,12 @@ class TopH(Truncation[TopHParams]):
         "transformers top_h, with 100 candidates; the paper's code does not renormalise",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[TopHParams, ...]:
-        return (
-            *(TopHParams(h) for h in (1e-300, 0.4, 0.9, 1.0)),
-            TopHParams(0.6, candidates=5),
-            TopHParams(0.6, candidates=5, renormalise=False),
-            TopHParams(0.1, candidates=2, keep=9),
-        )
+    example_values = (
+        *({"h": h} for h in (1e-300, 0.4, 0.9, 1.0)),
+        {"h": 0.6, "candidates": 5},
+        {"h": 0.6, "candidates": 5, "renormalise": False},
+        {"h": 0.1, "candidates": 2, "keep": 9},
+    )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Sorts the largest `candidates` of the batch."""
@@ -341,9 +332,7 @@ class MinK(Truncation[MinKParams]):
         "proposed for vLLM as min_k",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[MinKParams, ...]:
-        return (*(MinKParams(tau) for tau in (0.0, 3.0, 60.0, 1e300)), MinKParams(0.0, keep=9))
+    example_values = (*({"tau": tau} for tau in (0.0, 3.0, 60.0, 1e300)), {"tau": 0.0, "keep": 9})
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         ranked = enough_best(logits)
@@ -386,15 +375,13 @@ class Typical(Truncation[TypicalParams]):
         "Aphrodite exclusive",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[TypicalParams, ...]:
-        return (
-            *(TypicalParams(p) for p in (1e-300, 0.2, 0.95, 0.9999)),
-            TypicalParams(0.5, boundary="strict"),
-            TypicalParams(0.5, boundary="exclusive"),
-            TypicalParams(0.3, ties="keep"),
-            TypicalParams(0.1, keep=9),
-        )
+    example_values = (
+        *({"p": p} for p in (1e-300, 0.2, 0.95, 0.9999)),
+        {"p": 0.5, "boundary": "strict"},
+        {"p": 0.5, "boundary": "exclusive"},
+        {"p": 0.3, "ties": "keep"},
+        {"p": 0.1, "keep": 9},
+    )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         peak = logits.amax(1, keepdim=True).clamp_(min=LOWEST).double()
@@ -435,9 +422,11 @@ class Tfs(Truncation[TfsParams]):
         "text-generation-webui, ExLlamaV2 and Aphrodite tfs; koboldcpp tfs keeps one fewer",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[TfsParams, ...]:
-        return (*(TfsParams(z) for z in (0.0, 0.3, 0.95)), TfsParams(0.9, "kobold"), TfsParams(0.1, keep=9))
+    example_values = (
+        *({"z": z} for z in (0.0, 0.3, 0.95)),
+        {"z": 0.9, "style": "kobold"},
+        {"z": 0.1, "keep": 9},
+    )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         if logits.shape[1] < 3:

@@ -54,13 +54,7 @@ class TopK(Truncation[TopKParams]):
         "everyone; ties stay in transformers and are cut in llama.cpp; in vLLM the back end decides",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[TopKParams, ...]:
-        return (
-            *(TopKParams(k) for k in (1, 5, 40, 10_000)),
-            TopKParams(5, ties="keep"),
-            TopKParams(2, keep=7),
-        )
+    example_values = (*({"k": k} for k in (1, 5, 40, 10_000)), {"k": 5, "ties": "keep"}, {"k": 2, "keep": 7})
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Sorts the largest k of the batch."""
@@ -102,13 +96,11 @@ class TopP(Truncation[TopPParams]):
         "everyone; the token that crosses p stays, but not in ExLlamaV2",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[TopPParams, ...]:
-        return (
-            *(TopPParams(p) for p in (0.0, 0.3, 0.9, 0.9999)),
-            TopPParams(0.5, boundary="exclusive"),
-            TopPParams(0.0, keep=6),
-        )
+    example_values = (
+        *({"p": p} for p in (0.0, 0.3, 0.9, 0.9999)),
+        {"p": 0.5, "boundary": "exclusive"},
+        {"p": 0.0, "keep": 6},
+    )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Masses are float64."""
@@ -147,9 +139,7 @@ class MinP(Truncation[MinPParams]):
         "transformers, vLLM, SGLang, mlx-lm min_p; llama.cpp --min-p",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[MinPParams, ...]:
-        return (*(MinPParams(p) for p in (1e-300, 0.05, 0.5, 1.0)), MinPParams(0.9, keep=9))
+    example_values = (*({"p": p} for p in (1e-300, 0.05, 0.5, 1.0)), {"p": 0.9, "keep": 9})
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Sorts only if some row has `keep` above 1."""
@@ -279,19 +269,22 @@ class Xtc(IdStage[XtcParams]):
         "compares with gt and keeps ties; ExLlamaV2 and V3 are expected and uncount",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[XtcParams, ...]:
-        return (
-            XtcParams(1.0, 0.01),
-            XtcParams(0.5, 1e-300),
-            XtcParams(1.0, 0.02, exempt=(), ties="keep", compare="gt"),
-            XtcParams(1.0, 0.004, exempt=("special", "stop", 12, "e"), on_exempt="uncount"),
-            XtcParams(1.0, 0.004, exempt=("newline", 20, 21, 22), on_exempt="skip"),
-            XtcParams(1.0, 0.01, mode="expected"),
-            XtcParams(0.3, 0.01, mode="expected", exempt=(12, 13)),
-            XtcParams(1.0, 0.001, keep=40),
-            XtcParams(1e-300, 0.6),
-        )
+    example_values = (
+        {"probability": 1.0, "threshold": 0.01},
+        {"probability": 0.5, "threshold": 1e-300},
+        {"probability": 1.0, "threshold": 0.02, "exempt": (), "ties": "keep", "compare": "gt"},
+        {
+            "probability": 1.0,
+            "threshold": 0.004,
+            "exempt": ("special", "stop", 12, "e"),
+            "on_exempt": "uncount",
+        },
+        {"probability": 1.0, "threshold": 0.004, "exempt": ("newline", 20, 21, 22), "on_exempt": "skip"},
+        {"probability": 1.0, "threshold": 0.01, "mode": "expected"},
+        {"probability": 0.3, "threshold": 0.01, "mode": "expected", "exempt": (12, 13)},
+        {"probability": 1.0, "threshold": 0.001, "keep": 40},
+        {"probability": 1e-300, "threshold": 0.6},
+    )
 
     def listed(self, params: XtcParams, request: Admission) -> Iterable[int]:
         """Return the exempt ids below the model's vocabulary size."""

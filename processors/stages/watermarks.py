@@ -70,14 +70,12 @@ class Kgw(TableStage[KgwParams, "rng.Green"]):
         "transformers WatermarkingConfig (the same green tokens on a CPU; there after truncation)",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[KgwParams, ...]:
-        return (
-            KgwParams(Secret(15485863)),
-            KgwParams(Secret(2**63 - 1), ratio=0.5, bias=-3.0, width=3, vocab=200),
-            KgwParams(Secret(15485863), scheme="selfhash", bias=1000.0),
-            KgwParams(Secret(15485863), scheme="selfhash", width=4, vocab=1000),
-        )
+    example_values = (
+        {"key": 15485863},
+        {"key": 2**63 - 1, "ratio": 0.5, "bias": -3.0, "width": 3, "vocab": 200},
+        {"key": 15485863, "scheme": "selfhash", "bias": 1000.0},
+        {"key": 15485863, "scheme": "selfhash", "width": 4, "vocab": 1000},
+    )
 
     def __init__(self, env: Env) -> None:
         super().__init__(env)
@@ -203,13 +201,11 @@ class SynthId(TableStage[SynthIdParams, "rng.Tournament"]):
         "transformers SynthIDTextWatermarkingConfig (the same bits; there a masked token comes back)",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[SynthIdParams, ...]:
-        return (
-            SynthIdParams(Secret((654, 400, 836, 123, 340, 443, 597, 160, 57, 29, 590, 639))),
-            SynthIdParams(Secret(0), ngram=2, table_size=64, table_seed=2**60, history=1),
-            SynthIdParams(Secret((1, 2**63 - 1)), ngram=3, skip_first=True),
-        )
+    example_values = (
+        {"key": (654, 400, 836, 123, 340, 443, 597, 160, 57, 29, 590, 639)},
+        {"key": 0, "ngram": 2, "table_size": 64, "table_seed": 2**60, "history": 1},
+        {"key": (1, 2**63 - 1), "ngram": 3, "skip_first": True},
+    )
 
     def tables(self, params: SynthIdParams) -> rng.Tournament:
         return rng.Tournament(params, self.env.device)
@@ -374,14 +370,12 @@ class GumbelMark(Processor[GumbelMarkParams]):
         "vLLM watermarking gumbel and dual_key_gumbel (the same u)",
     )
 
-    @classmethod
-    def examples(cls) -> tuple[GumbelMarkParams, ...]:
-        return (
-            GumbelMarkParams(Secret(15485863)),
-            GumbelMarkParams(Secret(2**64 - 1), width=1, deduplicate="none"),
-            GumbelMarkParams(Secret(15485863), width=2, deduplicate="all", history=None),
-            GumbelMarkParams(Secret(15485863), width=6, alpha=1.0, history=1),
-        )
+    example_values = (
+        {"key": 15485863},
+        {"key": 2**64 - 1, "width": 1, "deduplicate": "none"},
+        {"key": 15485863, "width": 2, "deduplicate": "all", "history": None},
+        {"key": 15485863, "width": 6, "alpha": 1.0, "history": 1},
+    )
 
     def apply(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return logits [A, V]. Makes one pass for each distinct width and scope."""

@@ -6,16 +6,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from processors.base import Admission, Env, Processor
+from processors.base import Admission, Env, Processor, Vocabulary
 from processors.chain import Chain
-from processors.draw_twins import View
 from processors.errors import raised_in
 from processors.foreign_stages import WrongResult, checked_logits, is_interrupt
 from processors.history import History
@@ -24,7 +23,6 @@ from processors.pipeline import Pipeline
 from processors.registry import Registry
 from processors.rows import Rows
 from processors.testing.examples import ToyVocabulary, examples
-from processors.twins import Twin
 
 
 def toy_env() -> Env:
@@ -34,6 +32,38 @@ def toy_env() -> Env:
 
 
 SEED = 0  # seed of all requests, so that a random number is the same alone, in a batch and in a fork
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary, seed.
+
+    `earlier`: the rows of this step that saw fewer drafts, each with its logits and the draft after it.
+    """
+
+    prompt: tuple[int, ...] = ()
+    output: tuple[int, ...] = ()
+    stop_ids: tuple[int, ...] = ()
+    eos_ids: tuple[int, ...] = ()
+    vocabulary: Vocabulary | None = None
+    seed: int = 0
+    earlier: tuple[tuple[list[float], int], ...] = ()
+
+    def token_id(self, key: int | str) -> int:
+        """Return the id of a key: an id, or a text of one token."""
+        if isinstance(key, int):
+            return key
+        assert self.vocabulary is not None
+        (token,) = self.vocabulary.encode(key, special=False)
+        return token
+
+    def text(self, tokens: Iterable[int]) -> bytes:
+        assert self.vocabulary is not None
+        token_bytes = self.vocabulary.token_bytes
+        return b"".join(token_bytes[token] for token in tokens if token < len(token_bytes))
+
+
+Twin = Callable[[list[float], Any, View], list[float]]  # of a row's logits, parameters and view
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,8 @@ def row(index, name=None, **options):
 ROWS = [row(index, **OWN[index % len(OWN)]) for index in range(40)]
 
 
-def judge(row, job, ends, tokens):
+def judge(entry):
+    row, ends = entry.row, entry.line.ended
     said = [end.message if isinstance(end, Error) else end.text for end in ends]
     return Outcome(row.record.index, row.id, {"texts": said}, any(isinstance(end, Error) for end in ends))
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 import torch
 
 from gencli.core.request import Contrastive
-from processors.draw_twins import contrastive_scores
 from processors.standalone import LogitsProcessor
 from tests.engine.harness import TOKENIZER, events_of, ids_of
 from tests.engine.harness import request as any_request
+from tests.processors.reference.draw_twins import contrastive_scores
 
 
 def request(text="Hello", *, alpha=0.6, k=4, **rest):

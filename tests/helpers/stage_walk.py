@@ -14,7 +14,7 @@ from processors.pipeline import Pipeline
 from processors.rows import Rows
 from processors.testing.checks import TEXTS, random_logits, toy_env
 from processors.testing.examples import examples
-from processors.twins import REFERENCE
+from tests.processors.reference.twins import REFERENCE
 
 __all__ = ["IN_TURN", "STAGE_PAIRS", "act_together"]
 

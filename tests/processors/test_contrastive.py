@@ -5,8 +5,8 @@ from itertools import product
 import pytest
 import torch
 
-from processors import draw_twins as reference
 from processors.sampler import contrastive_scores, directions
+from tests.processors.reference import draw_twins as reference
 
 
 def test_scores_are_those_of_the_twin():

@@ -5,9 +5,9 @@ from itertools import product
 
 import torch
 
-from processors.draw_twins import contrast_layers as plain_contrast
-from processors.draw_twins import fold as plain_fold
 from processors.sampler import contrast_layers, fold
+from tests.processors.reference.draw_twins import contrast_layers as plain_contrast
+from tests.processors.reference.draw_twins import fold as plain_fold
 
 INF = math.inf
 

@@ -6,11 +6,11 @@ from itertools import product
 
 import torch
 
-from processors.draw_twins import rejection as plain_rejection
 from processors.history import History
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.verification import Proposal, rejection
+from tests.processors.reference.draw_twins import rejection as plain_rejection
 
 INF = math.inf
 

@@ -10,10 +10,10 @@ from transformers import AutoModelForCausalLM
 from gencli import LLM
 from gencli.models.files.local_models import find_local
 from processors import LogitsProcessor, Params, Phase, Processor, Registry, derive, param, sample
-from processors import draw_twins as samplers
 from processors.catalog import BUILTIN
 from processors.errors import EmptySupport, NonFiniteLogits, ProcessorsError, UnknownStage
 from processors.rng import signed
+from tests.processors.reference import draw_twins as samplers
 
 LOGITS = torch.randn(4, 1000, generator=torch.Generator().manual_seed(0))
 

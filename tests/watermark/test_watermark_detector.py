@@ -18,9 +18,9 @@ from gencli.watermark_detector import (
     WatermarkScorer,
     detect,
 )
-from processors.draw_twins import philox_uniform
 from processors.rng import derived_key
 from processors.stages.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
+from tests.processors.reference.draw_twins import philox_uniform
 
 VOCAB = 300
 SCORERS = {

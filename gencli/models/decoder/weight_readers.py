@@ -86,6 +86,10 @@ class WeightReader(ABC):
         return joined
 
     @abstractmethod
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of a tensor. Raises ModelError if it is absent."""
+
+    @abstractmethod
     def slices(self, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Tensor]:
         """Yield slices [rows, in] of joined matrices [out, in], to be quantized, valid until the next one.
 
@@ -179,7 +183,6 @@ class SafetensorsReader(WeightReader):
         return (name,)
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """Return the shape of a tensor. Raises ModelError if it is absent."""
         return self._stored(name).shape
 
     def _stored(self, name: str) -> StoredTensor:

@@ -6,8 +6,8 @@ import sys
 
 import torch
 
-from processors import draw_twins as samplers
 from processors.sampler import greedy
+from tests.processors.reference import draw_twins as samplers
 
 INF = math.inf
 
@@ -25,5 +25,5 @@ def test_greedy_takes_the_lowest_id_of_a_tie_as_its_twin_does():
 
 
 def test_the_twins_import_no_torch():
-    code = "import sys, processors.twins, processors.draw_twins; sys.exit('torch' in sys.modules)"
+    code = "import sys, tests.processors.reference.twins; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

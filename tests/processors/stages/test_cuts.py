@@ -5,12 +5,12 @@ import random
 import pytest
 
 from processors.base import Env
-from processors.draw_twins import View
 from processors.errors import TokenError
 from processors.history import History
 from processors.rows import Rows
 from processors.stages.repeats import Cuts
-from processors.twins import _since
+from processors.testing.checks import View
+from tests.processors.reference.twins import _since
 from tests.processors.vectors.run import Words
 
 TEXTS = ("a", "b", "ab", "x", "", "ba", "\n", "aab")

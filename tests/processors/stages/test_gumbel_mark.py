@@ -2,9 +2,9 @@
 
 import torch
 
-from processors.draw_twins import philox_uniform
 from processors.stages.watermarks import GumbelMark, GumbelMarkParams
 from processors.testing.checks import Bench, Subject, Text, random_logits, toy_env
+from tests.processors.reference.draw_twins import philox_uniform
 
 
 def kept(params, output, prompt=(), *, logits=None):

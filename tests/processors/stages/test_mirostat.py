@@ -2,9 +2,9 @@
 
 import math
 
-from processors.draw_twins import View
 from processors.registry import builtin_registry
-from processors.twins import REFERENCE
+from processors.testing.checks import View
+from tests.processors.reference.twins import REFERENCE
 
 INF = math.inf
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from processors.base import Admission, Env
-from processors.draw_twins import View
 from processors.errors import ParamError
 from processors.history import History
 from processors.registry import builtin_registry
 from processors.rows import Rows
 from processors.stages.repeats import DryParams, LzParams, NoRepeatNgramParams
-from processors.twins import REFERENCE
+from processors.testing.checks import View
+from tests.processors.reference.twins import REFERENCE
 from tests.processors.vectors.run import Words
 
 INF = math.inf

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 
-from processors.draw_twins import philox_uniform
 from processors.rng import (
     LARGEST_NOISE,
     SMALLEST_NOISE,
@@ -16,6 +15,7 @@ from processors.rng import (
     state_of,
     uniforms,
 )
+from tests.processors.reference.draw_twins import philox_uniform
 
 
 def numbers(key, context, ids):

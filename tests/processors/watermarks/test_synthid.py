@@ -2,8 +2,8 @@
 
 import torch
 
-from processors.draw_twins import hashed
 from processors.rng import accumulated
+from tests.processors.reference.draw_twins import hashed
 
 
 def test_the_hash_has_the_known_values():

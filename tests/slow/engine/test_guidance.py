@@ -10,7 +10,6 @@ from gencli.core.request import Drafting, Guidance, LayerContrast
 from gencli.engine.guidance import candidates
 from gencli.speculative.drafter import NgramDrafter
 from processors.chain import Chain
-from processors.draw_twins import contrast_layers
 from processors.stages.grammar_stage import GrammarParams
 from tests.engine.harness import Scripted, generate, request
 from tests.engine.test_guidance import (
@@ -28,6 +27,7 @@ from tests.engine.test_guidance import (
     runner,
     spec,
 )
+from tests.processors.reference.draw_twins import contrast_layers
 
 
 def test_a_batch_of_guided_and_other_requests_gives_each_its_own_text():

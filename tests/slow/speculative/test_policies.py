@@ -17,13 +17,13 @@ from gencli.speculative.combined_drafters import AutoDrafter, FallbackDrafter
 from gencli.speculative.draft_model import ModelDrafter
 from gencli.speculative.drafter import Drafter, Drawn, NgramDrafter, SuffixDrafter
 from processors.chain import Chain
-from processors.draw_twins import gumbel_max
 from processors.request_values import Verification
 from processors.rng import derive
 from processors.sampler import fold
 from processors.stages.grammar_stage import GrammarParams
 from tests.engine.harness import request
 from tests.engine.test_guidance import Remembering
+from tests.processors.reference.draw_twins import gumbel_max
 from tests.processors.rejection_grid import Gap
 from tests.speculative.cases import WIDTH, drafting, everything, half_right, outcomes
 from tests.speculative.distribution import ALLOWED, IDS, TOKENS, chances, counted

@@ -338,9 +338,9 @@ class QuantizedMaker(ProductMaker):
     """Makes products with weights of `bits` bits, 8 or 4; `is_stored` if the files hold such weights.
 
     With 4 bits, embeddings and vocabulary projection have 8, as have values of attention and matrices whose
-    number of inputs is no multiple of 32. `four` is the kernel of matrices with 4 bits; `kernels` are those of matrices with 8 bits,
-    by size, and `eight` that of others. By default they are those of this CPU. Routers of experts are not
-    quantized and have the kernel `default`.
+    number of inputs is no multiple of 32. `four` is the kernel of matrices with 4 bits; `kernels` are those
+    of matrices with 8 bits, by size, and `eight` that of others. By default they are those of this CPU.
+    Routers of experts are not quantized and have the kernel `default`.
     """
 
     bits: int
@@ -355,11 +355,8 @@ class QuantizedMaker(ProductMaker):
         bias, start, products = reader.joined(biases, shape[:1]) if biases else None, 0, list[Product]()
         for _, group in groupby(weights, key=lambda name: self._bits(reader, name, shape[1])):
             names = list(group)
-            end = (
-                start + sum(reader.shape(name)[0] for name in names)
-                if len(names) < len(weights)
-                else shape[0]
-            )
+            is_whole = len(names) == len(weights)
+            end = shape[0] if is_whole else start + sum(reader.shape(name)[0] for name in names)
             codes = self.weights(reader, names, (end - start, shape[1]))
             products.append(self._product(codes, None if bias is None else bias[start:end]))
             if self.is_stored and not isinstance(products[-1], _KEEPING):

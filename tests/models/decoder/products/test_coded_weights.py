@@ -171,7 +171,7 @@ def test_a_decode_step_waits_for_nothing(tmp_path: Path) -> None:
         seen.clear()
         runner.forward(StepPlan((Feed(0, 3, (4,)),)))
     assert not seen.waits
-    assert seen.launches["fixed_product"] == 4 * runner.spec.num_layers + 1
+    assert seen.launches["fixed_product"] == 5 * runner.spec.num_layers + 1  # values have 8 bits
 
 
 def test_a_product_counts_the_bytes_of_codes_and_scales() -> None:

@@ -2,7 +2,7 @@
 
 from processors.catalog import BUILTIN
 from processors.testing import EXAMPLES
-from processors.twins import REFERENCE
+from tests.processors.reference.twins import REFERENCE
 
 
 def test_every_stage_has_examples_that_switch_it_on_and_a_twin():

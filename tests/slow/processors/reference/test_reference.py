@@ -2,8 +2,8 @@
 
 import torch
 
-from processors import draw_twins as samplers
 from processors.sampler import _two_level, gumbel_max, inverse_cdf
+from tests.processors.reference import draw_twins as samplers
 from tests.processors.reference.test_reference import rows_of
 
 

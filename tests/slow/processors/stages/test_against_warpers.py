@@ -16,11 +16,11 @@ from transformers.generation.logits_process import (
 
 from processors.base import Admission, Env
 from processors.chain import Chain
-from processors.draw_twins import View
 from processors.history import History
 from processors.pipeline import Pipeline
 from processors.rows import Rows
-from processors.twins import REFERENCE
+from processors.testing.checks import View
+from tests.processors.reference.twins import REFERENCE
 
 WIDTH = 200
 

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 from processors.base import Admission, Env
-from processors.draw_twins import View
 from processors.history import History
 from processors.rows import Rows
 from processors.stages.masks import BAN_LIMIT, Ban, BanParams
-from processors.twins import REFERENCE
+from processors.testing.checks import View
+from tests.processors.reference.twins import REFERENCE
 from tests.processors.stages.test_ban import forbidden
 
 

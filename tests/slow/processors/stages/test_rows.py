@@ -6,9 +6,9 @@ from itertools import product
 import torch
 from torch.testing import assert_close
 
-from processors.draw_twins import View
 from processors.registry import builtin_registry
-from processors.twins import REFERENCE
+from processors.testing.checks import View
+from tests.processors.reference.twins import REFERENCE
 
 WIDTH = 40_000
 

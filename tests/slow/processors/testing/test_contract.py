@@ -4,7 +4,7 @@ import pytest
 
 from processors.registry import builtin_registry
 from processors.testing import CHECKS, Subject, run_check
-from processors.twins import REFERENCE
+from tests.processors.reference.twins import REFERENCE
 
 
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: check.__name__)

@@ -3,9 +3,9 @@
 import torch
 from transformers.generation import WatermarkLogitsProcessor
 
-from processors.draw_twins import green_ids
 from processors.rng import Green
 from processors.stages.watermarks import KgwParams
+from tests.processors.reference.draw_twins import green_ids
 
 SETTINGS = [
     {"greenlist_ratio": 0.25, "hashing_key": 15485863, "seeding_scheme": "lefthash", "context_width": 1},

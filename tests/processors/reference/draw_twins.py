@@ -1,6 +1,5 @@
 """Twins of draws, watermarks, guidance and contrastive search, and of stages that follow the draw or have
-a threshold: plain-Python float64 references, one row at a time, without torch; and `View`, the input of
-a twin besides the logits.
+a threshold: plain-Python float64 references, one row at a time, without torch.
 """
 
 from __future__ import annotations
@@ -10,7 +9,6 @@ import hashlib
 import math
 import random
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -20,40 +18,11 @@ from processors.stages.truncation import XtcParams
 from processors.stages.watermarks import GumbelMarkParams, KgwParams, SynthIdParams
 
 if TYPE_CHECKING:
-    from processors.base import Vocabulary
+    from processors.testing.checks import View
 
 
 HIGHEST = (2 - 2**-23) * 2.0**127  # the largest float32
 LOWEST = -HIGHEST
-
-
-@dataclass(frozen=True, slots=True)
-class View:
-    """One row: prompt, output with the visible drafts, stop and end-of-text ids, vocabulary, seed.
-
-    `earlier`: the rows of this step that saw fewer drafts, each with its logits and the draft after it.
-    """
-
-    prompt: tuple[int, ...] = ()
-    output: tuple[int, ...] = ()
-    stop_ids: tuple[int, ...] = ()
-    eos_ids: tuple[int, ...] = ()
-    vocabulary: Vocabulary | None = None
-    seed: int = 0
-    earlier: tuple[tuple[list[float], int], ...] = ()
-
-    def token_id(self, key: int | str) -> int:
-        """Return the id of a key: an id, or a text of one token."""
-        if isinstance(key, int):
-            return key
-        assert self.vocabulary is not None
-        (token,) = self.vocabulary.encode(key, special=False)
-        return token
-
-    def text(self, tokens: Iterable[int]) -> bytes:
-        assert self.vocabulary is not None
-        token_bytes = self.vocabulary.token_bytes
-        return b"".join(token_bytes[token] for token in tokens if token < len(token_bytes))
 
 
 def exempt(keys: Iterable[int | str], view: View) -> set[int]:

@@ -11,19 +11,8 @@ import math
 from collections import Counter
 from collections.abc import Callable, Iterator
 from itertools import accumulate
-from typing import Any
+from typing import TYPE_CHECKING
 
-from processors.draw_twins import (
-    DRAW_TWINS,
-    HIGHEST,
-    LOWEST,
-    View,
-    exempt,
-    exp_all,
-    finite,
-    masked,
-    ranking,
-)
 from processors.grammar.forced_tokens import ANCHOR, PROBES
 from processors.stages.forcing import ForceParams, LengthBoostParams, LengthDecayParams, ReasoningBudgetParams
 from processors.stages.grammar_stage import GrammarParams
@@ -49,6 +38,19 @@ from processors.stages.repeats import DryParams, LzParams, NoRepeatNgramParams
 from processors.stages.scale import DynamicTemperatureParams, EdtParams, SmoothingParams, TemperatureParams
 from processors.stages.thresholds import MinKParams, TfsParams, TopHParams, TypicalParams
 from processors.stages.truncation import MinPParams, TopKParams, TopPParams
+from tests.processors.reference.draw_twins import (
+    DRAW_TWINS,
+    HIGHEST,
+    LOWEST,
+    exempt,
+    exp_all,
+    finite,
+    masked,
+    ranking,
+)
+
+if TYPE_CHECKING:
+    from processors.testing.checks import Twin, View
 
 _TINY = 2.0**-126  # the smallest normal float32
 
@@ -578,5 +580,4 @@ _TWINS: tuple[Callable[..., list[float]], ...] = (
     *(temperature, dynamic_temperature, edt, smoothing),
     *(min_p, top_k, top_p, top_h, min_k, typical, tfs),
 )
-Twin = Callable[[list[float], Any, View], list[float]]
 REFERENCE: dict[str, Twin] = {twin.__name__: twin for twin in (*_TWINS, *DRAW_TWINS)}
