@@ -40,7 +40,7 @@ from gencli.runtime.wiring import load_model, make_engine, model_choice
 from gencli.server.access import Conditions, check_call
 from gencli.server.engine_thread import EngineOrder, EngineThread, api_error
 from gencli.server.serve_options import public_name
-from gencli.server.served_models import AdmissionControl, DaemonPool, Metrics, Models, ServePlan
+from gencli.server.served_models import AdmissionControl, Metrics, Models, ServePlan
 from gencli.server.wire_answers import Shape
 from gencli.server.wire_calls import BODY_KEYS, Call, Prompt, Route, read_call
 from gencli.server.wire_fields import ApiError, bad_field
@@ -49,6 +49,7 @@ from gencli.structured.tool_calls import ToolFormat, detect_format
 from gencli.templates.chat_templates import render_conversation
 from gencli.text.tokenizer import Infill, Tokenizer, infill_of
 from processors.base import Compiler
+from processors.grammar.compile_guards import DaemonPool
 from processors.rng import derive
 
 _FAKE = 64  # texts of the fake model, which needs no memory

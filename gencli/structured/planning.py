@@ -122,10 +122,9 @@ def _plain(kind: str, value: Any, request: PlanRequest) -> Plan:
 
 
 def _schemas(request: PlanRequest) -> Schemas:
-    from gencli.structured.schema_validator import Validator
     from gencli.structured.tool_calls import Schemas
 
-    return Schemas(partial(_choose, request=request), Validator, request.deadline)
+    return Schemas(partial(_choose, request=request), request.deadline)
 
 
 def _tools(value: str, request: PlanRequest) -> OutputSpec:
@@ -141,18 +140,8 @@ def _tools(value: str, request: PlanRequest) -> OutputSpec:
 
         answer = read_schema(request.answer)
         check_schema(answer, request.deadline)
-    tools = plan_tools(
+    return plan_tools(
         text, _schemas(request), template=template, choice=request.tool_choice, special=special, answer=answer
-    )
-    return OutputSpec(
-        "tools",
-        tools.plan,
-        read=tools.value,
-        notice=tools.notice,
-        tools=tuple(parse_json(text)),
-        has_answer=answer is not None,
-        schema=answer,
-        call_form=tools.form.shape,
     )
 
 

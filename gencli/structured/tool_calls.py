@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from gencli.json_text import DocumentError, parse_json
 from gencli.structured.output_spec import Finding, Plan, ThinkingSplitter
@@ -349,20 +349,11 @@ def _value(word: str) -> Any:
         return None
 
 
-class ValueCheck(Protocol):
-    """Interface of a check of values against a schema, such as Validator."""
-
-    def faults(self, value: Any) -> tuple[str, ...]:
-        """Return the faults of the value; () if it is valid."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """Functions that plan one JSON schema and make its check; planning ends by `deadline`."""
+    """The function that plans one JSON schema; planning ends by `deadline`."""
 
     choose: Callable[[Any], Plan]
-    check: Callable[[Any], ValueCheck]
     deadline: Deadline = NEVER
 
 

@@ -7,20 +7,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.json_text import DocumentError, parse_json
 from gencli.structured.json_schema import refs_in, walk
-from gencli.structured.output_spec import Audit, Plan, TextCheck, Variant
+from gencli.structured.output_spec import Audit, OutputSpec, Plan, TextCheck, Variant
 from gencli.structured.schema_errors import NEVER, Deadline, SchemaError, child, compact
+from gencli.structured.schema_validator import Validator
 from gencli.structured.tool_calls import (
     GENERIC,
     EmbeddedSchema,
     Schemas,
     ToolCall,
     ToolFormat,
-    ValueCheck,
     check_inside,
     detect_format,
     embed,
@@ -42,9 +42,9 @@ class ToolCheck(TextCheck):
     """
 
     form: ToolFormat
-    checks: dict[str, ValueCheck]
+    checks: dict[str, Validator]
     is_required: bool
-    answer: ValueCheck | None = None
+    answer: Validator | None = None
 
     def faults(self, text: str) -> tuple[str, ...]:
         if self.answer is not None and not self.calls(text):
@@ -56,6 +56,13 @@ class ToolCheck(TextCheck):
         """Return the calls of an output; an answer, which may look like a call, names no tool."""
         calls, _ = parse_calls(text, self.form)
         return calls if self.answer is None or all(call.name in self.checks for call in calls) else ()
+
+    def value(self, text: str) -> Any:
+        """Return the calls of an output, or the document that is its answer."""
+        calls = self.calls(text)
+        if self.answer is not None and not calls:
+            return parse_json(text)
+        return Calls({"name": call.name, "arguments": call.arguments} for call in calls)
 
     def _faults(self, calls: tuple[ToolCall, ...]) -> Iterator[str]:
         if self.is_required and not calls:
@@ -70,23 +77,6 @@ class ToolCheck(TextCheck):
                 yield f"The arguments of {call.name!r}: {fault}"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolPlan:
-    """The plan of tool calls, their format, and a notice if it is not the model's own format."""
-
-    plan: Plan
-    form: ToolFormat
-    check: ToolCheck
-    notice: str = ""
-
-    def value(self, text: str) -> Any:
-        """Return the calls of a finished output, or the document that is its answer."""
-        calls = self.check.calls(text)
-        if self.check.answer is not None and not calls:
-            return parse_json(text)
-        return Calls({"name": call.name, "arguments": call.arguments} for call in calls)
-
-
 class Calls(list[dict[str, Any]]):
     """The value of an output that is tool calls: each has its name and its arguments."""
 
@@ -99,8 +89,8 @@ def plan_tools(
     choice: str = "auto",
     special: frozenset[str] = frozenset(),
     answer: Any = None,
-) -> ToolPlan:
-    """Return the plan for calls of a JSON list of tools.
+) -> OutputSpec:
+    """Return the specification of outputs that call the tools of a JSON list.
 
     `choice`: auto (text or calls), required (calls), or the name of the tool that is called once. `template`:
     the chat template. `special`: texts of special tokens. `answer`: with auto, the schema of an output that
@@ -108,17 +98,26 @@ def plan_tools(
     """
     tools = _chosen(read_tools(text, schemas.deadline), choice)
     form, notice = detect_format(template, special)
-    checks = {tool.name: schemas.check(tool.parameters) for tool in tools}
+    checks = {tool.name: Validator(tool.parameters) for tool in tools}
     answer = answer if choice == "auto" else None
-    check = ToolCheck(form, checks, choice != "auto", None if answer is None else schemas.check(answer))
+    check = ToolCheck(form, checks, choice != "auto", None if answer is None else Validator(answer))
     if form == GENERIC and choice != "auto":
-        chosen = schemas.choose(_union(tools))
-        return ToolPlan(Plan(chosen.variants, chosen.reason, chosen.schema, check), form, check, notice)
-    variants = tool_variants(form, tools, choice, schemas, answer)
-    if not variants:
+        plan = replace(schemas.choose(_union(tools)), check=check)
+    elif variants := tool_variants(form, tools, choice, schemas, answer):
+        reason = f"{variants[0].audit.backend} enforces more of the parameters, or the same and faster."
+        plan = Plan(variants, reason, check=check)
+    else:
         raise SchemaError("No back end can enforce the parameters of these tools.")
-    reason = f"{variants[0].audit.backend} enforces more of the parameters, or the same and faster."
-    return ToolPlan(Plan(variants, reason, check=check), form, check, notice)
+    return OutputSpec(
+        "tools",
+        plan,
+        read=check.value,
+        notice=notice,
+        tools=tuple(parse_json(text)),
+        has_answer=answer is not None,
+        schema=answer,
+        call_form=form.shape,
+    )
 
 
 def read_tools(text: str, deadline: Deadline = NEVER) -> tuple[Tool, ...]:
