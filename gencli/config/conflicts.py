@@ -58,8 +58,6 @@ def _refuse_pairs(settings: Settings) -> None:
         raise UsageError(f"{name('include_stop')} is given, but there is nothing to stop at.", hint=hint)
     if "" in settings["stop"]:
         raise UsageError(f"{name('stop')} is an empty text, which would end every output at once.")
-    if settings["seed"] is not None and settings["seed"] >= 2**64:
-        raise UsageError(f"{name('seed')} is {settings['seed']}, but has to be below 2**64.")
     if settings["loop"] == 1:
         hint = "Give 2 or more; 0 is off."
         raise UsageError(f"{name('loop')} is 1, but every text occurs once.", hint=hint)

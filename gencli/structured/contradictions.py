@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 from typing import Any
 
-from gencli.structured.ecma_regex import MAX_SEARCHES, MAX_SECONDS, searches
+from gencli.structured.ecma_regex import MAX_SEARCHES, may_match
 from gencli.structured.json_schema import References, draft_of, find_loop, refs_in
 from gencli.structured.schema_errors import NEVER, Deadline, child, shortened
 from gencli.structured.schema_validator import canonical, exact
@@ -18,29 +16,19 @@ from gencli.structured.schema_validator import canonical, exact
 _MAX_CHAIN = 30  # references and allOf followed to find the types of a value
 
 _Fault = tuple[str, str]  # JSON pointer or, of one schema, keyword; fault
+_Faults = tuple[_Fault, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Contradictions:
-    """Places that no value satisfies, as (JSON pointer, fault).
+def find_contradictions(root: Any, limit: int, deadline: Deadline = NEVER) -> tuple[_Faults, _Faults]:
+    """Return at most `limit` fatal contradictions, and as many optional ones if there are no fatal ones.
 
-    `fatal`: places that every value has to satisfy. `optional`: places of parts that a value need not have,
-    such as a property that is not required.
-    """
-
-    fatal: tuple[_Fault, ...]
-    optional: tuple[_Fault, ...]
-
-
-def find_contradictions(root: Any, limit: int, deadline: Deadline = NEVER) -> Contradictions:
-    """Find at most `limit` fatal contradictions; at most `limit` optional ones if there are no fatal ones.
-
-    The references of the schema have to be valid. Subschemas of `not` and of conditions are not searched, nor
-    are alternatives while another one is possible.
+    Fatal ones are at places that every value has to satisfy; optional ones in parts that a value need not
+    have, such as a property that is not required. The references of the schema have to be valid. Subschemas
+    of `not` and of conditions are not searched, nor are alternatives while another one is possible.
     """
     search = _ContradictionSearch(root, deadline)
     fatal = tuple(islice(search.fatal(), limit))
-    return Contradictions(fatal, () if fatal else tuple(islice(search.optional(), limit)))
+    return fatal, () if fatal else tuple(islice(search.optional(), limit))
 
 
 class _ContradictionSearch:
@@ -86,7 +74,7 @@ class _ContradictionSearch:
         schema = self._references.at(pointer)
         if not isinstance(schema, dict):
             return schema
-        if "$ref" in schema and self._draft.name in ("4", "6", "7"):  # which ignore keywords next to $ref
+        if "$ref" in schema and self._draft.ignores_siblings:
             return {"$ref": schema["$ref"]}
         return {key: value for key, value in schema.items() if key in self._draft.judged()}
 
@@ -265,18 +253,12 @@ def _missing(schema: dict[str, Any]) -> Iterator[_Fault]:
     for key in required:
         if is_nothing(properties.get(key)):
             yield "required", f"{key!r} is required, but its schema is false"
-        elif is_closed and key not in properties and not is_long and not _matches(patterns, key):
+        elif is_closed and key not in properties and not is_long and not may_match(patterns, [key]):
             yield "required", f"{key!r} is required, but it is none of the properties that are allowed"
     if len(required) > schema.get("maxProperties", len(required)):
         yield "required", f"{len(required)} are required, but maxProperties is {schema['maxProperties']}"
     if is_closed and not patterns and len(properties) < schema.get("minProperties", 0):
         yield "minProperties", f"it is {schema['minProperties']}, but only {len(properties)} are allowed"
-
-
-def _matches(patterns: dict[str, Any], key: str) -> bool:
-    with suppress(TimeoutError):
-        return any(searches(pattern, key, MAX_SECONDS) for pattern in patterns)
-    return True
 
 
 def _items(schema: dict[str, Any]) -> Iterator[_Fault]:

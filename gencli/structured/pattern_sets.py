@@ -187,9 +187,8 @@ def between(wanted: Sequence[Node], refused: Sequence[Node]) -> str | None:
     trees = tuple(_spelled(tree, firsts) for tree in (*wanted, *refused))
     looks = _lookbehinds(trees)
     kinds = [_LETTER if _has(_WORD, first) else _OTHER for first in firsts]
-    start = _AutomatonState(
-        _EDGE, tuple(map(_start, trees)), tuple(_start(Seq((REST, look))) for look in looks)
-    )
+    behind = tuple(_start(Seq((REST, look))) for look in looks)
+    start = _AutomatonState(_EDGE, tuple(map(_start, trees)), behind)
     numbers = {start: 0}
     ends: set[int] = set()
     steps: list[list[int | None]] = []  # for each state and letter the next state

@@ -106,8 +106,10 @@ class _TagBuilder:
         if embedded is None:
             what = f"xgrammar cannot enforce the schema at {field_pointer}."
             raise SchemaError(what, pointer=field_pointer)
-        self.findings += embedded.findings
-        return {"max_whitespace_cnt": embedded.whitespace, **value, "json_schema": embedded.schema}
+        self.findings += embedded.audit.findings
+        constraint = embedded.constraint
+        schema = json.loads(constraint.text)
+        return {"max_whitespace_cnt": constraint.whitespace, **value, "json_schema": schema}
 
     def _rewritten(self, value: dict[str, Any], pointer: str) -> dict[str, Any]:
         name, plan = ("pattern", plan_regex) if value["type"] == "regex" else ("grammar", plan_grammar)

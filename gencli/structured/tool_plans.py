@@ -17,7 +17,6 @@ from gencli.structured.schema_errors import NEVER, Deadline, SchemaError, child,
 from gencli.structured.schema_validator import Validator
 from gencli.structured.tool_calls import (
     GENERIC,
-    EmbeddedSchema,
     Schemas,
     ToolCall,
     ToolFormat,
@@ -208,7 +207,7 @@ class Tool:
     pointer: str
 
 
-_Parts = tuple[tuple[Tool, EmbeddedSchema], ...]
+_Parts = tuple[tuple[Tool, Variant], ...]
 
 
 def tool_variants(
@@ -232,7 +231,7 @@ def tool_variants(
         else:
             constraint = Constraint("lark", _lark(form, parts, choice, document), backend)
         embedded = [*(part for _, part in parts), *([document] if document else [])]
-        findings = tuple(finding for part in embedded for finding in part.findings)
+        findings = tuple(finding for part in embedded for finding in part.audit.findings)
         variants.append(Variant(constraint, Audit(backend, findings)))
     return tuple(sorted(variants, key=lambda variant: len(variant.audit.open)))
 
@@ -248,7 +247,7 @@ def _parts(tools: tuple[Tool, ...], backend: str, schemas: Schemas) -> _Parts | 
 
 
 def _structural(
-    form: ToolFormat, parts: _Parts, choice: str, answer: EmbeddedSchema | None = None
+    form: ToolFormat, parts: _Parts, choice: str, answer: Variant | None = None
 ) -> dict[str, Any]:
     tags = [_tag(form.begin + tool.name + form.middle, _document(part), form.end) for tool, part in parts]
     calls = {
@@ -275,11 +274,12 @@ def _tag(begin: str, content: dict[str, Any], end: str) -> dict[str, Any]:
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
-def _document(part: EmbeddedSchema) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": part.schema, "max_whitespace_cnt": part.whitespace}
+def _document(part: Variant) -> dict[str, Any]:
+    schema, space = json.loads(part.constraint.text), part.constraint.whitespace
+    return {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": space}
 
 
-def _lark(form: ToolFormat, parts: _Parts, choice: str, answer: EmbeddedSchema | None = None) -> str:
+def _lark(form: ToolFormat, parts: _Parts, choice: str, answer: Variant | None = None) -> str:
     is_auto = choice == "auto" and answer is None
     # In free text the trigger is a lexeme of its own, so the calls begin after it.
     cut = len(form.trigger) if is_auto else 0
@@ -305,10 +305,10 @@ def _string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""
 
 
-def _arguments(part: EmbeddedSchema) -> str:
+def _arguments(part: Variant) -> str:
     """Return a schema as part of a Lark grammar, with llguidance's options."""
-    if (lark := as_lark(part.schema, part.whitespace)) is not None:
+    schema, space = json.loads(part.constraint.text), part.constraint.whitespace
+    if (lark := as_lark(schema, space)) is not None:
         return f"%lark {{\n{lark}}}"
-    schema = part.schema if isinstance(part.schema, dict) else {}
-    options = json_options(part.whitespace)
-    return f"%json {json.dumps({**schema, 'x-guidance': options}, ensure_ascii=False)}"
+    fields = schema if isinstance(schema, dict) else {}
+    return f"%json {json.dumps({**fields, 'x-guidance': json_options(space)}, ensure_ascii=False)}"

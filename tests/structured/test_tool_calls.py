@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 
 from gencli.structured.backend_choice import choose
+from gencli.structured.output_spec import PlanRequest
 from gencli.structured.schema_errors import SchemaError
 from gencli.structured.tool_calls import CallPart, CallStream, Schemas, detect_format
 from gencli.structured.tool_plans import plan_tools, read_tools
@@ -84,7 +85,7 @@ def test_arguments_come_in_any_order_where_that_is_asked_for():
     names = [f"p{n}" for n in range(6)]
     parameters = {"type": "object", "properties": {key: {"type": "integer"} for key in names}}
     tools = [{"name": "count", "parameters": {**parameters, "required": names}}]
-    schemas = Schemas(partial(choose, backend="llguidance", any_order=True))
+    schemas = Schemas(partial(choose, request=PlanRequest("llguidance", any_order=True)))
     found = plan_tools(json.dumps(tools), schemas, template=TEMPLATES["hermes"], choice="auto")
     (accept,) = all_accept(found.plan)
     for order in (names, names[::-1]):
