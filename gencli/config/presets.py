@@ -22,7 +22,7 @@ from gencli.yaml_text import PRESET_BOUNDS, Bounds, YamlFault, YamlNode, node_of
 from processors.catalog import Phase, StageSpec
 from processors.chain import GROUPS, expand, fields_of
 from processors.errors import ParamError, ProcessorsError, UnknownStage
-from processors.params import WHEN, WHEN_DOC, describe
+from processors.params import WHEN, WHEN_DOC, describe, listed
 from processors.params import Bounds as Limits
 from processors.registry import Registry, builtin_registry
 from processors.request_values import NO_CONDITION, When
@@ -430,11 +430,7 @@ def _object(properties: Mapping[str, Any], **limits: int) -> dict[str, Any]:
 
 
 def _described(doc: str, shape: dict[str, Any], default: Any) -> dict[str, Any]:
-    return {"description": doc, **shape, **({} if default is None else {"default": _plain(default)})}
-
-
-def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    return {"description": doc, **shape, **({} if default is None else {"default": listed(default)})}
 
 
 def _shape(hint: Any, bounds: Limits) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from gencli.structured.ecma_regex import MAX_SEARCHES, may_match
-from gencli.structured.json_schema import References, draft_of, find_loop, refs_in
+from gencli.structured.json_schema import References, draft_of, find_loop, pointers_in
 from gencli.structured.schema_errors import NEVER, Deadline, child, shortened
 from gencli.structured.schema_validator import canonical, exact
 
@@ -86,7 +86,7 @@ class _ContradictionSearch:
             at = next((key for key in ("allOf", "$ref", "enum", "const") if key in schema), "type")
             yield child(pointer, at), "no value has all the types that are asked for"
         for keyword in ("anyOf", "oneOf"):
-            pointers = _branches(pointer, schema, keyword)
+            pointers = pointers_in(pointer, schema, keyword)
             if pointers and all(self._is_impossible(below) for below in pointers):
                 yield child(pointer, keyword), "none of the alternatives can be satisfied"
 
@@ -98,7 +98,7 @@ class _ContradictionSearch:
 
     def _needed(self, pointer: str, schema: dict[str, Any]) -> Iterator[str]:
         """Yield the subschemas for the same value, and for required parts of it."""
-        yield from self._targets(pointer, schema)
+        yield from self._references.conjuncts(pointer, schema)
         for keyword in ("anyOf", "oneOf"):
             possible = self._possible(pointer, schema, keyword)
             yield from possible if len(possible) == 1 else ()
@@ -119,7 +119,7 @@ class _ContradictionSearch:
             yield from self._possible(pointer, schema, keyword)
         for keyword in ("prefixItems", "items"):
             if isinstance(schema.get(keyword), list):
-                yield from _branches(pointer, schema, keyword)
+                yield from pointers_in(pointer, schema, keyword)
         for keyword in ("properties", "patternProperties"):
             yield from (child(pointer, keyword, key) for key in schema.get(keyword, ()))
         for keyword in ("items", "additionalProperties", "contains", "propertyNames"):
@@ -127,14 +127,14 @@ class _ContradictionSearch:
                 yield child(pointer, keyword)
 
     def _possible(self, pointer: str, schema: dict[str, Any], keyword: str) -> list[str]:
-        return [below for below in _branches(pointer, schema, keyword) if not self._is_impossible(below)]
+        return [below for below in pointers_in(pointer, schema, keyword) if not self._is_impossible(below)]
 
     def _musts(self, pointer: str) -> Iterator[str]:
         """Yield the subschemas for the same value, and for parts that every value has."""
         schema = self._at(pointer)
         if not isinstance(schema, dict):
             return
-        yield from self._targets(pointer, schema)
+        yield from self._references.conjuncts(pointer, schema)
         if schema.get("type") == "object":
             needed = set(schema.get("required", ())) & set(schema.get("properties", ()))
             yield from (child(pointer, "properties", key) for key in sorted(needed))
@@ -153,17 +153,8 @@ class _ContradictionSearch:
         return self._types[pointer]
 
     def _type_parts(self, pointer: str, schema: dict[str, Any], depth: int) -> list[frozenset[str]]:
-        targets = self._targets(pointer, schema)
+        targets = self._references.conjuncts(pointer, schema)
         return [*own_types(schema), *(self._types_of(target, depth) for target in targets)]
-
-    def _targets(self, pointer: str, schema: dict[str, Any]) -> list[str]:
-        """Return the subschemas that have to hold for the same value: of references and of allOf."""
-        targets = [self._references.resolve(ref, pointer)[0] for _, ref in refs_in(schema)]
-        return targets + _branches(pointer, schema, "allOf")
-
-
-def _branches(pointer: str, schema: dict[str, Any], keyword: str) -> list[str]:
-    return [child(pointer, keyword, n) for n in range(len(schema.get(keyword, ())))]
 
 
 TYPES = frozenset(("array", "boolean", "number", "null", "object", "string"))

@@ -7,7 +7,7 @@ meta-schemas come with an installed package.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -168,7 +168,7 @@ def walk(schema: Any) -> Iterator[tuple[str, Any]]:
 
 def refs_in(schema: Any) -> list[tuple[str, str]]:
     """Return (keyword, reference) of each reference directly in a schema."""
-    values = [(keyword, schema.get(keyword)) for keyword in _REFS] if isinstance(schema, dict) else []
+    values = [(keyword, schema.get(keyword)) for keyword in _REFS] if isinstance(schema, Mapping) else []
     return [(keyword, ref) for keyword, ref in values if isinstance(ref, str)]
 
 
@@ -230,6 +230,14 @@ class References:
             here = descend(here, key)
         return here
 
+    def conjuncts(self, pointer: str, schema: Mapping[str, Any]) -> list[str]:
+        """Return the pointers of the schemas that hold for the same value: of references and of allOf.
+
+        Raises SchemaError.
+        """
+        targets = [self.resolve(ref, pointer)[0] for _, ref in refs_in(schema)]
+        return targets + pointers_in(pointer, schema, "allOf")
+
     def _schema(self, pointer: str, ref: str, base_pointer: str) -> tuple[str, Any]:
         try:
             here = self.at(pointer)
@@ -280,6 +288,11 @@ class References:
                 if isinstance(anchor := here.get(keyword), str):
                     yield f"{base}#{anchor}", pointer
             stack.extend((pointer + step, base, below) for _, step, below in _below(here))
+
+
+def pointers_in(pointer: str, schema: Mapping[str, Any], keyword: str) -> list[str]:
+    """Return the pointers of the subschemas in a list."""
+    return [child(pointer, keyword, index) for index in range(len(schema.get(keyword, ())))]
 
 
 def find_cycle(root: Any, deadline: Deadline = NEVER) -> str | None:
