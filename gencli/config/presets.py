@@ -330,9 +330,7 @@ def _expanded(path: Path, trail: tuple[Path, ...], registry: Registry) -> Iterat
 
 
 _FLAG_ONLY = {entry.key: entry.flag_only for entry in OPTIONS if entry.flag_only}
-KEYS: dict[str, Option] = {
-    entry.key: entry for entry in OPTIONS if entry.key not in _FLAG_ONLY and entry.key != "chain"
-}
+KEYS: dict[str, Option] = {entry.key: entry for entry in OPTIONS if entry.key not in {*_FLAG_ONLY, "chain"}}
 STRUCTURE = {
     "extends": "Presets that this one builds on, one or a list: names, or files relative to this one. "
     "Later ones win over earlier ones, and this file over all.",

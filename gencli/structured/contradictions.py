@@ -17,6 +17,7 @@ _MAX_CHAIN = 30  # references and allOf followed to find the types of a value
 
 _Fault = tuple[str, str]  # JSON pointer or, of one schema, keyword; fault
 _Faults = tuple[_Fault, ...]
+_Below = Callable[[str, dict[str, Any]], Iterable[str]]  # subschemas of a pointer and its schema
 
 
 def find_contradictions(root: Any, limit: int, deadline: Deadline = NEVER) -> tuple[_Faults, _Faults]:
@@ -53,9 +54,7 @@ class _ContradictionSearch:
         if (loop := find_loop(starts, self._musts)) is not None:
             yield loop, "a value would have to contain itself, so it would never end"
 
-    def _faults(
-        self, starts: list[str], below: Callable[[str, dict[str, Any]], Iterable[str]]
-    ) -> Iterator[_Fault]:
+    def _faults(self, starts: list[str], below: _Below) -> Iterator[_Fault]:
         """Yield the faults of the places that `below` leads to; known places are only traversed."""
         stack, done = starts, set[str]()
         while stack:

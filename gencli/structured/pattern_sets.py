@@ -149,6 +149,7 @@ class _Not:
 _Condition = Node | _Not
 _Item = frozenset[_Condition]  # conditions that the rest of the text satisfies together
 _State = frozenset[_Item]  # the items of which it satisfies one
+_Tail = tuple[Node, _Item]  # what is left of a node, and further conditions on the rest of the text
 
 _TRUE: _State = frozenset([frozenset()])
 _FALSE: _State = frozenset()
@@ -351,9 +352,9 @@ def _item(item: _Item, position: _Position, letter: int) -> frozenset[_Item]:
 
 
 @lru_cache(maxsize=65_536)
-def _first(node: Node, position: _Position, letter: int) -> frozenset[tuple[Node, _Item]]:
-    """Return (remaining node, further conditions on the rest of the text) pairs behind one letter."""
-    pairs: set[tuple[Node, _Item]] = set()
+def _first(node: Node, position: _Position, letter: int) -> frozenset[_Tail]:
+    """Return the tails of a node behind one letter."""
+    pairs: set[_Tail] = set()
     if isinstance(node, Chars):
         if _has(node.ranges, letter):
             pairs.add((EMPTY, frozenset()))
@@ -378,9 +379,7 @@ def _first(node: Node, position: _Position, letter: int) -> frozenset[tuple[Node
     return frozenset(pairs)
 
 
-def _followed(
-    node: Node, after: tuple[Node, ...], position: _Position, letter: int
-) -> set[tuple[Node, _Item]]:
+def _followed(node: Node, after: tuple[Node, ...], position: _Position, letter: int) -> set[_Tail]:
     return {(_join(tail, *after), held) for tail, held in _first(node, position, letter)}
 
 

@@ -246,9 +246,7 @@ def _parts(tools: tuple[Tool, ...], backend: str, schemas: Schemas) -> _Parts | 
     return tuple(parts)
 
 
-def _structural(
-    form: ToolFormat, parts: _Parts, choice: str, answer: Variant | None = None
-) -> dict[str, Any]:
+def _structural(form: ToolFormat, parts: _Parts, choice: str, answer: Variant | None) -> dict[str, Any]:
     tags = [_tag(form.begin + tool.name + form.middle, _document(part), form.end) for tool, part in parts]
     calls = {
         "type": "tags_with_separator",
@@ -279,7 +277,7 @@ def _document(part: Variant) -> dict[str, Any]:
     return {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": space}
 
 
-def _lark(form: ToolFormat, parts: _Parts, choice: str, answer: Variant | None = None) -> str:
+def _lark(form: ToolFormat, parts: _Parts, choice: str, answer: Variant | None) -> str:
     is_auto = choice == "auto" and answer is None
     # In free text the trigger is a lexeme of its own, so the calls begin after it.
     cut = len(form.trigger) if is_auto else 0

@@ -157,9 +157,8 @@ class Narrower:
         a token.
         """
         work, where = SearchBudget(_NARROW_CALLS), self._where(mask, position)
-        tried = [
-            token for token in self._triggering.completing(position.text, triggers) if allows(mask, token)
-        ]
+        triggering = self._triggering.completing(position.text, triggers)
+        tried = [token for token in triggering if allows(mask, token)]
         groups, first = self._grouped(ids, where, alone=len(ids) <= _FEW)
         heads = first[first < self._width].tolist()
         if not triggers and where in ("pattern", "text") and left <= _LAST:
