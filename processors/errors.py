@@ -148,7 +148,7 @@ def close_names(word: str, known_names: Iterable[str], *, more: int = 0) -> list
         if within:
             return within if len(within) <= _MAX_NAMES else []
     limit = more + (1 if len(wanted) <= 5 else 2 if len(wanted) <= 8 else 3)
-    distances = {name: _distance(wanted, _plain(name), limit) for name in names}
+    distances = {name: edit_distance(wanted, _plain(name), limit) for name in names}
     least = min(distances.values(), default=limit + 1)
     near = [name for name in names if distances[name] == least <= limit]
     return near if len(wanted) > 2 and len(near) <= _MAX_NAMES else []
@@ -170,8 +170,8 @@ def _plain(name: str) -> str:
     return "".join(_parts(name))
 
 
-def _distance(word: str, other: str, limit: int) -> int:
-    """Edit distance with transpositions; `limit` + 1 if the lengths differ by more than `limit`."""
+def edit_distance(word: str, other: str, limit: int) -> int:
+    """Return the edit distance with transpositions; `limit` + 1 if the lengths differ by more than that."""
     if abs(len(word) - len(other)) > limit:
         return limit + 1
     before: list[int] = []

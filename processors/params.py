@@ -290,10 +290,10 @@ class Params:
         With a condition the main value is always included, because it may switch the stage off.
         """
         values = {field.name: getattr(self, field.name) for field in self.own_fields()}
-        changed = {name: _plain(value) for name, value in values.items() if value != self.default(name)}
+        changed = {name: listed(value) for name, value in values.items() if value != self.default(name)}
         if self.when is None:
             return changed
-        return {self.main(): _plain(values[self.main()]), **changed, WHEN: self.when.to_mapping()}
+        return {self.main(): listed(values[self.main()]), **changed, WHEN: self.when.to_mapping()}
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with some values changed."""
@@ -334,10 +334,11 @@ _defaults: Callable[[Any], dict[str, Any]] = cache(
 )
 
 
-def _plain(value: Any) -> Any:
+def listed(value: Any) -> Any:
+    """Return a value of a field as plain data: tuples become lists, and a secret a text."""
     if isinstance(value, Secret):
         return str(value)
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    return [listed(item) for item in value] if isinstance(value, tuple) else value
 
 
 def _converted(owner: type[Params], field: dataclasses.Field[Any], value: Any) -> Any:

@@ -28,6 +28,7 @@ from gencli.models.other_runners import FakeRunner
 from gencli.runtime.model_loading import ModelChoice, load
 from gencli.runtime.wiring import bare_engine
 from gencli.structured.backend_choice import choose
+from gencli.structured.output_spec import PlanRequest
 from processors.chain import Chain
 from processors.errors import GrammarError
 from processors.grammar.closing import Closer, Position
@@ -64,7 +65,7 @@ class Measure:
         self.cases: list[Case] = []
         for line in CORPUS.read_text(encoding="utf-8").splitlines():
             schema = json.loads(line)["schema"]
-            plan = choose(schema, backend, rewrite=rewrite)  # type: ignore[arg-type]
+            plan = choose(schema, PlanRequest(backend, rewrite=rewrite))  # type: ignore[arg-type]
             constraint = plan.variants[0].constraint
             if len(self.cases) < count and (shortest := self._shortest(constraint)) is not None:
                 self.cases.append(Case(schema, constraint, shortest))

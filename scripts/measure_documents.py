@@ -43,7 +43,7 @@ from gencli.runtime.compiled_grammars import compile_plan, grammar_env  # noqa: 
 from gencli.runtime.model_loading import Loaded, ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
 from gencli.structured.backend_choice import choose  # noqa: E402
-from gencli.structured.output_spec import OutputSpec, OutputValidator, Plan  # noqa: E402
+from gencli.structured.output_spec import OutputSpec, OutputValidator, Plan, PlanRequest  # noqa: E402
 from processors.chain import Chain  # noqa: E402
 from processors.grammar.grammar_compiler import GrammarCompiler  # noqa: E402
 from processors.request_values import Constraint  # noqa: E402
@@ -119,7 +119,7 @@ class Bench:
     def compiled(self, schema: Any, back_end: str, rewrite: bool) -> Constraint | Outcome:
         """Return the grammar of a run with these options, or why there is none."""
         try:
-            plan = choose(schema, back_end, rewrite=rewrite)  # type: ignore[arg-type]
+            plan = choose(schema, PlanRequest(back_end, rewrite=rewrite))  # type: ignore[arg-type]
             return compile_plan(plan, self.compiler).variant.constraint
         except ConfigError as error:
             return Outcome("refused", "timeout" if " seconds" in error.message else "does not compile")

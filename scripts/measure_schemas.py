@@ -24,7 +24,7 @@ ROOT = Path(__file__).parent.parent
 sys.path.insert(0, str(ROOT))
 
 from gencli.structured.backend_choice import BackendCandidate, candidate, choose  # noqa: E402
-from gencli.structured.output_spec import Variant  # noqa: E402
+from gencli.structured.output_spec import PlanRequest, Variant  # noqa: E402
 from tests.structured.probes.acceptor import Refused, acceptor  # noqa: E402
 
 CORPUS = ROOT / "tests" / "data" / "schemas.jsonl"
@@ -111,12 +111,12 @@ def masked(one: Variant, case: Case) -> str:
 
 def formed(backend: str, rewrite: bool, case: Case) -> str:
     """Return the rewritten schema for one back end."""
-    return masked(candidate(case.schema, backend, rewrite=rewrite, **OPTIONS).variant, case)
+    return masked(candidate(case.schema, backend, PlanRequest(rewrite=rewrite, **OPTIONS)).variant, case)
 
 
 def chosen(rewrite: bool, case: Case) -> str:
     """Return the variant that gencli chooses."""
-    return masked(choose(case.schema, rewrite=rewrite, **OPTIONS).variants[0], case)
+    return masked(choose(case.schema, PlanRequest(rewrite=rewrite, **OPTIONS)).variants[0], case)
 
 
 def rows() -> Iterator[tuple[str, Callable[[Case], str]]]:
@@ -135,7 +135,7 @@ def claimed_too_much(corpus: list[Case]) -> Iterator[str]:
     for case in corpus:
         for backend in BACKENDS:
             for rewrite, name in FORMS.items():
-                one = candidate(case.schema, backend, rewrite=rewrite, **OPTIONS)
+                one = candidate(case.schema, backend, PlanRequest(rewrite=rewrite, **OPTIONS))
                 seen = masked(one.variant, case)
                 if is_wrong(claim(one), seen):
                     yield f"{backend}, {name}: {case.name} is called {claim(one)}, seen {seen}"
@@ -144,11 +144,14 @@ def claimed_too_much(corpus: list[Case]) -> Iterator[str]:
 def choices(corpus: list[Case], rewrite: bool) -> str:
     """Count how often each back end is chosen, and is called exact."""
     taken = Counter(
-        choose(case.schema, rewrite=rewrite, **OPTIONS).variants[0].audit.backend for case in corpus
+        choose(case.schema, PlanRequest(rewrite=rewrite, **OPTIONS)).variants[0].audit.backend
+        for case in corpus
     )
     told = []
     for name in BACKENDS:
-        exact = sum(candidate(case.schema, name, rewrite=rewrite, **OPTIONS).is_exact for case in corpus)
+        exact = sum(
+            candidate(case.schema, name, PlanRequest(rewrite=rewrite, **OPTIONS)).is_exact for case in corpus
+        )
         told.append(f"{name} is called exact for {exact}, taken for {taken[name]}")
     return "; ".join(told)
 

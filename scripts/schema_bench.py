@@ -38,15 +38,15 @@ from gencli.errors import GencliError  # noqa: E402
 from gencli.runtime.compiled_grammars import compile_plan, grammar_env  # noqa: E402
 from gencli.runtime.model_loading import ModelChoice, load  # noqa: E402
 from gencli.runtime.wiring import bare_engine  # noqa: E402
-from gencli.structured.output_spec import OutputValidator  # noqa: E402
-from gencli.structured.planning import PlanRequest, plan_output  # noqa: E402
+from gencli.structured.output_spec import OutputValidator, PlanRequest  # noqa: E402
+from gencli.structured.planning import plan_output  # noqa: E402
 from gencli.structured.schema_errors import Deadline  # noqa: E402
 from processors.chain import Chain  # noqa: E402
 from processors.grammar.closing import Closer, Position  # noqa: E402
 from processors.grammar.forced_tokens import CanonicalTokenizer, JsonContext  # noqa: E402
 from processors.grammar.grammar_backend import mask_of, words  # noqa: E402
 from processors.grammar.grammar_compiler import GrammarCompiler  # noqa: E402
-from processors.grammar.short_texts import SearchBudget, guide_of, samples_of  # noqa: E402
+from processors.grammar.short_texts import SearchBudget, guide_of  # noqa: E402
 from processors.request_values import Constraint  # noqa: E402
 from processors.rng import derive  # noqa: E402
 from processors.stages.grammar_stage import GrammarParams  # noqa: E402
@@ -123,8 +123,8 @@ class Bench:
         closer = Closer(
             CanonicalTokenizer(self.loaded.tokenizer), lambda matcher: mask_of(backend, matcher, size)[0]
         )
-        matcher, samples = self.compiler.compile(constraint).matcher(), samples_of(constraint)
-        spot = Position(matcher, b"", JsonContext(), closer.canonical, samples, guide_of(constraint))
+        matcher = self.compiler.compile(constraint).matcher()
+        spot = Position(matcher, b"", JsonContext(), closer.canonical, guide_of(constraint))
         path = closer.find(spot, 100_000, SearchBudget(10_000_000))
         return None if path is None else len(path)
 

@@ -17,7 +17,7 @@ from gencli.batch.batch_records import Outcome, samples_of
 from gencli.batch.batch_rows import INT64, Kind
 from gencli.errors import UsageError
 from gencli.json_text import to_json
-from gencli.structured.json_schema import References, declared_types, refs_in, with_published
+from gencli.structured.json_schema import References, declared_types, pointers_in, with_published
 from gencli.structured.output_spec import OutputSpec
 from gencli.structured.schema_errors import SchemaError, child
 
@@ -329,11 +329,11 @@ class _TypeReader:
                 f"`columns`: a table has at most {_MAX_COLUMNS} columns of a schema, and this one has more.",
                 hint="Leave `columns` out; the documents are in the column text.",
             )
-        for target in self._also(pointer, schema):
+        for target in self._references.conjuncts(pointer, schema):
             for name, types in self.properties(target, depth + 1).items():
                 types_of[name] = _both(types_of.get(name), types)
         for keyword in ("anyOf", "oneOf"):
-            branches = [self.properties(branch, depth + 1) for branch in _each(pointer, schema, keyword)]
+            branches = [self.properties(each, depth + 1) for each in pointers_in(pointer, schema, keyword)]
             for name in dict.fromkeys(name for branch in branches for name in branch):
                 either = _either(branch[name] for branch in branches if name in branch)
                 types_of[name] = _both(types_of.get(name), either)
@@ -349,12 +349,12 @@ class _TypeReader:
             return None if schema else frozenset()
         types = self._declared(pointer, schema, depth)
         try:
-            for target in self._also(pointer, schema):
+            for target in self._references.conjuncts(pointer, schema):
                 types = _both(types, self._types(target, depth + 1))
         except SchemaError:  # it leads out of the schema
             return _JSON
         for keyword in ("anyOf", "oneOf"):
-            if branches := _each(pointer, schema, keyword):
+            if branches := pointers_in(pointer, schema, keyword):
                 types = _both(types, _either(self._types(branch, depth + 1) for branch in branches))
         return types
 
@@ -378,7 +378,7 @@ class _TypeReader:
         return types
 
     def _array(self, pointer: str, schema: Mapping[str, Any], depth: int) -> Type:
-        items, first = schema.get("items"), _each(pointer, schema, "prefixItems")
+        items, first = schema.get("items"), pointers_in(pointer, schema, "prefixItems")
         parts = [self._types(part, depth + 1) for part in first]
         if isinstance(items, Mapping):
             parts.append(self._types(child(pointer, "items"), depth + 1))
@@ -397,15 +397,6 @@ class _TypeReader:
             for name in schema.get("properties", {})
         }
         return "json" if not fields or "json" in fields.values() else StructOf(tuple(fields.items()))
-
-    def _also(self, pointer: str, schema: Mapping[str, Any]) -> list[str]:
-        """Return the schemas that hold for the same value. Raises SchemaError if one is elsewhere."""
-        targets = [self._references.resolve(ref, pointer)[0] for _, ref in refs_in(schema)]
-        return [*targets, *_each(pointer, schema, "allOf")]
-
-
-def _each(pointer: str, schema: Mapping[str, Any], keyword: str) -> list[str]:
-    return [child(pointer, keyword, index) for index in range(len(schema.get(keyword, ())))]
 
 
 def _both(first: _Types, second: _Types) -> _Types:

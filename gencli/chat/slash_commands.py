@@ -4,7 +4,7 @@ show, and tab completion of their arguments.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +14,7 @@ from gencli.config.chain_assembly import Assembly
 from gencli.config.job import Job
 from gencli.config.option import Option
 from gencli.config.option_names import SLASH_NAMES, meant_command, meant_option
-from gencli.config.preset_files import list_presets, paths, presets, stage_values
+from gencli.config.preset_files import list_presets, paths, presets, stage_values, with_prefix
 from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, option
 from gencli.config.settings import Assigned
 from gencli.core.events import Finish
@@ -488,35 +488,31 @@ def _set(argument: str, chat: Chat) -> list[str]:
     key, space, value = argument.partition(" ")
     options = {entry.flag.lstrip("-"): entry for entry in CHANGEABLE.values()}
     if not space:
-        return _with_prefix(key, options)
+        return with_prefix(key, options)
     if (entry := options.get(key)) is None:
         return []
     if key == "stage":
         return stage_values(value)
     choices = ("on", "off") if entry.type is bool else entry.choices
-    return _with_prefix(value, [*choices, "default"])
+    return with_prefix(value, [*choices, "default"])
 
 
 def _show(argument: str, chat: Chat) -> list[str]:
     names = [entry.flag.lstrip("-") for entry in CHANGEABLE.values()]
     stages = list(dict.fromkeys(name for name, _ in chat.job.assembly.chain))
-    return _with_prefix(argument, dict.fromkeys(["model", "seed", "system", *names, *stages]))
+    return with_prefix(argument, dict.fromkeys(["model", "seed", "system", *names, *stages]))
 
 
 def _schema(argument: str, chat: Chat) -> list[str]:
-    return [*_with_prefix(argument, ["off"]), *paths(argument, suffixes=(".json", ".yaml", ".yml"))]
-
-
-def _with_prefix(prefix: str, words: Iterable[str]) -> list[str]:
-    return [word for word in words if word.startswith(prefix)]
+    return [*with_prefix(argument, ["off"]), *paths(argument, suffixes=(".json", ".yaml", ".yml"))]
 
 
 _COMPLETERS: dict[str, Callable[[str, Chat], list[str]]] = {
     "set": _set,
     "show": _show,
     "preset": lambda argument, chat: presets(argument),
-    "color": lambda argument, chat: _with_prefix(argument, option("color").choices),
+    "color": lambda argument, chat: with_prefix(argument, option("color").choices),
     "schema": _schema,
-    "system": lambda argument, chat: _with_prefix(argument, ["default"]),
+    "system": lambda argument, chat: with_prefix(argument, ["default"]),
     **dict.fromkeys(("save", "load"), lambda argument, chat: paths(argument, suffixes=(".json",))),
 }

@@ -58,8 +58,6 @@ def _refuse_pairs(settings: Settings) -> None:
         raise UsageError(f"{name('include_stop')} is given, but there is nothing to stop at.", hint=hint)
     if "" in settings["stop"]:
         raise UsageError(f"{name('stop')} is an empty text, which would end every output at once.")
-    if settings["seed"] is not None and settings["seed"] >= 2**64:
-        raise UsageError(f"{name('seed')} is {settings['seed']}, but has to be below 2**64.")
     if settings["loop"] == 1:
         hint = "Give 2 or more; 0 is off."
         raise UsageError(f"{name('loop')} is 1, but every text occurs once.", hint=hint)
@@ -283,9 +281,8 @@ def _refuse_beside_contrastive(settings: Settings) -> None:
     is_asked = settings.is_given("sampler") and settings.rank("sampler") >= settings.rank("contrastive_alpha")
     if is_asked and settings["sampler"] != "greedy":
         raise _conflict(f"With {wanted} nothing is drawn: {name('sampler')} would have no effect.")
-    _refuse_draft(
-        settings, f"proposes the next tokens, but with {wanted} the model compares several for each"
-    )
+    why = f"proposes the next tokens, but with {wanted} the model compares several for each"
+    _refuse_draft(settings, why)
     keys = [key for key in (*GUIDES, *CONTRASTS, "dola", "trace") if settings.is_given(key)]
     if beside := [name(key) for key in keys if settings[key] is not None]:
         raise _conflict(f"{_listed(beside)}, and {wanted}, do not go together.")

@@ -16,8 +16,8 @@ from gencli.core.request import BUILT_IN_DRAFTERS, EARLY_EXIT, NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.helpers import shortened
 from gencli.plugins.plugin_registry import PluginRegistry
-from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec, refuse_open
-from gencli.structured.planning import PlanRequest, plan_output
+from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec, PlanRequest, refuse_open
+from gencli.structured.planning import plan_output
 from gencli.structured.schema_errors import Deadline
 from gencli.templates.chat_templates import NOTHING, Instructions
 from gencli.templates.prompt_templates import PromptTemplate, read_template

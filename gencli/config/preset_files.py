@@ -5,7 +5,7 @@ words for completion in the shell and in a chat: files, presets, models, stages,
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,7 @@ def presets(beginning: str) -> list[str]:
     """Return presets by name; YAML files if the word begins a path."""
     if "/" in beginning or beginning.startswith("."):
         return paths(beginning, suffixes=_PRESETS)
-    return _of(beginning, (name for name, _, _ in list_presets()))
+    return with_prefix(beginning, (name for name, _, _ in list_presets()))
 
 
 def presets_and_files(beginning: str) -> list[str]:
@@ -153,22 +153,23 @@ def presets_and_files(beginning: str) -> list[str]:
 
 def sides(beginning: str) -> list[str]:
     """Return presets, preset files, and profiles such as compat:hf."""
-    return [*presets(beginning), *_of(beginning, (f"compat:{name}" for name in profiles()))]
+    return [*presets(beginning), *with_prefix(beginning, (f"compat:{name}" for name in profiles()))]
 
 
 def models(beginning: str) -> list[str]:
     """Return models on this machine by name, folders, and GGUF files."""
-    return [*_of(beginning, local_names()), *paths(beginning, suffixes=(".gguf",))]
+    return [*with_prefix(beginning, local_names()), *paths(beginning, suffixes=(".gguf",))]
 
 
 def drafters(beginning: str) -> list[str]:
     """Return the values of the option `draft`: none, drafters without a model, and models."""
-    return [*_of(beginning, (NO_DRAFTER, *BUILT_IN_DRAFTERS)), *models(beginning)]
+    return [*with_prefix(beginning, (NO_DRAFTER, *BUILT_IN_DRAFTERS)), *models(beginning)]
 
 
 def stage_names(beginning: str) -> list[str]:
     """Return built-in stages and stages of installed packages, without importing their code."""
-    return _of(beginning, [*builtin_registry().names(), *(plugin.name for plugin in installed_plugins())])
+    names = [*builtin_registry().names(), *(plugin.name for plugin in installed_plugins())]
+    return with_prefix(beginning, names)
 
 
 def stages_and_files(beginning: str) -> list[str]:
@@ -203,12 +204,12 @@ def _fields(params: type[Params], beginning: str) -> Iterator[str]:
         if equals and field == typed:
             hint = about["type"]
             choices = ("true", "false") if hint is bool else getattr(hint, "__args__", ())
-            yield from (
-                f"{field}={choice}" for choice in _of(value, [c for c in choices if isinstance(c, str)])
-            )
+            texts = [choice for choice in choices if isinstance(choice, str)]
+            yield from (f"{field}={choice}" for choice in with_prefix(value, texts))
         elif not equals and field.startswith(typed):
             yield f"{field}="
 
 
-def _of(beginning: str, words: Collection[str] | Iterator[str]) -> list[str]:
+def with_prefix(beginning: str, words: Iterable[str]) -> list[str]:
+    """Return the words that begin so."""
     return [word for word in words if word.startswith(beginning)]

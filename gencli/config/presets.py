@@ -22,7 +22,7 @@ from gencli.yaml_text import PRESET_BOUNDS, FileLimits, YamlFault, YamlNode, nod
 from processors.catalog import Phase, StageSpec
 from processors.chain import GROUPS, expand, fields_of
 from processors.errors import ParamError, ProcessorsError, UnknownStage
-from processors.params import WHEN, WHEN_DOC, Bounds, describe
+from processors.params import WHEN, WHEN_DOC, Bounds, describe, listed
 from processors.registry import Registry, builtin_registry
 from processors.request_values import NO_CONDITION, When
 
@@ -329,9 +329,7 @@ def _expanded(path: Path, trail: tuple[Path, ...], registry: Registry) -> Iterat
 
 
 _FLAG_ONLY = {entry.key: entry.flag_only for entry in OPTIONS if entry.flag_only}
-KEYS: dict[str, Option] = {
-    entry.key: entry for entry in OPTIONS if entry.key not in _FLAG_ONLY and entry.key != "chain"
-}
+KEYS: dict[str, Option] = {entry.key: entry for entry in OPTIONS if entry.key not in {*_FLAG_ONLY, "chain"}}
 STRUCTURE = {
     "extends": "Presets that this one builds on, one or a list: names, or files relative to this one. "
     "Later ones win over earlier ones, and this file over all.",
@@ -429,11 +427,7 @@ def _object(properties: Mapping[str, Any], **limits: int) -> dict[str, Any]:
 
 
 def _described(doc: str, shape: dict[str, Any], default: Any) -> dict[str, Any]:
-    return {"description": doc, **shape, **({} if default is None else {"default": _plain(default)})}
-
-
-def _plain(value: Any) -> Any:
-    return [_plain(item) for item in value] if isinstance(value, tuple) else value
+    return {"description": doc, **shape, **({} if default is None else {"default": listed(default)})}
 
 
 def _shape(hint: Any, bounds: Bounds) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Literal, Self, Union, get_args, get_origin, ge
 
 from gencli.errors import PluginError, UsageError
 from processors.errors import ParamError
-from processors.params import Params, param
+from processors.params import Params, listed, param
 
 GROUP, DRAFTERS = "gencli.processors", "gencli.drafters"
 SWITCH = "GENCLI_NO_PLUGINS"
@@ -106,7 +106,7 @@ class AdapterParams(Params):
     def build(self) -> Callable[..., Any]:
         """Return a new callable (ids, logits) -> logits with these values."""
         names = [field.name for field in self.own_fields() if field.name != "enabled"]
-        values = {name: _listed(getattr(self, name)) for name in names}
+        values = {name: listed(getattr(self, name)) for name in names}
         for name, value in values.items():
             if name in self.required and value is None:
                 raise ParamError(f"{name} is required: it has no default.")
@@ -181,7 +181,3 @@ def _supported(hint: Any) -> Any:
 
 def _tupled(value: Any) -> Any:
     return tuple(map(_tupled, value)) if isinstance(value, list | tuple) else value
-
-
-def _listed(value: Any) -> Any:
-    return [_listed(item) for item in value] if isinstance(value, tuple) else value

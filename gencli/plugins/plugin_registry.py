@@ -76,14 +76,11 @@ class PluginRegistry(Registry):
 
     def take_class(self, stage: type[Processor[Any]]) -> None:
         """Check and register a stage class passed by Python code. Raises PluginError."""
-        from gencli.plugins.plugin_loading import check_class, check_defaults
+        from gencli.plugins.plugin_loading import check_class
 
         source = f"{getattr(stage, '__module__', '?')}:{getattr(stage, '__qualname__', repr(stage))}"
         check_class(stage, source)
-        check_defaults(stage, source)
-        if stage.name in self:
-            self._refuse_two("stages", stage.name, self.spec(stage.name).source, source)
-        self.register(stage, source=source)
+        self._register(stage, Plugin(source))
 
     def drafter(self, name: str) -> type[Drafter] | None:
         """Return the class of a drafter from a plugin or an installed package; None if there is none."""

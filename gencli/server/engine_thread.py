@@ -149,9 +149,7 @@ class EngineThread:
         for order in orders:
             try:
                 self._engine.submit(order.request, order.structure)
-            except (
-                Exception
-            ) as error:  # of any kind: it concerns this request alone, and the engine is unchanged
+            except Exception as error:  # it concerns this request alone, and the engine is unchanged
                 self._held.append(_Refused(order.request.id, error))
 
     def _hand_over(self, call: Callable[[], None]) -> None:

@@ -22,7 +22,7 @@ from gencli.models.files.model_card import declared_template
 from gencli.server.access import Disconnected, Message, Receive, Scope, Send, check_traced, send_error
 from gencli.server.served_models import Models
 from gencli.server.serving import Serving
-from gencli.server.wire_answers import Answers, TokenNames
+from gencli.server.wire_answers import Answers, TokenStyle
 from gencli.server.wire_calls import Call, Route, given_fields
 from gencli.server.wire_fields import ApiError, bad_field, unknown_field
 from gencli.server.wire_replies import (
@@ -96,10 +96,10 @@ class _Exchange:
         try:
             events = await self._first_events(call)
             answers = Answers(prepared.shapes, prepared.orders[0].request.n)
-            names = TokenNames(serving.tokenizer, call.ids_as_text)
+            style = TokenStyle(serving.tokenizer, call.ids_as_text, call.is_processed, call.has_bans)
             identity = (name, int(time.time()), serving.name, serving.fingerprint)
             ids = tuple(order.request.prompt_ids for order in prepared.orders) if call.has_ids else ()
-            fields = ReplyFields(call, *identity, names, prepared.echoes, ids)
+            fields = ReplyFields(call, *identity, style, prepared.echoes, ids)
             is_response = self._route == "responses"
             if call.is_stream:
                 stream: _Streamed

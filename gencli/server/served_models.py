@@ -10,12 +10,10 @@ import time
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping
-from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from gencli.config.layers import gather
 from gencli.config.settings import AUTO_BATCH, Settings, run_variables, untraced
@@ -34,7 +32,7 @@ from gencli.server.access import (
 )
 from gencli.server.serve_options import OWN, served_names
 from gencli.server.wire_fields import ApiError
-from processors.grammar.compile_guards import TaskQueue
+from processors.grammar.compile_guards import DaemonPool
 
 if TYPE_CHECKING:
     from gencli.server.serving import Serving
@@ -255,42 +253,6 @@ class AdmissionControl:
         """Return the error for a full server, and count the refusal."""
         self.num_refused += 1
         return ApiError(429, f"The server is full: it takes {self.limit} texts at a time.", code="queue_full")
-
-
-P = ParamSpec("P")
-PooledT = TypeVar("PooledT")
-
-
-class DaemonPool(Executor):
-    """An executor with daemon threads, for the event loop: a grammar may compile for half a minute.
-
-    At its end the process would wait for the threads of a ThreadPoolExecutor.
-    """
-
-    def __init__(self, threads: int) -> None:
-        self._lane = TaskQueue(threads)
-
-    def submit(self, fn: Callable[P, PooledT], /, *args: P.args, **kwargs: P.kwargs) -> Future[PooledT]:
-        """Run a function on a thread. Not thread-safe."""
-        future: Future[PooledT] = Future()
-        self._lane.put(partial(_fulfil, future, partial(fn, *args, **kwargs)))
-        return future
-
-    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """End the threads once their tasks are done, without waiting."""
-        self._lane.close()
-
-
-def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
-    if not future.set_running_or_notify_cancel():
-        return
-    try:
-        result = work()
-    except BaseException as error:  # any kind of exception: it is raised in the waiting task
-        future.set_exception(error)
-        del future  # the future and the traceback of its error would keep each other alive
-    else:
-        future.set_result(result)
 
 
 Family = tuple[str, str, list[str]]  # name, type, lines

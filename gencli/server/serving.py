@@ -40,15 +40,17 @@ from gencli.runtime.wiring import load_model, make_engine, model_choice
 from gencli.server.access import Conditions, check_call
 from gencli.server.engine_thread import EngineOrder, EngineThread, api_error
 from gencli.server.serve_options import public_name
-from gencli.server.served_models import AdmissionControl, DaemonPool, Metrics, Models, ServePlan
+from gencli.server.served_models import AdmissionControl, Metrics, Models, ServePlan
 from gencli.server.wire_answers import Shape
 from gencli.server.wire_calls import BODY_KEYS, Call, Prompt, Route, read_call
 from gencli.server.wire_fields import ApiError, bad_field
 from gencli.server.wire_vendors import UNLIMITED
+from gencli.structured.output_spec import KINDS
 from gencli.structured.tool_calls import ToolFormat, detect_format
 from gencli.templates.chat_templates import render_conversation
 from gencli.text.tokenizer import Infill, Tokenizer, infill_of
 from processors.base import Compiler
+from processors.grammar.compile_guards import DaemonPool
 from processors.rng import derive
 
 _FAKE = 64  # texts of the fake model, which needs no memory
@@ -312,8 +314,7 @@ class Preparer:
 
     def has_structure(self, call: Call) -> bool:
         """Whether the call may have a grammar, which is slow to prepare."""
-        kinds = ("json", "json_schema", "regex", "grammar", "lark", "choice", "structural_tag", "tools")
-        return bool(call.presets) or any(key in call.options.values for key in kinds)
+        return bool(call.presets) or any(key in call.options.values for key in KINDS)
 
     def __call__(self, call: Call, name: str) -> Prepared:
         """Return the prepared call; its requests get the ids `name`-0, `name`-1, ..."""

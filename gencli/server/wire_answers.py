@@ -251,11 +251,17 @@ def finite(logprob: float) -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenNames:
-    """The text and the bytes of a token in replies; `as_ids`: the text is "token_id:5"."""
+class TokenStyle:
+    """How tokens and their log-probabilities are written in replies.
+
+    `as_ids`: the text of a token is "token_id:5". `is_processed`: numbers are those after all stages, not
+    those of the model. `has_bans`: the cause that masks a token is shown as well.
+    """
 
     tokenizer: Tokenizer
     as_ids: bool = False
+    is_processed: bool = False
+    has_bans: bool = False
 
     def bytes(self, token_id: int) -> bytes:
         """Return the token's bytes, perhaps part of a character; for a special token those of its name."""
@@ -268,6 +274,12 @@ class TokenNames:
         if self.as_ids:
             return f"token_id:{token_id}"
         return self.bytes(token_id).decode(errors="replace")
+
+    def number(self, alternative: Alternative) -> float:
+        return finite(alternative.processed if self.is_processed else alternative.logprob)
+
+    def best(self, entry: TokenLogprobs) -> Sequence[Alternative]:
+        return entry.processed_top if self.is_processed else entry.top
 
 
 class TextOffsets:
@@ -298,37 +310,19 @@ def _spaces(text: str) -> int:
     return len(text) - len(text.lstrip(" "))
 
 
-@dataclass(frozen=True, slots=True)
-class LogprobStyle:
-    """Which numbers are shown: those of the model, or with `is_processed` those after all stages.
-
-    `has_bans`: the cause that masks a token is shown as well.
-    """
-
-    names: TokenNames
-    is_processed: bool = False
-    has_bans: bool = False
-
-    def number(self, alternative: Alternative) -> float:
-        return finite(alternative.processed if self.is_processed else alternative.logprob)
-
-    def best(self, entry: TokenLogprobs) -> Sequence[Alternative]:
-        return entry.processed_top if self.is_processed else entry.top
-
-
-def chat_logprobs(entries: Sequence[TokenLogprobs], style: LogprobStyle) -> dict[str, Any]:
+def chat_logprobs(entries: Sequence[TokenLogprobs], style: TokenStyle) -> dict[str, Any]:
     """Return the object `logprobs` of a chat choice."""
     return {"content": token_entries(entries, style), "refusal": None}
 
 
-def token_entries(entries: Sequence[TokenLogprobs], style: LogprobStyle) -> list[dict[str, Any]]:
+def token_entries(entries: Sequence[TokenLogprobs], style: TokenStyle) -> list[dict[str, Any]]:
     """Return an object for each token, with its alternatives."""
 
     def about(token: Alternative) -> dict[str, Any]:
         return {
-            "token": style.names.text(token.id),
+            "token": style.text(token.id),
             "logprob": style.number(token),
-            "bytes": list(style.names.bytes(token.id)),
+            "bytes": list(style.bytes(token.id)),
             **({"banned_by": token.banned_by or None} if style.has_bans else {}),
         }
 
@@ -336,14 +330,14 @@ def token_entries(entries: Sequence[TokenLogprobs], style: LogprobStyle) -> list
 
 
 def completion_logprobs(
-    ids: Sequence[int], entries: Sequence[TokenLogprobs | None], style: LogprobStyle, offsets: TextOffsets
+    ids: Sequence[int], entries: Sequence[TokenLogprobs | None], style: TokenStyle, offsets: TextOffsets
 ) -> dict[str, Any]:
     """Return the object `logprobs` of a completion: lists with an entry for each id, null if unknown.
 
     The token itself is always among its alternatives, with the same number. `offsets`: of the tokens before.
     `banned_by` lists the masked alternatives.
     """
-    texts = [style.names.text(token_id) for token_id in ids]
+    texts = [style.text(token_id) for token_id in ids]
     lists = {
         "tokens": texts,
         "token_logprobs": [None if entry is None else style.number(entry.chosen) for entry in entries],
@@ -355,26 +349,26 @@ def completion_logprobs(
     return lists
 
 
-def _top(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, float]:
+def _top(entry: TokenLogprobs, style: TokenStyle) -> dict[str, float]:
     # The alternatives by text: for equal texts the likelier one, but always the token's own.
     logprobs: dict[str, float] = {}
     for token in style.best(entry):
-        logprobs.setdefault(style.names.text(token.id), style.number(token))
-    return {**logprobs, style.names.text(entry.chosen.id): style.number(entry.chosen)}
+        logprobs.setdefault(style.text(token.id), style.number(token))
+    return {**logprobs, style.text(entry.chosen.id): style.number(entry.chosen)}
 
 
-def _bans(entry: TokenLogprobs, style: LogprobStyle) -> dict[str, str]:
+def _bans(entry: TokenLogprobs, style: TokenStyle) -> dict[str, str]:
     shown = (*style.best(entry), entry.chosen)
-    return {style.names.text(token.id): token.banned_by for token in shown if token.banned_by}
+    return {style.text(token.id): token.banned_by for token in shown if token.banned_by}
 
 
 def prompt_logprobs(
-    entries: Sequence[TokenLogprobs | None], names: TokenNames
+    entries: Sequence[TokenLogprobs | None], style: TokenStyle
 ) -> list[dict[str, dict[str, Any]] | None]:
     """Return vLLM's `prompt_logprobs`: for each position its tokens by id; null for the first position."""
 
     def about(rank: int, token: Alternative) -> dict[str, Any]:
-        return {"logprob": finite(token.logprob), "rank": rank, "decoded_token": names.text(token.id)}
+        return {"logprob": finite(token.logprob), "rank": rank, "decoded_token": style.text(token.id)}
 
     return [
         None

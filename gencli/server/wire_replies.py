@@ -13,9 +13,8 @@ from gencli.explain.token_record import records
 from gencli.server.wire_answers import (
     AnswerDelta,
     Answers,
-    LogprobStyle,
     TextOffsets,
-    TokenNames,
+    TokenStyle,
     Usage,
     chat_logprobs,
     completion_logprobs,
@@ -49,7 +48,7 @@ class ReplyFields:
     created: int
     model: str
     fingerprint: str
-    names: TokenNames
+    style: TokenStyle
     echoes: tuple[tuple[str, tuple[int, ...]], ...] = ()
     prompts: tuple[tuple[int, ...], ...] = ()
 
@@ -66,10 +65,6 @@ class ReplyFields:
     @property
     def key(self) -> str:
         return f"{'chatcmpl' if self.call.is_chat else 'cmpl'}-{self.id}"
-
-    @property
-    def style(self) -> LogprobStyle:
-        return LogprobStyle(self.names, self.call.is_processed, self.call.has_bans)
 
     @property
     def dropped(self) -> dict[str, Any]:
@@ -105,7 +100,7 @@ class _Choices:
         logprobs = None
         if self._reply.call.logprobs is not None and (ids or delta.ids or not self._reply.call.is_stream):
             if index not in self._offsets:
-                self._offsets[index] = TextOffsets(self._reply.names.tokenizer, ids, text)
+                self._offsets[index] = TextOffsets(self._style.tokenizer, ids, text)
             entries = [*entries, *delta.logprobs]
             logprobs = completion_logprobs([*ids, *delta.ids], entries, self._style, self._offsets[index])
         return {"index": index, "text": text + delta.content, "logprobs": logprobs}
@@ -116,7 +111,7 @@ class _Choices:
         if self._reply.prompts:
             notes["prompt_token_ids"] = list(self._reply.prompts[prompt])
         if self._reply.call.prompt_logprobs is not None and (scores := self._answers.scores.get(prompt)):
-            notes["prompt_logprobs"] = prompt_logprobs(scores.scores, self._reply.names)
+            notes["prompt_logprobs"] = prompt_logprobs(scores.scores, self._style)
         return notes
 
     def _notes(self, index: int, delta: AnswerDelta) -> dict[str, Any]:
@@ -128,7 +123,7 @@ class _Choices:
         if self._reply.call.has_ids and delta.ids:
             fields["token_ids"] = list(delta.ids)
         if delta.views:
-            first, tokenizer = self._num_explained[index], self._reply.names.tokenizer
+            first, tokenizer = self._num_explained[index], self._style.tokenizer
             self._num_explained[index] += len(delta.views)
             fields["trace"] = records(delta.views, tokenizer, run=self._reply.key, sample=index, first=first)
         return fields

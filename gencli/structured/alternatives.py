@@ -359,9 +359,7 @@ _RULES: dict[str, _Rule] = {
     "prefixItems": _prefix_items,
 }
 
-_COUNTS = tuple(
-    "minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains".split()
-)
+_COUNTS = "minLength maxLength minItems maxItems minProperties maxProperties minContains maxContains".split()
 
 
 def modernize(node: Flat, scope: Scope) -> Flat:

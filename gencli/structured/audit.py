@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from gencli.structured.ecma_regex import MAX_SEARCHES, MAX_SECONDS, searches
+from gencli.structured.ecma_regex import may_match
 from gencli.structured.flat_schema import ALSO, AT, SUPPORT, Grade, Schema
 from gencli.structured.json_schema import ANNOTATIONS, APPLICATORS, GROUPS, declared_types, walk
 from gencli.structured.output_spec import UNIQUE_NAMES, Audit, Enforcement, KeywordFinding, Plan
@@ -147,10 +147,10 @@ _ORDER = (
 _TOGETHER = {"if": ("if", "then", "else"), "contains": ("contains", "minContains", "maxContains")}
 
 
-def split_origins(schema: Schema, pointer: str = "") -> Spelled:
+def split_origins(schema: Schema) -> Spelled:
     """Return the plain schema without origins, and its origins by JSON pointer."""
     at: dict[str, frozenset[str]] = {}
-    return _split_origins(schema, pointer, at), at
+    return _split_origins(schema, "", at), at
 
 
 def _split_origins(value: Any, pointer: str, at: dict[str, frozenset[str]]) -> Any:
@@ -191,9 +191,7 @@ def _refused(grades: list[Graded]) -> list[Graded]:
         if keyword.grade == "refused" or keyword.shape == "?format":
             parent = keyword.pointer.rpartition("/")[0]
             first[parent] = min(first.get(parent, keyword), keyword, key=rank)
-    return [
-        keyword for parent, keyword in first.items() if not any(outer in first for outer in above(parent))
-    ]
+    return [each for parent, each in first.items() if not any(outer in first for outer in above(parent))]
 
 
 def above(pointer: str) -> Iterator[str]:
@@ -276,7 +274,7 @@ def _marked(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         if (
             schema.get("additionalProperties") is not False
             or not are_apart(tuple(patterns))
-            or _may_match(patterns, schema.get("properties", {}))
+            or may_match(patterns, schema.get("properties", {}))
         ):
             yield f"patternProperties:{schema[MARK]}:overlap"
 
@@ -324,7 +322,7 @@ def _object_forms(schema: dict[str, Any], keyword: str) -> Iterator[str]:
         if len(value) > 1:
             is_few = len(value) <= _FEW_PATTERNS
             yield ":apart" if _start_apart(value) or (is_few and are_apart(tuple(value))) else ":several"
-        yield from [":overlap"] * _may_match(value, names)
+        yield from [":overlap"] * may_match(value, names)
     elif keyword == "propertyNames":
         keys = "+".join(sorted(set(value) - ANNOTATIONS - {"type"})) if isinstance(value, dict) else "false"
         yield f":{keys}"
@@ -339,16 +337,6 @@ def _start_apart(patterns: Iterable[str]) -> bool:  # because their first charac
     is_clear = all(starts) and not any("|" in text or re.match(r"\^\\?.[*?{]", text) for text in patterns)
     is_plain = not any(re.match(r"\^\\[a-z]", text) for text in patterns)
     return is_clear and is_plain and len(set(starts)) == len(starts)
-
-
-def _may_match(patterns: Collection[str], names: Collection[str]) -> bool:
-    """Whether a pattern matches, or possibly matches, one of the names."""
-    if len(patterns) * len(names) > MAX_SEARCHES:
-        return True
-    try:
-        return any(searches(pattern, name, MAX_SECONDS) for pattern in patterns for name in names)
-    except (TimeoutError, ValueError):
-        return True
 
 
 _FORMS = {"string": _string_forms, "number": _number_forms, "array": _array_forms, "object": _object_forms}

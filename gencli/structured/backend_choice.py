@@ -10,8 +10,7 @@ import json
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any, Literal
+from typing import Any
 
 from jsonschema import Draft202012Validator
 from referencing import Registry
@@ -54,7 +53,7 @@ from gencli.structured.json_schema import (
     walk,
     with_published,
 )
-from gencli.structured.output_spec import UNIQUE_NAMES, Audit, KeywordFinding, Plan, Variant
+from gencli.structured.output_spec import UNIQUE_NAMES, Audit, KeywordFinding, Plan, PlanRequest, Variant
 from gencli.structured.rewrite_objects import (
     branch_orders,
     drop_dead_properties,
@@ -64,11 +63,12 @@ from gencli.structured.rewrite_objects import (
     settle_marks,
 )
 from gencli.structured.rewrite_strings import rewrite_number, rewrite_string
-from gencli.structured.schema_errors import NEVER, Deadline, GiveUp, SchemaError, child
+from gencli.structured.schema_errors import GiveUp, SchemaError, child
 from processors.grammar.json_grammars import REFERENCE, unmarked
-from processors.request_values import MAX_EXPONENT, MAX_NUMBER, WHITESPACE, Constraint
+from processors.request_values import MAX_EXPONENT, MAX_NUMBER, Constraint
 
 _BACKENDS = ("xgrammar", "llguidance")
+_USUAL = PlanRequest()
 _ONCE = ", except that free names may come twice"
 
 
@@ -94,29 +94,14 @@ class BackendCandidate:
         return self.loose == self.tight == 0
 
 
-def choose(
-    schema: Any,
-    backend: Literal["auto", "xgrammar", "llguidance"] = "auto",
-    *,
-    whitespace: int = WHITESPACE,
-    extra: bool = False,
-    any_order: bool = False,
-    rewrite: bool = True,
-    deadline: Deadline = NEVER,
-) -> Plan:
+def choose(schema: Any, request: PlanRequest = _USUAL) -> Plan:
     """Return the variants of a schema, best first, and the reason for the order.
 
-    `extra`: allow additional properties where the schema does not mention them. `any_order`: allow properties
-    in any order. With `rewrite=False`, or if the rewritten schema becomes too large, each back end gets the
-    given schema without the keywords that it rejects. Raises SchemaError if no value satisfies the schema,
-    and OutOfTime.
+    Raises SchemaError if no value satisfies the schema, and OutOfTime.
     """
-    schema = with_published(schema)
+    schema, backend = with_published(schema), request.backend
     names = _BACKENDS if backend == "auto" else (backend,)
-    make = partial(
-        candidate, whitespace=whitespace, extra=extra, any_order=any_order, rewrite=rewrite, deadline=deadline
-    )
-    candidates = [_judged_by_draft(make(schema, name), draft_of(schema)) for name in names]
+    candidates = [_judged_by_draft(candidate(schema, name, request), draft_of(schema)) for name in names]
     if backend != "auto":
         open_part = "" if candidates[0].is_exact else ", and does not enforce all of this schema"
         return Plan((candidates[0].variant,), f"{backend} was asked for{open_part}.", schema)
@@ -145,10 +130,8 @@ def _ordered(
 
 def _judged_by_draft(rated: BackendCandidate, draft: Draft) -> BackendCandidate:
     """Return the candidate; keywords that its draft lacks are not called enforced by the final check."""
-    judged, reason = (
-        {*draft.judged(), UNIQUE_NAMES},
-        f"not a keyword of draft {draft.name}: nothing checks it",
-    )
+    judged = {*draft.judged(), UNIQUE_NAMES}
+    reason = f"not a keyword of draft {draft.name}: nothing checks it"
     variant = rated.variant.changed(
         lambda entry: (
             replace(entry, verdict="unknown", reason=reason)
@@ -171,27 +154,17 @@ def _why(rated: BackendCandidate) -> str:
     return f"{reasons[0].keyword} at {reasons[0].pointer} ({reasons[0].reason}){more}"
 
 
-def candidate(
-    schema: Any,
-    backend: str,
-    *,
-    whitespace: int = WHITESPACE,
-    extra: bool = False,
-    any_order: bool = False,
-    rewrite: bool = True,
-    deadline: Deadline = NEVER,
-) -> BackendCandidate:
+def candidate(schema: Any, backend: str, request: PlanRequest = _USUAL) -> BackendCandidate:
     """Return one back end's variant of a schema, with its grades."""
     with suppress(GiveUp):
-        if rewrite:
-            schemas = rewritten_for(schema, backend, extra=extra, any_order=any_order, deadline=deadline)
-            return _rewritten(*schemas, whitespace)
-    return _as_it_stands(schema, backend, whitespace, deadline)
+        if request.rewrite:
+            return _rewritten(*rewritten_for(schema, backend, request), request.whitespace)
+    return _as_it_stands(schema, backend, request)
 
 
 def _rewritten(rewritten: Schema, scope: Scope, whitespace: int) -> BackendCandidate:
     """Return the candidate with the rewritten schema. Raises GiveUp if the unchanged schema is better."""
-    schema, backend, deadline = scope.root, scope.backend, scope.deadline
+    schema, backend, deadline = scope.root, scope.backend, scope.request.deadline
     if rewritten is False:
         if scope.tight or scope.left:
             raise GiveUp("nothing is left of it")
@@ -281,30 +254,29 @@ def _opened(schema: Any, findings: list[KeywordFinding]) -> Iterator[KeywordFind
             yield entry
 
 
-def _as_it_stands(schema: Any, backend: str, whitespace: int, deadline: Deadline) -> BackendCandidate:
+def _as_it_stands(schema: Any, backend: str, request: PlanRequest) -> BackendCandidate:
     # Only the rewriting may set marks.
-    relaxed, grades, gone = relax(unmarked(schema), backend, deadline)
+    relaxed, grades, gone = relax(unmarked(schema), backend, request.deadline)
     dropped = {keyword.pointer for keyword in gone}
     findings = list(map(finding, (*gone, *(each for each in grades if each.pointer not in dropped))))
     findings += [duplicate_name_finding(pointer) for pointer, _ in free_names(relaxed)]
     refused = [each for each in (*gone, *grades) if each.grade not in ("exact", "tight")]
     loose = sum(not keyword.shape.startswith("?") for keyword in refused)
     tight = sum(keyword.grade == "tight" for keyword in grades)
-    constraint = Constraint("json_schema", json.dumps(relaxed, ensure_ascii=False), backend, whitespace)
+    text = json.dumps(relaxed, ensure_ascii=False)
+    constraint = Constraint("json_schema", text, backend, request.whitespace)
     return BackendCandidate(Variant(constraint, Audit(backend, tuple(findings))), loose, tight)
 
 
 _ALL = ["null", "boolean", "number", "string", "array", "object"]
 
 
-def rewritten_for(
-    schema: Any, backend: str, *, extra: bool = False, any_order: bool = False, deadline: Deadline = NEVER
-) -> tuple[Schema, Scope]:
+def rewritten_for(schema: Any, backend: str, request: PlanRequest = _USUAL) -> tuple[Schema, Scope]:
     """Return the schema rewritten for a back end, with origins, and its scope with the findings.
 
     Raises GiveUp if it is too large or too deep, and OutOfTime.
     """
-    scope = Scope(schema, backend, extra, References(schema), any_order=any_order, deadline=deadline)
+    scope = Scope(schema, backend, request, References(schema))
     try:
         return _Rewriter(scope).whole(mark(schema, "", scope)), scope
     except RecursionError:
@@ -356,7 +328,7 @@ class _Rewriter:
         try:
             flats = self.whole_numbers(alternatives(schema, self.scope))
         except GiveUp:
-            if self.scope.any_order:
+            if self.scope.request.any_order:
                 objects = (pointer for pointer in origins(schema) if pointer.endswith("/properties"))
                 self.scope.narrow(objects, "in the schema's order, because this part is not rewritten")
             return self.unchanged(schema)  # type: ignore[no-any-return]
@@ -584,7 +556,7 @@ def filter_enum(flat: Flat, scope: Scope) -> Flat | None:
 def _absolute(value: Any) -> Any:
     """Return the schema with references relative to the whole schema."""
     if isinstance(value, dict):
-        copy = {key: _absolute(below) for key, below in value.items() if key != ALSO}
+        copy = {key: _absolute(below) for key, below in value.items()}
         if isinstance(ref := copy.get("$ref"), str):
             copy["$ref"] = f"{_ROOT}#{ref}"
         return copy

@@ -4,43 +4,32 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
-from dataclasses import dataclass
 from fractions import Fraction
 from itertools import islice
 from typing import Any
 
-from gencli.structured.ecma_regex import MAX_SEARCHES, MAX_SECONDS, searches
-from gencli.structured.json_schema import References, draft_of, find_loop, refs_in
+from gencli.structured.ecma_regex import MAX_SEARCHES, may_match
+from gencli.structured.json_schema import References, draft_of, find_loop, pointers_in
 from gencli.structured.schema_errors import NEVER, Deadline, child, shortened
 from gencli.structured.schema_validator import canonical, exact
 
 _MAX_CHAIN = 30  # references and allOf followed to find the types of a value
 
 _Fault = tuple[str, str]  # JSON pointer or, of one schema, keyword; fault
+_Faults = tuple[_Fault, ...]
+_Below = Callable[[str, dict[str, Any]], Iterable[str]]  # subschemas of a pointer and its schema
 
 
-@dataclass(frozen=True, slots=True)
-class Contradictions:
-    """Places that no value satisfies, as (JSON pointer, fault).
+def find_contradictions(root: Any, limit: int, deadline: Deadline = NEVER) -> tuple[_Faults, _Faults]:
+    """Return at most `limit` fatal contradictions, and as many optional ones if there are no fatal ones.
 
-    `fatal`: places that every value has to satisfy. `optional`: places of parts that a value need not have,
-    such as a property that is not required.
-    """
-
-    fatal: tuple[_Fault, ...]
-    optional: tuple[_Fault, ...]
-
-
-def find_contradictions(root: Any, limit: int, deadline: Deadline = NEVER) -> Contradictions:
-    """Find at most `limit` fatal contradictions; at most `limit` optional ones if there are no fatal ones.
-
-    The references of the schema have to be valid. Subschemas of `not` and of conditions are not searched, nor
-    are alternatives while another one is possible.
+    Fatal ones are at places that every value has to satisfy; optional ones in parts that a value need not
+    have, such as a property that is not required. The references of the schema have to be valid. Subschemas
+    of `not` and of conditions are not searched, nor are alternatives while another one is possible.
     """
     search = _ContradictionSearch(root, deadline)
     fatal = tuple(islice(search.fatal(), limit))
-    return Contradictions(fatal, () if fatal else tuple(islice(search.optional(), limit)))
+    return fatal, () if fatal else tuple(islice(search.optional(), limit))
 
 
 class _ContradictionSearch:
@@ -65,9 +54,7 @@ class _ContradictionSearch:
         if (loop := find_loop(starts, self._musts)) is not None:
             yield loop, "a value would have to contain itself, so it would never end"
 
-    def _faults(
-        self, starts: list[str], below: Callable[[str, dict[str, Any]], Iterable[str]]
-    ) -> Iterator[_Fault]:
+    def _faults(self, starts: list[str], below: _Below) -> Iterator[_Fault]:
         """Yield the faults of the places that `below` leads to; known places are only traversed."""
         stack, done = starts, set[str]()
         while stack:
@@ -86,7 +73,7 @@ class _ContradictionSearch:
         schema = self._references.at(pointer)
         if not isinstance(schema, dict):
             return schema
-        if "$ref" in schema and self._draft.name in ("4", "6", "7"):  # which ignore keywords next to $ref
+        if "$ref" in schema and self._draft.ignores_siblings:
             return {"$ref": schema["$ref"]}
         return {key: value for key, value in schema.items() if key in self._draft.judged()}
 
@@ -98,7 +85,7 @@ class _ContradictionSearch:
             at = next((key for key in ("allOf", "$ref", "enum", "const") if key in schema), "type")
             yield child(pointer, at), "no value has all the types that are asked for"
         for keyword in ("anyOf", "oneOf"):
-            pointers = _branches(pointer, schema, keyword)
+            pointers = pointers_in(pointer, schema, keyword)
             if pointers and all(self._is_impossible(below) for below in pointers):
                 yield child(pointer, keyword), "none of the alternatives can be satisfied"
 
@@ -110,7 +97,7 @@ class _ContradictionSearch:
 
     def _needed(self, pointer: str, schema: dict[str, Any]) -> Iterator[str]:
         """Yield the subschemas for the same value, and for required parts of it."""
-        yield from self._targets(pointer, schema)
+        yield from self._references.conjuncts(pointer, schema)
         for keyword in ("anyOf", "oneOf"):
             possible = self._possible(pointer, schema, keyword)
             yield from possible if len(possible) == 1 else ()
@@ -131,7 +118,7 @@ class _ContradictionSearch:
             yield from self._possible(pointer, schema, keyword)
         for keyword in ("prefixItems", "items"):
             if isinstance(schema.get(keyword), list):
-                yield from _branches(pointer, schema, keyword)
+                yield from pointers_in(pointer, schema, keyword)
         for keyword in ("properties", "patternProperties"):
             yield from (child(pointer, keyword, key) for key in schema.get(keyword, ()))
         for keyword in ("items", "additionalProperties", "contains", "propertyNames"):
@@ -139,14 +126,14 @@ class _ContradictionSearch:
                 yield child(pointer, keyword)
 
     def _possible(self, pointer: str, schema: dict[str, Any], keyword: str) -> list[str]:
-        return [below for below in _branches(pointer, schema, keyword) if not self._is_impossible(below)]
+        return [below for below in pointers_in(pointer, schema, keyword) if not self._is_impossible(below)]
 
     def _musts(self, pointer: str) -> Iterator[str]:
         """Yield the subschemas for the same value, and for parts that every value has."""
         schema = self._at(pointer)
         if not isinstance(schema, dict):
             return
-        yield from self._targets(pointer, schema)
+        yield from self._references.conjuncts(pointer, schema)
         if schema.get("type") == "object":
             needed = set(schema.get("required", ())) & set(schema.get("properties", ()))
             yield from (child(pointer, "properties", key) for key in sorted(needed))
@@ -165,17 +152,8 @@ class _ContradictionSearch:
         return self._types[pointer]
 
     def _type_parts(self, pointer: str, schema: dict[str, Any], depth: int) -> list[frozenset[str]]:
-        targets = self._targets(pointer, schema)
+        targets = self._references.conjuncts(pointer, schema)
         return [*own_types(schema), *(self._types_of(target, depth) for target in targets)]
-
-    def _targets(self, pointer: str, schema: dict[str, Any]) -> list[str]:
-        """Return the subschemas that have to hold for the same value: of references and of allOf."""
-        targets = [self._references.resolve(ref, pointer)[0] for _, ref in refs_in(schema)]
-        return targets + _branches(pointer, schema, "allOf")
-
-
-def _branches(pointer: str, schema: dict[str, Any], keyword: str) -> list[str]:
-    return [child(pointer, keyword, n) for n in range(len(schema.get(keyword, ())))]
 
 
 TYPES = frozenset(("array", "boolean", "number", "null", "object", "string"))
@@ -265,18 +243,12 @@ def _missing(schema: dict[str, Any]) -> Iterator[_Fault]:
     for key in required:
         if is_nothing(properties.get(key)):
             yield "required", f"{key!r} is required, but its schema is false"
-        elif is_closed and key not in properties and not is_long and not _matches(patterns, key):
+        elif is_closed and key not in properties and not is_long and not may_match(patterns, [key]):
             yield "required", f"{key!r} is required, but it is none of the properties that are allowed"
     if len(required) > schema.get("maxProperties", len(required)):
         yield "required", f"{len(required)} are required, but maxProperties is {schema['maxProperties']}"
     if is_closed and not patterns and len(properties) < schema.get("minProperties", 0):
         yield "minProperties", f"it is {schema['minProperties']}, but only {len(properties)} are allowed"
-
-
-def _matches(patterns: dict[str, Any], key: str) -> bool:
-    with suppress(TimeoutError):
-        return any(searches(pattern, key, MAX_SECONDS) for pattern in patterns)
-    return True
 
 
 def _items(schema: dict[str, Any]) -> Iterator[_Fault]:

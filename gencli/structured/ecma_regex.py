@@ -7,7 +7,7 @@ one of them rejects. Constructs outside ECMA-262 are rejected, except (?i) and (
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Never
@@ -160,6 +160,16 @@ _LINE_TERMINATORS: Ranges = ((0x0A, 0x0A), (0x0D, 0x0D), (0x2028, 0x2029))
 def searches(pattern: str, text: str, seconds: float) -> bool:
     """Whether `pattern` matches anywhere in `text`. TimeoutError when that takes longer than `seconds`."""
     return _compiled(pattern).search(text, timeout=seconds) is not None
+
+
+def may_match(patterns: Collection[str], names: Collection[str]) -> bool:
+    """Whether a pattern matches, or possibly matches, one of the names."""
+    if len(patterns) * len(names) > MAX_SEARCHES:
+        return True
+    try:
+        return any(searches(pattern, name, MAX_SECONDS) for pattern in patterns for name in names)
+    except (TimeoutError, ValueError):
+        return True
 
 
 def check_pattern(pattern: str) -> None:

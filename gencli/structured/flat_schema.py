@@ -16,8 +16,9 @@ from typing import Any, Literal
 
 from gencli.structured.ecma_regex import MAX_SEARCHES, MAX_SECONDS, searches
 from gencli.structured.json_schema import APPLICATORS, GROUPS, LISTED, MAPPED, SINGLE, References, draft_of
-from gencli.structured.schema_errors import NEVER, Deadline, GiveUp, child
-from gencli.structured.schema_validator import FORMATS
+from gencli.structured.output_spec import PlanRequest
+from gencli.structured.schema_errors import GiveUp, child
+from gencli.structured.schema_validator import FORMATS, canonical
 
 Schema = dict[str, Any] | bool
 Flat = dict[str, Any]  # a schema without applicators for the same value, such as anyOf
@@ -27,7 +28,6 @@ ALSO = "\0also"  # further flat schemas with one pattern or format each, which h
 FRACTION = "fraction"  # an internal type: numbers with a fractional part
 _KNOWN = frozenset(("type", "enum", "const", *APPLICATORS)).union(*GROUPS.values())
 _DEPTH = 60
-_OLD = ("draft-03", "draft-04", "draft-06", "draft-07")
 
 
 @dataclass(slots=True)
@@ -36,15 +36,13 @@ class Scope:
 
     root: Any
     backend: str
-    extra: bool
+    request: PlanRequest
     references: References
     notes: dict[str, str] = field(default_factory=dict)  # pointer -> how it was rewritten
     unsatisfiable: set[str] = field(default_factory=set)  # pointers of parts that no value satisfies
     left: dict[str, str] = field(default_factory=dict)  # pointer -> why it is left to the final check
     tight: dict[str, str] = field(default_factory=dict)  # pointer -> which valid values are not generated
     unbounded: set[str] = field(default_factory=set)  # pointers of formats without a maximum length
-    any_order: bool = False
-    deadline: Deadline = NEVER
     budget: int = 100_000  # nodes that may still be created
     reachable: set[str] = field(default_factory=set)  # pointers of reachable keywords
     orders: int = 2_000  # orders of properties that may still be written
@@ -66,7 +64,7 @@ class Scope:
 
     def spend(self, count: int = 1) -> None:
         """Count created nodes. Raises GiveUp if there are too many, and OutOfTime."""
-        self.deadline.check()
+        self.request.deadline.check()
         self.budget -= count
         if self.budget < 0:
             raise GiveUp("the schema becomes too large")
@@ -75,12 +73,6 @@ class Scope:
         if pointer not in self.marked:
             self.marked[pointer] = mark(self.references.at(pointer), pointer, self)
         return self.marked[pointer]
-
-    @property
-    def is_old(self) -> bool:
-        """Whether the draft ignores keywords next to a $ref."""
-        draft = self.root.get("$schema") if isinstance(self.root, dict) else None
-        return isinstance(draft, str) and any(name in draft for name in _OLD)
 
 
 def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
@@ -95,7 +87,7 @@ def mark(schema: Any, pointer: str, scope: Scope, depth: int = 0) -> Schema:
     kept = [keyword for keyword in schema if keyword in _KNOWN]
     if "format" in kept and schema["format"] not in FORMATS:
         kept.remove("format")
-    if "$ref" in kept and scope.is_old:
+    if "$ref" in kept and draft_of(scope.root).ignores_siblings:
         others = (child(pointer, key) for key in kept if key != "$ref")
         scope.note(others, "ignored beside $ref in this draft")
         kept = ["$ref"]
@@ -257,22 +249,9 @@ def intersect(a: Schema, b: Schema) -> Schema:
     return False if listed and others and not listed & others else {"allOf": [a, b], AT: {}}
 
 
-def _values(schema: Flat) -> frozenset[str]:
+def _values(schema: Flat) -> frozenset[Any]:
     values = [schema["const"]] if "const" in schema else schema.get("enum", ())
-    return frozenset(map(json_key, values)) if len(values) < 100 else frozenset()
-
-
-def json_key(value: Any) -> str:
-    """Return a text that is equal for equal JSON values: for 1 and 1.0, but not for 1 and true."""
-    return json.dumps(_whole(value), sort_keys=True)
-
-
-def _whole(value: Any) -> Any:
-    if isinstance(value, float) and value.is_integer():
-        return int(value)
-    if isinstance(value, dict):
-        return {key: _whole(below) for key, below in value.items()}
-    return [_whole(item) for item in value] if isinstance(value, list) else value
+    return frozenset(map(canonical, values)) if len(values) < 100 else frozenset()
 
 
 def is_empty(flat: Flat) -> bool:
@@ -381,8 +360,8 @@ def _multiple(a: float, b: float) -> float:
 
 
 def _common(a: list[Any], b: list[Any]) -> list[Any]:
-    there = set(map(json_key, b))
-    return [value for value in a if json_key(value) in there]
+    there = set(map(canonical, b))
+    return [value for value in a if canonical(value) in there]
 
 
 def _same(a: Any, b: Any) -> Any:

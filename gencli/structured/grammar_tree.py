@@ -296,9 +296,8 @@ def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
         raise ConfigError(message, hint=nearest(root, rules))
     for ref in (ref for rule in rules.values() for ref in _refs(rule.node)):
         if ref.name not in rules:
-            message = (
-                f"There is no rule {ref.name!r}, named at {line_and_column(text, ref.offset)} of the grammar."
-            )
+            where = line_and_column(text, ref.offset)
+            message = f"There is no rule {ref.name!r}, named at {where} of the grammar."
             raise ConfigError(message, hint=nearest(ref.name, rules))
     reachable, waiting = {root: None}, [root]
     while waiting:
@@ -310,10 +309,8 @@ def check_rules(text: str, rules: dict[str, Rule], root: str) -> None:
     for name in reachable:
         if name not in ending:
             where = line_and_column(text, rules[name].offset)
-            hint = "Give it an alternative that does not need the rule itself."
-            raise ConfigError(
-                f"Rule {name!r}, at {where} of the grammar, can never come to an end.", hint=hint
-            )
+            what = f"Rule {name!r}, at {where} of the grammar, can never come to an end."
+            raise ConfigError(what, hint="Give it an alternative that does not need the rule itself.")
     if root not in _closure(rules, has_letters):
         raise ConfigError(f"Rule {root!r} of the grammar allows nothing but the empty text.")
 
@@ -428,15 +425,12 @@ class _GrammarWriter:
 
     def _items(self, node: Seq) -> Iterator[str]:
         for is_letter, run in groupby(node.items, key=_is_letter):
-            if is_letter:
-                letters = [code_point(item.ranges[0][0]) for item in run if isinstance(item, Chars)]
-                yield (
-                    " ".join(f"/{letter}/" for letter in letters) if self.is_lark else f'"{"".join(letters)}"'
-                )
+            if is_letter and not self.is_lark:
+                letters = (code_point(item.ranges[0][0]) for item in run if isinstance(item, Chars))
+                yield f'"{"".join(letters)}"'
             else:
-                yield from (
-                    f"({self.write(item)})" if isinstance(item, Alt) else self.write(item) for item in run
-                )
+                for item in run:
+                    yield f"({self.write(item)})" if isinstance(item, Alt) else self.write(item)
 
 
 def _is_letter(node: Node) -> bool:

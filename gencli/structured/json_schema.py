@@ -7,10 +7,12 @@ meta-schemas come with an installed package.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
+from graphlib import TopologicalSorter
+from operator import itemgetter
 from typing import Any
 from urllib.parse import unquote, urldefrag, urljoin
 
@@ -31,6 +33,11 @@ class Draft:
 
         return getattr(jsonschema, self.class_name)
 
+    @property
+    def ignores_siblings(self) -> bool:
+        """Whether keywords next to a $ref have no effect."""
+        return self.name in ("4", "6", "7")
+
     @cache  # noqa: B019 - there are five drafts
     def described(self) -> dict[str, str]:
         """Return the keywords of the meta-schema, each with the URI of the schema of its value."""
@@ -39,10 +46,8 @@ class Draft:
         root = self.uri.removesuffix("#")
         parts = [part["$ref"] for part in self.validator().META_SCHEMA.get("allOf", ())]
         uris = (root, *(urljoin(root, part) for part in parts))
-        keywords = (
-            (uri, keyword) for uri in uris for keyword in REGISTRY.contents(uri).get("properties", {})
-        )
-        return {keyword: f"{uri}#/properties/{keyword}" for uri, keyword in keywords}
+        named = ((uri, keyword) for uri in uris for keyword in REGISTRY.contents(uri).get("properties", {}))
+        return {keyword: f"{uri}#/properties/{keyword}" for uri, keyword in named}
 
     @cache  # noqa: B019 - there are five drafts
     def judged(self) -> frozenset[str]:
@@ -163,7 +168,7 @@ def walk(schema: Any) -> Iterator[tuple[str, Any]]:
 
 def refs_in(schema: Any) -> list[tuple[str, str]]:
     """Return (keyword, reference) of each reference directly in a schema."""
-    values = [(keyword, schema.get(keyword)) for keyword in _REFS] if isinstance(schema, dict) else []
+    values = [(keyword, schema.get(keyword)) for keyword in _REFS] if isinstance(schema, Mapping) else []
     return [(keyword, ref) for keyword, ref in values if isinstance(ref, str)]
 
 
@@ -178,15 +183,6 @@ def _below(schema: dict[str, Any]) -> Iterator[tuple[str, str, Any]]:
         elif keyword in _MAP and isinstance(value, dict):
             subschemas = [(child("", keyword, key), item) for key, item in value.items()]
         yield from ((keyword, step, below) for step, below in subschemas if isinstance(below, dict | bool))
-
-
-def resolve(root: Any, ref: str, base_pointer: str = "") -> tuple[str, Any]:
-    """Return the pointer and the schema that `ref` leads to from the subschema at `base_pointer`.
-
-    A $dynamicRef or $recursiveRef is resolved without a dynamic scope. Raises SchemaError if the reference is
-    remote or broken. For many references of one schema, reuse one `References`.
-    """
-    return References(root).resolve(ref, base_pointer)
 
 
 class References:
@@ -233,6 +229,14 @@ class References:
         for key in keys_of(pointer):
             here = descend(here, key)
         return here
+
+    def conjuncts(self, pointer: str, schema: Mapping[str, Any]) -> list[str]:
+        """Return the pointers of the schemas that hold for the same value: of references and of allOf.
+
+        Raises SchemaError.
+        """
+        targets = [self.resolve(ref, pointer)[0] for _, ref in refs_in(schema)]
+        return targets + pointers_in(pointer, schema, "allOf")
 
     def _schema(self, pointer: str, ref: str, base_pointer: str) -> tuple[str, Any]:
         try:
@@ -286,6 +290,11 @@ class References:
             stack.extend((pointer + step, base, below) for _, step, below in _below(here))
 
 
+def pointers_in(pointer: str, schema: Mapping[str, Any], keyword: str) -> list[str]:
+    """Return the pointers of the subschemas in a list."""
+    return [child(pointer, keyword, index) for index in range(len(schema.get(keyword, ())))]
+
+
 def find_cycle(root: Any, deadline: Deadline = NEVER) -> str | None:
     """Return the pointer of a schema that refers to itself for the same value; None if there is none."""
     references = References(root)
@@ -299,20 +308,10 @@ def longest_chain(root: Any, deadline: Deadline = NEVER) -> tuple[int, str]:
     The schema has no cycle that `find_cycle` finds.
     """
     references, depths = References(root), dict[str, int]()
-    for start, _ in walk(root):
-        stack = [start]
-        while stack:
-            pointer = stack[-1]
-            targets = deadline.watch(_same_value(references, pointer)) if pointer not in depths else ()
-            if waiting := [target for target in targets if target not in depths]:
-                stack += waiting
-                continue
-            stack.pop()
-            if pointer not in depths:
-                below = (depths[target] for target in _same_value(references, pointer))
-                depths[pointer] = 1 + max(below, default=0)
-    chains = ((depth, pointer) for pointer, depth in depths.items())
-    return max(chains, default=(0, ""), key=lambda chain: chain[0])
+    graph = {pointer: _same_value(references, pointer) for pointer, _ in deadline.watch(walk(root))}
+    for pointer in TopologicalSorter(graph).static_order():
+        depths[pointer] = 1 + max((depths[target] for target in graph[pointer]), default=0)
+    return max(((depth, pointer) for pointer, depth in depths.items()), default=(0, ""), key=itemgetter(0))
 
 
 def find_loop(starts: Iterable[str], next_of: Callable[[str], Iterable[str]]) -> str | None:

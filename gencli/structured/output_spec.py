@@ -13,8 +13,8 @@ from typing import Any, Literal, Protocol
 from gencli.core.events import Finish, ValidationResult
 from gencli.core.request import Jump
 from gencli.errors import ConfigError, GencliError
-from gencli.structured.schema_errors import compact, select
-from processors.request_values import Constraint
+from gencli.structured.schema_errors import NEVER, Deadline, compact, select
+from processors.request_values import WHITESPACE, Constraint
 
 KINDS = ("json", "json_schema", "pydantic", "regex", "grammar", "lark", "choice", "structural_tag", "tools")
 DOCUMENTS = ("json", "json_schema", "pydantic")  # kinds whose whole output is one JSON document
@@ -130,6 +130,32 @@ class Plan:
     schema: Any = None
     check: TextCheck | None = None
     seconds: float = math.inf
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRequest:
+    """The options of a plan, besides the structure itself.
+
+    `extra`: objects may have properties that the schema does not name. `any_order`: properties may come in
+    any order. `whitespace`: limit of consecutive white-space characters. `rewrite`: schemas are rewritten for
+    a back end; otherwise, and if one becomes too large, it gets the schema without the keywords that it
+    rejects. `model`: the model whose format of tool calls is used. `tool_choice`: auto, required or a tool's
+    name. `answer`: the schema of an output without calls, as `json_schema` has it. `has_formats`: the final
+    check includes formats. `pipes`: a file may be a pipe, because a user named it. Planning ends by
+    `deadline`.
+    """
+
+    backend: str = "auto"
+    whitespace: int = WHITESPACE
+    extra: bool = False
+    any_order: bool = False
+    rewrite: bool = True
+    model: str = "tiny"
+    tool_choice: str = "auto"
+    answer: str | None = None
+    has_formats: bool = False
+    pipes: bool = False
+    deadline: Deadline = NEVER
 
 
 _MEANINGS: dict[Enforcement, str] = {"mask": "mask", "check": "final check", "unknown": "not understood"}

@@ -149,6 +149,7 @@ class _Not:
 _Condition = Node | _Not
 _Item = frozenset[_Condition]  # conditions that the rest of the text satisfies together
 _State = frozenset[_Item]  # the items of which it satisfies one
+_Tail = tuple[Node, _Item]  # what is left of a node, and further conditions on the rest of the text
 
 _TRUE: _State = frozenset([frozenset()])
 _FALSE: _State = frozenset()
@@ -187,9 +188,8 @@ def between(wanted: Sequence[Node], refused: Sequence[Node]) -> str | None:
     trees = tuple(_spelled(tree, firsts) for tree in (*wanted, *refused))
     looks = _lookbehinds(trees)
     kinds = [_LETTER if _has(_WORD, first) else _OTHER for first in firsts]
-    start = _AutomatonState(
-        _EDGE, tuple(map(_start, trees)), tuple(_start(Seq((REST, look))) for look in looks)
-    )
+    behind = tuple(_start(Seq((REST, look))) for look in looks)
+    start = _AutomatonState(_EDGE, tuple(map(_start, trees)), behind)
     numbers = {start: 0}
     ends: set[int] = set()
     steps: list[list[int | None]] = []  # for each state and letter the next state
@@ -352,9 +352,9 @@ def _item(item: _Item, position: _Position, letter: int) -> frozenset[_Item]:
 
 
 @lru_cache(maxsize=65_536)
-def _first(node: Node, position: _Position, letter: int) -> frozenset[tuple[Node, _Item]]:
-    """Return (remaining node, further conditions on the rest of the text) pairs behind one letter."""
-    pairs: set[tuple[Node, _Item]] = set()
+def _first(node: Node, position: _Position, letter: int) -> frozenset[_Tail]:
+    """Return the tails of a node behind one letter."""
+    pairs: set[_Tail] = set()
     if isinstance(node, Chars):
         if _has(node.ranges, letter):
             pairs.add((EMPTY, frozenset()))
@@ -379,9 +379,7 @@ def _first(node: Node, position: _Position, letter: int) -> frozenset[tuple[Node
     return frozenset(pairs)
 
 
-def _followed(
-    node: Node, after: tuple[Node, ...], position: _Position, letter: int
-) -> set[tuple[Node, _Item]]:
+def _followed(node: Node, after: tuple[Node, ...], position: _Position, letter: int) -> set[_Tail]:
     return {(_join(tail, *after), held) for tail, held in _first(node, position, letter)}
 
 

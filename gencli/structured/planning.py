@@ -2,45 +2,20 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from gencli.errors import ConfigError, UsageError
 from gencli.files import read_file
 from gencli.json_text import parse_json
-from gencli.structured.output_spec import DOCUMENTS, OutputSpec, Plan
-from gencli.structured.schema_errors import NEVER, Deadline
+from gencli.structured.output_spec import DOCUMENTS, OutputSpec, Plan, PlanRequest
 from gencli.structured.schema_inputs import named_file
-from processors.request_values import WHITESPACE
 
 if TYPE_CHECKING:
     from gencli.structured.tool_calls import Schemas
 
 _MAX_BYTES = 4 << 20  # bytes of a file
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRequest:
-    """The options of a plan, besides the structure itself.
-
-    `extra`: objects may have properties that the schema does not name. `any_order`: properties may come in
-    any order. `whitespace`: limit of consecutive white-space characters. `model`: the model whose format of
-    tool calls is used. `tool_choice`: auto, required or a tool's name. `answer`: the schema of an output
-    without calls, as `json_schema` has it. `has_formats`: the final check includes formats. `pipes`: a file
-    may be a pipe, because a user named it. Planning ends by `deadline`.
-    """
-
-    backend: str = "auto"
-    whitespace: int = WHITESPACE
-    extra: bool = False
-    any_order: bool = False
-    model: str = "tiny"
-    tool_choice: str = "auto"
-    answer: str | None = None
-    has_formats: bool = False
-    pipes: bool = False
-    deadline: Deadline = NEVER
 
 
 def plan_output(kind: str, value: Any, request: PlanRequest | None = None, *, name: str = "") -> OutputSpec:
@@ -95,14 +70,7 @@ def _choose(schema: Any, request: PlanRequest) -> Plan:
     from gencli.structured.audit import without_formats
     from gencli.structured.backend_choice import choose
 
-    plan = choose(
-        schema,
-        cast(Any, request.backend),
-        whitespace=request.whitespace,
-        extra=request.extra,
-        any_order=request.any_order,
-        deadline=request.deadline,
-    )
+    plan = choose(schema, request)
     return plan if request.has_formats else without_formats(plan)
 
 
@@ -122,10 +90,9 @@ def _plain(kind: str, value: Any, request: PlanRequest) -> Plan:
 
 
 def _schemas(request: PlanRequest) -> Schemas:
-    from gencli.structured.schema_validator import Validator
     from gencli.structured.tool_calls import Schemas
 
-    return Schemas(partial(_choose, request=request), Validator, request.deadline)
+    return Schemas(partial(_choose, request=request), request.deadline)
 
 
 def _tools(value: str, request: PlanRequest) -> OutputSpec:
@@ -141,18 +108,8 @@ def _tools(value: str, request: PlanRequest) -> OutputSpec:
 
         answer = read_schema(request.answer)
         check_schema(answer, request.deadline)
-    tools = plan_tools(
+    return plan_tools(
         text, _schemas(request), template=template, choice=request.tool_choice, special=special, answer=answer
-    )
-    return OutputSpec(
-        "tools",
-        tools.plan,
-        read=tools.value,
-        notice=tools.notice,
-        tools=tuple(parse_json(text)),
-        has_answer=answer is not None,
-        schema=answer,
-        call_form=tools.form.shape,
     )
 
 

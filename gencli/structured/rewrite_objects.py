@@ -23,7 +23,6 @@ from gencli.structured.flat_schema import (
     Scope,
     check_names,
     intersect,
-    json_key,
     matches,
     origins,
     origins_of,
@@ -35,6 +34,7 @@ from gencli.structured.grammar_tree import RegexError
 from gencli.structured.pattern_sets import finite_texts, texts_without
 from gencli.structured.rewrite_strings import are_apart, is_exact, single_pattern
 from gencli.structured.schema_errors import GiveUp
+from gencli.structured.schema_validator import canonical
 from processors.grammar.json_grammars import (
     ARRAY,
     MARK,
@@ -60,14 +60,14 @@ _PATTERNS = 4  # limit of patterns of one object that are made disjoint
 def rewrite_object(flat: Flat, scope: Scope) -> list[Flat]:
     """Return flat schemas, one of which has to hold; [] if no value satisfies the schema."""
     check_names(flat, [*flat.get("properties", ()), *flat.get("required", ())])
-    declared = _declared(_patterned(_finite(_named(_listed(flat, scope), scope), scope), scope), scope)
+    declared = _declared(_patterned(_finite(_named(_listed(flat, scope), scope), scope), scope))
     if declared is None:
         return []
     closed = mark_any_order(_closed(declared, scope), scope)
     return [closed] if MARK in closed else _counted(closed, scope)
 
 
-def _declared(flat: Flat, scope: Scope) -> Flat | None:
+def _declared(flat: Flat) -> Flat | None:
     """Declare every required property; None if one of them allows no value."""
     properties = dict(flat.get("properties", {}))
     for name in flat.get("required", ()):
@@ -83,7 +83,7 @@ def _declared(flat: Flat, scope: Scope) -> Flat | None:
 def _closed(flat: Flat, scope: Scope) -> Flat:
     """Forbid additional properties if the schema does not mention them."""
     num_declared = sum(below is not False for below in flat.get("properties", {}).values())
-    is_silent = "additionalProperties" not in flat and not scope.extra
+    is_silent = "additionalProperties" not in flat and not scope.request.extra
     if is_silent and num_declared >= max(1, flat.get("minProperties", 0)):
         flat = {**flat, "additionalProperties": False}
         scope.note(origins_of(flat, "properties"), "rewritten: additional properties are not generated")
@@ -175,9 +175,8 @@ def _listed(flat: Flat, scope: Scope) -> Flat:
     scope.note(pointers, "rewritten: optional properties with these names")
     more = origins_of(flat, "patternProperties", "additionalProperties")
     bare = without(flat, "propertyNames", "patternProperties")
-    closed = put(
-        put(bare, "properties", properties, pointers | more), "additionalProperties", False, pointers
-    )
+    named = put(bare, "properties", properties, pointers | more)
+    closed = put(named, "additionalProperties", False, pointers)
     scope.unsatisfiable.update(origins(flat) - origins(closed))  # of properties with other names
     return closed
 
@@ -313,7 +312,7 @@ def rewrite_unique(flat: Flat, scope: Scope) -> Flat:
     is_plain = flat.get("type") == "array" and not {"prefixItems", "contains"} & flat.keys()
     if not isinstance(items, dict) or not is_plain:
         return flat
-    values = list({json_key(value): value for value in reversed(_values(items))}.values())[::-1]
+    values = list({canonical(value): value for value in reversed(_values(items))}.values())[::-1]
     counts = range(flat.get("minItems", 0), min(len(values), flat.get("maxItems", len(values))) + 1)
     if not values or not counts:
         return flat
@@ -385,7 +384,7 @@ _MAPS = ("properties", "patternProperties")
 
 def mark_any_order(flat: Flat, scope: Scope) -> Flat:
     """Mark the object for llguidance, if its property names are distinguishable."""
-    if not scope.any_order or scope.backend != "llguidance" or flat.get("type") != ["object"]:
+    if not scope.request.any_order or scope.backend != "llguidance" or flat.get("type") != ["object"]:
         return flat
     if not any(isinstance(flat.get(key), dict) for key in _BELOW):
         return flat
@@ -416,7 +415,7 @@ def branch_orders(flat: Flat, scope: Scope, shared: Callable[[Schema], Schema]) 
     num_named = sum(below is not False for below in properties.values())
     is_object = flat.get("type") in ("object", ["object"])
     has_orders = is_object and num_named > 0 and num_named + is_open > 1
-    if not scope.any_order or scope.backend != "xgrammar" or not has_orders:
+    if not scope.request.any_order or scope.backend != "xgrammar" or not has_orders:
         return [flat]
     count = factorial(min(len(properties), MAX_BRANCHED + 1))
     if len(properties) > MAX_BRANCHED or count > scope.orders:

@@ -112,7 +112,7 @@ def _enforced(text: str, scope: Scope) -> tuple[list[str], list[str]]:
     """
     node, loose = approximate(text)
     while True:
-        scope.deadline.check()
+        scope.request.deadline.check()
         try:
             if scope.backend == "llguidance":
                 with suppress(GiveUp):

@@ -29,6 +29,7 @@ from gencli.structured.json_schema import (
 )
 from gencli.structured.schema_errors import NEVER, Deadline, SchemaError, child, message, shortened, shown
 from gencli.structured.schema_validator import unique_items
+from processors.errors import edit_distance
 from processors.request_values import ANY_KEY, keys_of
 
 MAX_BYTES = 4 * 1024 * 1024
@@ -59,20 +60,15 @@ def check_schema(schema: Any, deadline: Deadline = NEVER) -> tuple[str, ...]:
     if any(True for _ in islice(walk(schema), MAX_SUBSCHEMAS, None)):
         raise SchemaError(f"The schema has more than {MAX_SUBSCHEMAS} schemas in it, which is the limit.")
     draft = draft_of(schema)
-    fault_sources = (
-        _written(schema, draft, deadline),
-        _patterns(schema, deadline),
-        _referring(schema, deadline),
-    )
-    for faults in fault_sources:
+    checks = _written(schema, draft, deadline), _patterns(schema, deadline), _referring(schema, deadline)
+    for faults in checks:
         _refuse(tuple(islice(faults, MAX_FAULTS + 1)))
-    contradictions = find_contradictions(schema, MAX_FAULTS + 1, deadline)
-    _refuse(contradictions.fatal)
+    fatal, optional = find_contradictions(schema, MAX_FAULTS + 1, deadline)
+    _refuse(fatal)
+    inner_drafts = _inner_drafts(schema, draft)
     remarks = {
-        "Some parts of the schema are left out: nothing satisfies them.": contradictions.optional,
-        f"All of the schema is read as draft {draft.name}.": tuple(
-            islice(_inner_drafts(schema, draft), MAX_FAULTS + 1)
-        ),
+        "Some parts of the schema are left out: nothing satisfies them.": optional,
+        f"All of the schema is read as draft {draft.name}.": tuple(islice(inner_drafts, MAX_FAULTS + 1)),
     }
     return tuple(_listing(heading, faults) for heading, faults in remarks.items() if faults)
 
@@ -305,14 +301,8 @@ def _is_near(word: str, keyword: str) -> bool:
     """Whether a word differs by one letter, by swapped letters, by case, or by a missing dollar sign."""
     if word.lower() == keyword.lower() or word == keyword.removeprefix("$"):
         return True
-    at = next((n for n, pair in enumerate(zip(word, keyword, strict=False)) if pair[0] != pair[1]), -1)
-    at = min(len(word), len(keyword)) if at < 0 else at
-    if word[at : at + 2] == keyword[at : at + 2][::-1] and word[at + 2 :] == keyword[at + 2 :]:
-        return len(word) == len(keyword)
-    if len(keyword) < _MIN_LENGTH:
-        return False
-    tail, wanted = word[at:], keyword[at:]
-    return tail[1:] == wanted[1:] or tail[1:] == wanted or tail == wanted[1:]
+    is_swapped = sorted(word) == sorted(keyword)
+    return edit_distance(word, keyword, 1) == 1 and (is_swapped or len(keyword) >= _MIN_LENGTH)
 
 
 _MOST_PLACES = 256  # limit of alternatives followed; beyond it a path counts as reached

@@ -9,9 +9,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
-import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import date
 from decimal import Decimal
@@ -22,7 +20,7 @@ from typing import Any
 
 from gencli.structured.ecma_regex import check_pattern, searches
 from gencli.structured.json_schema import Draft, draft_of, walk, with_published
-from gencli.structured.schema_errors import NOTHING, descend, location, message, shown
+from gencli.structured.schema_errors import NOTHING, Deadline, descend, location, message, shown
 from processors.request_values import keys_of
 
 MAX_SECONDS = 10.0  # seconds for one value
@@ -50,14 +48,16 @@ class Validator:
 
         A value that cannot be checked in time, or is nested too deeply, has a fault.
         """
+        token = _DEADLINE.set(Deadline.after(self._max_seconds))
         try:
-            with time_limit(self._max_seconds):
-                errors = list(islice(self._validator.iter_errors(value), MAX_FAULTS))
-                return tuple(f"{location(error)}: {message(error)}" for error in errors)
+            errors = list(islice(self._validator.iter_errors(value), MAX_FAULTS))
+            return tuple(f"{location(error)}: {message(error)}" for error in errors)
         except TimeoutError:
             return (f"{shown('')}: checking it against the schema took more than {self._max_seconds:g} s",)
         except RecursionError:
             return (f"{shown('')}: it is nested too deep to be checked against the schema",)
+        finally:
+            _DEADLINE.reset(token)
 
 
 def _prepared(schema: Any) -> Any:
@@ -86,24 +86,13 @@ def _format_checker() -> Any:
     return checker
 
 
-_DEADLINE: ContextVar[float] = ContextVar("deadline")
+_DEADLINE: ContextVar[Deadline] = ContextVar("deadline")  # of the running validation
 
 _Keyword = Callable[[Any, Any, Any, Any], Iterable[Any] | None]
 
 
-@contextmanager
-def time_limit(seconds: float) -> Iterator[None]:
-    """Validations within the context raise TimeoutError after `seconds` seconds."""
-    token = _DEADLINE.set(time.monotonic() + seconds)
-    try:
-        yield
-    finally:
-        _DEADLINE.reset(token)
-
-
 def _left() -> float:
-    left = _DEADLINE.get() - time.monotonic()
-    if left <= 0:
+    if not (left := _DEADLINE.get().left):
         raise TimeoutError
     return left
 

@@ -13,8 +13,9 @@ from gencli.errors import ConfigError
 from gencli.json_text import DocumentError, parse_json
 from gencli.structured.output_spec import Audit, KeywordFinding, Plan, TextCheck, Variant
 from gencli.structured.schema_errors import SchemaError, child
+from gencli.structured.schema_validator import Validator
 from gencli.structured.text_plans import plan_grammar, plan_regex
-from gencli.structured.tool_calls import Schemas, ValueCheck, check_inside, embed, json_end
+from gencli.structured.tool_calls import Schemas, check_inside, embed, json_end
 from processors.errors import nearest
 from processors.request_values import Constraint
 
@@ -23,7 +24,7 @@ from processors.request_values import Constraint
 class TagCheck(TextCheck):
     """Checks the JSON of each tag that begins in the finished text."""
 
-    tags: tuple[tuple[str, tuple[str, ...], ValueCheck], ...]
+    tags: tuple[tuple[str, tuple[str, ...], Validator], ...]
 
     def faults(self, text: str) -> tuple[str, ...]:
         return tuple(self._faults(text))
@@ -67,7 +68,7 @@ class _TagBuilder:
 
     schemas: Schemas
     findings: list[KeywordFinding] = field(default_factory=list)
-    tags: list[tuple[str, tuple[str, ...], ValueCheck]] = field(default_factory=list)
+    tags: list[tuple[str, tuple[str, ...], Validator]] = field(default_factory=list)
 
     def format(self, value: Any, pointer: str) -> dict[str, Any]:
         fields = check_format(value, pointer)
@@ -105,8 +106,10 @@ class _TagBuilder:
         if embedded is None:
             message = f"xgrammar cannot enforce the schema at {field_pointer}."
             raise SchemaError(message, pointer=field_pointer)
-        self.findings += embedded.findings
-        return {"max_whitespace_cnt": embedded.whitespace, **value, "json_schema": embedded.schema}
+        self.findings += embedded.audit.findings
+        constraint = embedded.constraint
+        schema = json.loads(constraint.text)
+        return {"max_whitespace_cnt": constraint.whitespace, **value, "json_schema": schema}
 
     def _rewritten(self, value: dict[str, Any], pointer: str) -> dict[str, Any]:
         name, plan = ("pattern", plan_regex) if value["type"] == "regex" else ("grammar", plan_grammar)
@@ -122,10 +125,10 @@ class _TagBuilder:
         content = tag["content"]
         if tag["begin"] and isinstance(content, dict) and content.get("type") == "json_schema":
             ends = (tag["end"],) if isinstance(tag["end"], str) else tuple(tag["end"])
-            self.tags.append((tag["begin"], ends, self.schemas.check(content.get("json_schema"))))
+            self.tags.append((tag["begin"], ends, Validator(content.get("json_schema"))))
 
 
-def _faults(text: str, check: ValueCheck) -> tuple[str, ...]:
+def _faults(text: str, check: Validator) -> tuple[str, ...]:
     try:
         return check.faults(parse_json(text))
     except DocumentError as error:

@@ -7,10 +7,10 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from gencli.json_text import DocumentError, parse_json
-from gencli.structured.output_spec import KeywordFinding, Plan, ThinkingSplitter
+from gencli.structured.output_spec import Plan, ThinkingSplitter, Variant
 from gencli.structured.schema_check import check_schema
 from gencli.structured.schema_errors import NEVER, Deadline, SchemaError
 
@@ -349,30 +349,12 @@ def _value(word: str) -> Any:
         return None
 
 
-class ValueCheck(Protocol):
-    """Interface of a check of values against a schema, such as Validator."""
-
-    def faults(self, value: Any) -> tuple[str, ...]:
-        """Return the faults of the value; () if it is valid."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Schemas:
-    """Functions that plan one JSON schema and make its check; planning ends by `deadline`."""
+    """The function that plans one JSON schema; planning ends by `deadline`."""
 
     choose: Callable[[Any], Plan]
-    check: Callable[[Any], ValueCheck]
     deadline: Deadline = NEVER
-
-
-@dataclass(frozen=True, slots=True)
-class EmbeddedSchema:
-    """A schema in the form for one back end, its white-space limit, and its findings."""
-
-    schema: Any
-    whitespace: int
-    findings: tuple[KeywordFinding, ...]
 
 
 def check_inside(schema: Any, pointer: str, deadline: Deadline = NEVER) -> None:
@@ -387,17 +369,15 @@ def check_inside(schema: Any, pointer: str, deadline: Deadline = NEVER) -> None:
         raise SchemaError(message, pointer=pointer + error.pointer, hint=error.hint) from None
 
 
-def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> EmbeddedSchema | None:
-    """Return the schema rewritten for a back end, or None if the back end does not support it.
+def embed(schema: Any, pointer: str, backend: str, schemas: Schemas) -> Variant | None:
+    """Return the variant of a schema for a back end, or None if the back end does not support it.
 
     The findings are moved to `pointer`. Inside a tag xgrammar generates only properties and items that the
     schema mentions, a subset of the valid values.
     """
     for variant in schemas.choose(schema).variants:
-        constraint = variant.constraint
-        if constraint.backend == backend and constraint.kind == "json_schema":
-            moved = tuple(replace(each, pointer=pointer + each.pointer) for each in variant.audit.findings)
-            return EmbeddedSchema(json.loads(constraint.text), constraint.whitespace, moved)
+        if variant.constraint.backend == backend and variant.constraint.kind == "json_schema":
+            return variant.changed(lambda entry: replace(entry, pointer=pointer + entry.pointer))
     return None
 
 

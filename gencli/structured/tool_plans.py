@@ -7,20 +7,19 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from gencli.json_text import DocumentError, parse_json
 from gencli.structured.json_schema import refs_in, walk
-from gencli.structured.output_spec import Audit, Plan, TextCheck, Variant
+from gencli.structured.output_spec import Audit, OutputSpec, Plan, TextCheck, Variant
 from gencli.structured.schema_errors import NEVER, Deadline, SchemaError, child, compact
+from gencli.structured.schema_validator import Validator
 from gencli.structured.tool_calls import (
     GENERIC,
-    EmbeddedSchema,
     Schemas,
     ToolCall,
     ToolFormat,
-    ValueCheck,
     check_inside,
     detect_format,
     embed,
@@ -42,9 +41,9 @@ class ToolCheck(TextCheck):
     """
 
     form: ToolFormat
-    checks: dict[str, ValueCheck]
+    checks: dict[str, Validator]
     is_required: bool
-    answer: ValueCheck | None = None
+    answer: Validator | None = None
 
     def faults(self, text: str) -> tuple[str, ...]:
         if self.answer is not None and not self.calls(text):
@@ -56,6 +55,13 @@ class ToolCheck(TextCheck):
         """Return the calls of an output; an answer, which may look like a call, names no tool."""
         calls, _ = parse_calls(text, self.form)
         return calls if self.answer is None or all(call.name in self.checks for call in calls) else ()
+
+    def value(self, text: str) -> Any:
+        """Return the calls of an output, or the document that is its answer."""
+        calls = self.calls(text)
+        if self.answer is not None and not calls:
+            return parse_json(text)
+        return Calls({"name": call.name, "arguments": call.arguments} for call in calls)
 
     def _faults(self, calls: tuple[ToolCall, ...]) -> Iterator[str]:
         if self.is_required and not calls:
@@ -70,23 +76,6 @@ class ToolCheck(TextCheck):
                 yield f"The arguments of {call.name!r}: {fault}"
 
 
-@dataclass(frozen=True, slots=True)
-class ToolPlan:
-    """The plan of tool calls, their format, and a notice if it is not the model's own format."""
-
-    plan: Plan
-    form: ToolFormat
-    check: ToolCheck
-    notice: str = ""
-
-    def value(self, text: str) -> Any:
-        """Return the calls of a finished output, or the document that is its answer."""
-        calls = self.check.calls(text)
-        if self.check.answer is not None and not calls:
-            return parse_json(text)
-        return Calls({"name": call.name, "arguments": call.arguments} for call in calls)
-
-
 class Calls(list[dict[str, Any]]):
     """The value of an output that is tool calls: each has its name and its arguments."""
 
@@ -99,8 +88,8 @@ def plan_tools(
     choice: str = "auto",
     special: frozenset[str] = frozenset(),
     answer: Any = None,
-) -> ToolPlan:
-    """Return the plan for calls of a JSON list of tools.
+) -> OutputSpec:
+    """Return the specification of outputs that call the tools of a JSON list.
 
     `choice`: auto (text or calls), required (calls), or the name of the tool that is called once. `template`:
     the chat template. `special`: texts of special tokens. `answer`: with auto, the schema of an output that
@@ -108,17 +97,26 @@ def plan_tools(
     """
     tools = _chosen(read_tools(text, schemas.deadline), choice)
     form, notice = detect_format(template, special)
-    checks = {tool.name: schemas.check(tool.parameters) for tool in tools}
+    checks = {tool.name: Validator(tool.parameters) for tool in tools}
     answer = answer if choice == "auto" else None
-    check = ToolCheck(form, checks, choice != "auto", None if answer is None else schemas.check(answer))
+    check = ToolCheck(form, checks, choice != "auto", None if answer is None else Validator(answer))
     if form == GENERIC and choice != "auto":
-        chosen = schemas.choose(_union(tools))
-        return ToolPlan(Plan(chosen.variants, chosen.reason, chosen.schema, check), form, check, notice)
-    variants = tool_variants(form, tools, choice, schemas, answer)
-    if not variants:
+        plan = replace(schemas.choose(_union(tools)), check=check)
+    elif variants := tool_variants(form, tools, choice, schemas, answer):
+        reason = f"{variants[0].audit.backend} enforces more of the parameters, or the same and faster."
+        plan = Plan(variants, reason, check=check)
+    else:
         raise SchemaError("No back end can enforce the parameters of these tools.")
-    reason = f"{variants[0].audit.backend} enforces more of the parameters, or the same and faster."
-    return ToolPlan(Plan(variants, reason, check=check), form, check, notice)
+    return OutputSpec(
+        "tools",
+        plan,
+        read=check.value,
+        notice=notice,
+        tools=tuple(parse_json(text)),
+        has_answer=answer is not None,
+        schema=answer,
+        call_form=form.shape,
+    )
 
 
 def read_tools(text: str, deadline: Deadline = NEVER) -> tuple[Tool, ...]:
@@ -209,7 +207,7 @@ class Tool:
     pointer: str
 
 
-_Parts = tuple[tuple[Tool, EmbeddedSchema], ...]
+_Parts = tuple[tuple[Tool, Variant], ...]
 
 
 def tool_variants(
@@ -233,7 +231,7 @@ def tool_variants(
         else:
             constraint = Constraint("lark", _lark(form, parts, choice, document), backend)
         embedded = [*(part for _, part in parts), *([document] if document else [])]
-        findings = tuple(finding for part in embedded for finding in part.findings)
+        findings = tuple(finding for part in embedded for finding in part.audit.findings)
         variants.append(Variant(constraint, Audit(backend, findings)))
     return tuple(sorted(variants, key=lambda variant: len(variant.audit.open)))
 
@@ -248,9 +246,7 @@ def _parts(tools: tuple[Tool, ...], backend: str, schemas: Schemas) -> _Parts | 
     return tuple(parts)
 
 
-def _structural(
-    form: ToolFormat, parts: _Parts, choice: str, answer: EmbeddedSchema | None = None
-) -> dict[str, Any]:
+def _structural(form: ToolFormat, parts: _Parts, choice: str, answer: Variant | None) -> dict[str, Any]:
     tags = [_tag(form.begin + tool.name + form.middle, _document(part), form.end) for tool, part in parts]
     calls = {
         "type": "tags_with_separator",
@@ -276,11 +272,12 @@ def _tag(begin: str, content: dict[str, Any], end: str) -> dict[str, Any]:
     return {"type": "tag", "begin": begin, "content": content, "end": end}
 
 
-def _document(part: EmbeddedSchema) -> dict[str, Any]:
-    return {"type": "json_schema", "json_schema": part.schema, "max_whitespace_cnt": part.whitespace}
+def _document(part: Variant) -> dict[str, Any]:
+    schema, space = json.loads(part.constraint.text), part.constraint.whitespace
+    return {"type": "json_schema", "json_schema": schema, "max_whitespace_cnt": space}
 
 
-def _lark(form: ToolFormat, parts: _Parts, choice: str, answer: EmbeddedSchema | None = None) -> str:
+def _lark(form: ToolFormat, parts: _Parts, choice: str, answer: Variant | None) -> str:
     is_auto = choice == "auto" and answer is None
     # In free text the trigger is a lexeme of its own, so the calls begin after it.
     cut = len(form.trigger) if is_auto else 0
@@ -306,10 +303,10 @@ def _string(text: str) -> str:
     return json.dumps(text, ensure_ascii=False) if text else ""
 
 
-def _arguments(part: EmbeddedSchema) -> str:
+def _arguments(part: Variant) -> str:
     """Return a schema as part of a Lark grammar, with llguidance's options."""
-    if (lark := as_lark(part.schema, part.whitespace)) is not None:
+    schema, space = json.loads(part.constraint.text), part.constraint.whitespace
+    if (lark := as_lark(schema, space)) is not None:
         return f"%lark {{\n{lark}}}"
-    schema = part.schema if isinstance(part.schema, dict) else {}
-    options = json_options(part.whitespace)
-    return f"%json {json.dumps({**schema, 'x-guidance': options}, ensure_ascii=False)}"
+    fields = schema if isinstance(schema, dict) else {}
+    return f"%json {json.dumps({**fields, 'x-guidance': json_options(space)}, ensure_ascii=False)}"

@@ -164,7 +164,7 @@ class Closer:
         `_search` fails where a match may restart at each byte, as in .*foo: all masks are equal there.
         """
         matcher, shortest = position.matcher, list[int]()
-        for text in position.samples:
+        for text in position.guide.samples:
             tokens = [self._byte_ids.get(byte, -1) for byte in text.encode()]
             for start in range(len(tokens) - 1, -1, -1):
                 accepted = sum(takewhile(bool, map(matcher.accept, work.each(tokens[start:]))))
@@ -257,15 +257,14 @@ _WEIGHTS = tuple(_ORDER.index(byte) + (_AVOIDED << 8) * (_byte_class(byte) > 1) 
 class Position:
     """A position in a document: matcher, last bytes of the text and, in JSON, its context (else None).
 
-    `samples` are texts that strings of the grammar may end with, `guide` lists whole ones. A position can
-    advance by tokens and roll back; `tokens` are those since its start.
+    `guide` lists texts that strings may have, or end with. A position can advance by tokens and roll back;
+    `tokens` are those since its start.
     """
 
     matcher: Matcher
     text: bytes
     signs: JsonContext | None
     canonical: CanonicalTokenizer
-    samples: Sequence[str] = ()
     guide: Guide = field(default_factory=Guide)
     tokens: list[int] = field(default_factory=list, init=False)
     _undo: list[tuple[bytes, JsonContext | None]] = field(default_factory=list, init=False)

@@ -13,15 +13,20 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager, suppress
+from functools import partial
 from itertools import accumulate
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Lock
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 from processors.errors import GrammarError
 from processors.request_values import Constraint
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 MAX_CHARACTERS = 1 << 22  # characters of a grammar's text
 MAX_DEPTH = 500  # nested brackets of a JSON text
@@ -219,10 +224,11 @@ def start_thread(target: Callable[[], None], stack: int) -> threading.Thread:
     return thread
 
 
-class TaskQueue:
-    """A task queue served by `threads` daemon threads, which start with the first tasks.
+class DaemonPool(Executor):
+    """An executor of `threads` daemon threads, which start with the first tasks.
 
-    Unlike ThreadPoolExecutor it does not delay the exit of the program.
+    Unlike a ThreadPoolExecutor it does not delay the exit of the program: a grammar may compile for half a
+    minute.
     """
 
     _STACK = 16 << 20  # bytes; more than the stack of the child process that tries a grammar first
@@ -231,16 +237,17 @@ class TaskQueue:
         self._tasks: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
         self._to_start, self._started = threads, 0
 
-    def put(self, task: Callable[[], None]) -> None:
-        """Queue a task. Not thread-safe."""
-        self._tasks.put(task)
+    def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
+        """Run a function on a thread. Not thread-safe."""
+        future: Future[T] = Future()
+        self._tasks.put(partial(_fulfil, future, partial(fn, *args, **kwargs)))
         if self._to_start:
             self._to_start, self._started = self._to_start - 1, self._started + 1
-            tasks = self._tasks
-            start_thread(lambda: _work(tasks), self._STACK)
+            start_thread(partial(_work, self._tasks), self._STACK)
+        return future
 
-    def close(self) -> None:
-        """End the threads once their tasks are done. A later task starts them again."""
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """End the threads once their tasks are done, without waiting. A later task starts them again."""
         for _ in range(self._started):
             self._tasks.put(None)
         self._to_start, self._started = self._to_start + self._started, 0
@@ -250,3 +257,15 @@ def _work(tasks: SimpleQueue[Callable[[], None] | None]) -> None:
     while task := tasks.get():
         task()
         del task  # a reference would keep the compiler alive
+
+
+def _fulfil(future: Future[Any], work: Callable[[], Any]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        result = work()
+    except BaseException as error:  # any kind of exception: it is raised where the result is awaited
+        future.set_exception(error)
+        del future  # the future and the traceback of its error would keep each other alive
+    else:
+        future.set_result(result)

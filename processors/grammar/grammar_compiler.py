@@ -12,7 +12,6 @@ import weakref
 from collections import OrderedDict
 from concurrent.futures import Future
 from dataclasses import astuple, dataclass
-from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -22,7 +21,7 @@ import torch
 from processors.base import Env
 from processors.child import OUT_OF_MEMORY, Child, ChildDied, ChildLate
 from processors.errors import GrammarError, GrammarTimeout
-from processors.grammar.compile_guards import MAX_STEP_SECONDS, GrammarStore, TaskQueue, check_size, is_small
+from processors.grammar.compile_guards import MAX_STEP_SECONDS, DaemonPool, GrammarStore, check_size, is_small
 from processors.grammar.grammar_backend import Ask, Backend, CompiledGrammar, GrammarVocabulary, load_backend
 from processors.request_values import Constraint
 
@@ -51,8 +50,8 @@ class GrammarCompiler:
         self._idle: dict[str, list[CompileProcess]] = {}
         self._vocabulary_digest = ""
         # Small grammars have their own threads, so that they never wait for large ones.
-        self._queues = {small: TaskQueue(threads=2) for small in (True, False)}
-        weakref.finalize(self, _close, self._idle, list(self._queues.values()))
+        self._pools = {small: DaemonPool(threads=2) for small in (True, False)}
+        weakref.finalize(self, _close, self._idle, list(self._pools.values()))
 
     def backend(self, name: str) -> Backend:
         """Return the only instance of a back end for this vocabulary."""
@@ -73,8 +72,8 @@ class GrammarCompiler:
         with self._lock:
             future = self._futures.get(constraint)
             if future is None:
-                future = self._futures[constraint] = Future()
-                self._queues[is_small(constraint)].put(partial(self._fulfil, future, constraint, seconds))
+                future = self._pools[is_small(constraint)].submit(self._timed, constraint, seconds)
+                self._futures[constraint] = future
             self._futures.move_to_end(constraint)
             while len(self._futures) > _REMEMBERED:
                 dropped, _ = self._futures.popitem(last=False)
@@ -84,25 +83,20 @@ class GrammarCompiler:
     def close(self) -> None:
         """End idle threads and processes; busy ones end after their task, or with the program."""
         with self._lock:
-            _close(self._idle, list(self._queues.values()))
+            _close(self._idle, list(self._pools.values()))
 
-    def _fulfil(self, future: Future[CompiledGrammar], constraint: Constraint, seconds: float) -> None:
-        if not future.set_running_or_notify_cancel():
-            return
+    def _timed(self, constraint: Constraint, seconds: float) -> CompiledGrammar:
         begin = time.perf_counter()
         try:
             grammar = self._compile(constraint, seconds)
-        except BaseException as error:
-            if isinstance(error, GrammarTimeout):
-                with self._lock:  # a later call tries again
-                    if self._futures.get(constraint) is future:
-                        del self._futures[constraint]
-            future.set_exception(error)
-        else:
-            with self._lock:
-                if constraint in self._futures:
-                    self.timings[constraint] = time.perf_counter() - begin
-            future.set_result(grammar)
+        except GrammarTimeout:
+            with self._lock:  # a later call tries again
+                self._futures.pop(constraint, None)
+            raise
+        with self._lock:
+            if constraint in self._futures:
+                self.timings[constraint] = time.perf_counter() - begin
+        return grammar
 
     def _compile(self, constraint: Constraint, seconds: float) -> CompiledGrammar:
         check_size(constraint)
@@ -157,9 +151,9 @@ class GrammarCompiler:
         return hashlib.sha256(repr(parts).encode()).hexdigest()
 
 
-def _close(idle: dict[str, list[CompileProcess]], queues: list[TaskQueue]) -> None:
-    for queue in queues:
-        queue.close()
+def _close(idle: dict[str, list[CompileProcess]], pools: list[DaemonPool]) -> None:
+    for pool in pools:
+        pool.shutdown()
     for process in chain.from_iterable(idle.values()):
         process.close()
     idle.clear()

@@ -20,7 +20,7 @@ from processors.base import GrammarStatus, Noise
 from processors.grammar.closing import Position
 from processors.grammar.forced_tokens import CanonicalTokenizer, SeparatorModel
 from processors.grammar.grammar_backend import Ask, Matcher, allow_only, allows, pack
-from processors.grammar.narrowing import SLACK, Narrower, Outlook
+from processors.grammar.narrowing import Narrower, Outlook
 from processors.grammar.short_texts import Guide
 from processors.request_values import MAX_DEPTH, MAX_EXPONENT, MAX_NUMBER, Marker
 
@@ -31,10 +31,10 @@ class GrammarRules:
 
     `ends`: ids that end the text. `is_canonical`: forced text must have the tokens that the tokenizer would
     produce. `budget`: limit of output tokens within which the document has to be completed; None for no such
-    limit. With a budget, `shortest` is a short complete document (None if none is known), `samples` are texts
-    that its strings may end with, `guide` lists whole ones, `slack` is for the narrower, and `triggers` end
-    free text (see find_triggers). `usual`: the separator counts of a document that has not begun. `document`:
-    where the text is JSON; `readable` keeps that within the limits of readers.
+    limit. With a budget, `shortest` is a short complete document (None if none is known), `guide` lists texts
+    of its strings, and `triggers` end free text (see find_triggers). `usual`: the separator counts of a
+    document that has not begun. `document`: where the text is JSON; `readable` keeps that within the limits
+    of readers.
     """
 
     canonical: CanonicalTokenizer
@@ -45,9 +45,7 @@ class GrammarRules:
     is_canonical: bool = False
     budget: int | None = None
     shortest: tuple[int, ...] | None = ()
-    samples: tuple[str, ...] = ()
     guide: Guide = field(default_factory=Guide)
-    slack: int = SLACK
     triggers: tuple[bytes, ...] = ()
     usual: SeparatorModel = field(default_factory=SeparatorModel)
     document: Document = ""
@@ -122,7 +120,7 @@ class GrammarState:
         rules = self.rules
         if rules.budget is None:
             return None
-        return rules.narrower.start(rules.shortest, rules.budget - count, rules.slack)
+        return rules.narrower.start(rules.shortest, rules.budget - count, rules.guide.slack)
 
     def _next_outlook(
         self, before: Outlook | None, token: int, position: Callable[[], Position], count: int
@@ -131,12 +129,12 @@ class GrammarState:
         rules = self.rules
         if before is None or rules.budget is None:
             return None
-        return rules.narrower.after(before, token, position, count, rules.budget - count, rules.slack)
+        return rules.narrower.after(before, token, position, count, rules.budget - count, rules.guide.slack)
 
     def _position(self) -> Position:
         rules, separators = self.rules, self._updated_separators()
         signs = separators.signs if separators else None
-        return Position(self.matcher, self.text, signs, rules.canonical, rules.samples, rules.guide)
+        return Position(self.matcher, self.text, signs, rules.canonical, rules.guide)
 
     def refine(self, masks: Tensor, drafts: tuple[int, ...], free: int) -> None:
         """Narrow masks [n, W] in place: to canonical tokens, to JSON that readers take, and to tokens that
@@ -172,7 +170,7 @@ class GrammarState:
             rules.readable.restrict(mask, position, rules.document)
         if rules.budget is not None and outlook is not None and outlook.is_near:
             left = rules.budget - count
-            rules.narrower.narrow(mask, position, outlook.path, left, rules.triggers, rules.slack)
+            rules.narrower.narrow(mask, position, outlook.path, left, rules.triggers, rules.guide.slack)
 
     def predicted(self, noise: Noise | None) -> tuple[tuple[int, float], ...]:
         """Return forced tokens and guessed separators that come next; see predict_next."""

@@ -357,10 +357,8 @@ def _is_plain_object(schema: dict[str, Any]) -> bool:
     if schema.get("type") != "object" or not schema.keys() <= _OBJECT_KEYS:
         return False
     if properties := schema.get("properties"):
-        required = schema.get("required", ())
-        return not schema.keys() & _WITHOUT_NAMES and all(
-            properties.get(name, False) is not False for name in required
-        )
+        declared = (properties.get(name, False) for name in schema.get("required", ()))
+        return not schema.keys() & _WITHOUT_NAMES and False not in declared
     patterns = schema.get("patternProperties")
     is_alone = not patterns or (len(patterns) == 1 and schema.get("additionalProperties") is False)
     return is_alone and not schema.get("required")

@@ -18,9 +18,8 @@ from torch import Tensor
 
 from processors.grammar.closing import Closer, Position, TokenKinds, Where
 from processors.grammar.grammar_backend import Matcher, allowed_ids, allows, forbid
-from processors.grammar.short_texts import SearchBudget
+from processors.grammar.short_texts import SLACK, SearchBudget
 
-SLACK = 48  # least number of tokens left beyond a completion below which masks are narrowed
 _FREE_BYTES = b'"Z0 ~{.'  # bytes that are all allowed inside a string without a pattern
 _SEARCH_INTERVAL = 16  # tokens between two searches for a completion, far from the limit
 _RETRY_INTERVAL = 8  # tokens between two searches near the limit, after one has found nothing
@@ -28,7 +27,7 @@ _LAST = 4  # tokens left beyond a completion below which each token is tried, in
 _FEW = 32  # number of allowed tokens up to which each one is tried
 _LAST_FEW = 128  # limit of tokens tried one by one below _LAST
 _SEARCH_CALLS = 12_000  # budget of matcher calls to find a completion
-_START_CALLS = 60_000  # the same at the start of a document, once for a grammar
+START_CALLS = 60_000  # the same at the start of a document, once for a grammar
 _NARROW_CALLS = 3_000  # budget of matcher calls to narrow a mask
 _CALLS_PER_TOKEN = 16  # the same, more for each token of the completion
 
@@ -59,13 +58,9 @@ class Narrower:
         self._triggering = TriggerTokens(closer.canonical.token_bytes[:width])
         self.has_given_up = False
 
-    def shortest(self, position: Position, limit: int) -> tuple[int, ...] | None:
+    def shortest(self, position: Position, limit: int, calls: int = _SEARCH_CALLS) -> tuple[int, ...] | None:
         """Search for a completion of at most `limit` tokens; None if none is found."""
-        return self._recorded(self.closer.find(position, limit, work := SearchBudget(_SEARCH_CALLS)), work)
-
-    def first(self, position: Position, limit: int) -> tuple[int, ...] | None:
-        """Search for a document of at most `limit` tokens, at its start; None if none is found."""
-        return self._recorded(self.closer.find(position, limit, work := SearchBudget(_START_CALLS)), work)
+        return self._recorded(self.closer.find(position, limit, work := SearchBudget(calls)), work)
 
     def start(self, path: tuple[int, ...] | None, left: int, slack: int = SLACK) -> Outlook:
         """Return the outlook at the start of a document completed by `path`; `left` tokens remain.
@@ -162,9 +157,8 @@ class Narrower:
         a token.
         """
         work, where = SearchBudget(_NARROW_CALLS), self._where(mask, position)
-        tried = [
-            token for token in self._triggering.completing(position.text, triggers) if allows(mask, token)
-        ]
+        triggering = self._triggering.completing(position.text, triggers)
+        tried = [token for token in triggering if allows(mask, token)]
         groups, first = self._grouped(ids, where, alone=len(ids) <= _FEW)
         heads = first[first < self._width].tolist()
         if not triggers and where in ("pattern", "text") and left <= _LAST:

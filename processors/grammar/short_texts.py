@@ -11,13 +11,14 @@ import re._constants as ops  # type: ignore[import-not-found]
 import re._parser as parser  # type: ignore[import-not-found]
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import compress, islice
 from typing import Any
 
 from processors.request_values import Constraint
 
+SLACK = 48  # least number of tokens left beyond a completion below which masks are narrowed
 _TRIED = 64  # most texts tried at one place
 _PASSES = 16  # most passes over the schemas to find the lengths of those that refer to others
 _FORMAT = 36  # bytes of a text with a format, such as a UUID
@@ -33,11 +34,18 @@ class Guide:
 
     `growth`: bytes of the longest shortest value among the parts that a value need not have: properties that
     are not required, items, branches. A token that begins one makes a short completion about so much longer.
+    `samples`: texts that strings of the grammar may end with.
     """
 
     names: tuple[bytes, ...] = ()
     values: tuple[bytes, ...] = ()
     growth: int = 0
+    samples: tuple[str, ...] = ()
+
+    @property
+    def slack(self) -> int:
+        """Tokens by which one token may make the shortest completion longer."""
+        return max(SLACK, self.growth)
 
     def rests(self, text: bytes, *, of_names: bool) -> Iterator[bytes]:
         """Yield the rests of the listed texts that begin like the string at the end of `text`.
@@ -52,10 +60,10 @@ class Guide:
 
 
 def guide_of(constraint: Constraint) -> Guide:
-    """Return the guide of a JSON schema, an empty one for any other grammar."""
-    if constraint.kind != "json_schema":
-        return Guide()
-    return _ShortestLengths(json.loads(constraint.text)).guide()
+    """Return the guide of a grammar; the texts and the growth are those of a JSON schema."""
+    is_schema = constraint.kind == "json_schema"
+    guide = _ShortestLengths(json.loads(constraint.text)).guide() if is_schema else Guide()
+    return replace(guide, samples=samples_of(constraint))
 
 
 class _ShortestLengths:

@@ -118,7 +118,6 @@ class GrammarStage(Processor[GrammarParams]):
         self._readable = grammar_state.Readable(words.token_bytes, size) if words else None
         self._default_separators = separators.usual(words) if words else separators()
         self._shortest = lru_cache(maxsize=64)(self._shortest_of)
-        self._samples = lru_cache(maxsize=64)(short_texts.samples_of)
         self._guide = lru_cache(maxsize=64)(short_texts.guide_of)
         self._triggers = lru_cache(maxsize=64)(self._triggers_of)
 
@@ -135,9 +134,8 @@ class GrammarStage(Processor[GrammarParams]):
         budget = request.max_tokens if params.in_budget else None
         is_json = params.kind == "json_schema"
         document = _document(params)
-        samples = () if budget is None else self._samples(constraint)
         guide = short_texts.Guide() if budget is None else self._guide(constraint)
-        shortest = None if budget is None else self._shortest(grammar, backend.name, samples, guide, is_json)
+        shortest = None if budget is None else self._shortest(grammar, backend.name, guide, is_json)
         if shortest is not None and budget is not None and len(shortest) > budget:
             self.add_notice(_NO_ROOM.format(len(shortest), budget))
             budget = None
@@ -150,9 +148,7 @@ class GrammarStage(Processor[GrammarParams]):
             is_canonical=params.canonical,
             budget=budget,
             shortest=shortest,
-            samples=samples,
             guide=guide,
-            slack=max(narrowing.SLACK, guide.growth),
             triggers=() if budget is None or is_json else self._triggers(grammar, params.text),
             usual=self._default_separators,
             document=document,
@@ -166,14 +162,13 @@ class GrammarStage(Processor[GrammarParams]):
         self,
         grammar: grammar_backend.CompiledGrammar,
         backend: str,
-        samples: tuple[str, ...],
         guide: short_texts.Guide,
         is_json: bool,
     ) -> tuple[int, ...] | None:
         assert self._canonical is not None
         context = forced_tokens.JsonContext() if is_json else None
-        position = closing.Position(grammar.matcher(), b"", context, self._canonical, samples, guide)
-        return self._narrower(backend).first(position, _MAX_DOCUMENT)
+        position = closing.Position(grammar.matcher(), b"", context, self._canonical, guide)
+        return self._narrower(backend).shortest(position, _MAX_DOCUMENT, narrowing.START_CALLS)
 
     def _awaited(self, after: str, prompt: Sequence[int]) -> Marker | None:
         """Return the marker after which the document begins; None if it begins with the output.

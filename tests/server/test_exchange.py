@@ -12,9 +12,10 @@ import torch
 
 from gencli.server.access import Bodies, CallLimits
 from gencli.server.asgi_app import make_app
-from gencli.server.served_models import DaemonPool, Models
+from gencli.server.served_models import Models
 from gencli.server.serving import Conditions
 from gencli.server.wire_fields import ApiError
+from processors.grammar.compile_guards import DaemonPool
 from tests.server.conftest import idle, serve
 
 LONG = {"prompt": "a", "max_tokens": 900, "ignore_eos": True, "seed": 1}
@@ -264,7 +265,7 @@ def test_cancelled_work_is_not_done():
 
 def test_the_process_ends_while_a_thread_works():
     code = (
-        "import time; from gencli.server.served_models import DaemonPool; "
+        "import time; from processors.grammar.compile_guards import DaemonPool; "
         "DaemonPool(1).submit(time.sleep, 600); print('over')"
     )
     done = subprocess.run(

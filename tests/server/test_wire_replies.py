@@ -16,14 +16,13 @@ from gencli.core.events import (
     TokenLogprobs,
     ValidationResult,
 )
-from gencli.server.wire_answers import Answers, Shape, TokenNames
+from gencli.server.wire_answers import Answers, Shape, TokenStyle
 from gencli.server.wire_calls import read_call
 from gencli.server.wire_fields import ApiError
 from gencli.server.wire_replies import ReplyFields, ResponseStream, StreamReply, WholeReply, sse
 from gencli.structured.tool_calls import detect_format
 from gencli.text.tokenizer import ByteTokenizer
 
-NAMES = TokenNames(ByteTokenizer())
 LOW, HIGH = ord("i"), ord("H")
 
 
@@ -43,7 +42,8 @@ def call(route="chat", logprobs=None, **body):
 
 
 def reply(call, echoes=()):
-    return ReplyFields(call, "1", 1795000000, "tiny", "gencli-0-0", NAMES, echoes)
+    style = TokenStyle(ByteTokenizer(), is_processed=call.is_processed, has_bans=call.has_bans)
+    return ReplyFields(call, "1", 1795000000, "tiny", "gencli-0-0", style, echoes)
 
 
 def whole(call, events, shape=None, echoes=()):

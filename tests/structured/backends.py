@@ -8,7 +8,6 @@ from llguidance import LLMatcher, LLTokenizer
 from xgrammar import Grammar, GrammarCompiler, GrammarMatcher, TokenizerInfo
 
 from gencli.structured.output_spec import Audit, KeywordFinding, Plan, Variant
-from gencli.structured.schema_validator import Validator
 from gencli.structured.tool_calls import Schemas
 from processors.grammar.json_grammars import grammar_of_schema, with_schema_grammars
 from processors.request_values import Constraint
@@ -79,4 +78,4 @@ def choose(schema):
     return Plan(tuple(variants), schema=schema)
 
 
-SCHEMAS = Schemas(choose, Validator)
+SCHEMAS = Schemas(choose)

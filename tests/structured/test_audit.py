@@ -6,6 +6,7 @@ from gencli.structured.audit import UNIQUE_NAMES, audit, audit_json, shapes_of, 
 from gencli.structured.backend_choice import candidate, choose
 from gencli.structured.flat_schema import SUPPORT
 from gencli.structured.json_schema import walk
+from gencli.structured.output_spec import PlanRequest
 from scripts.measure_schemas import BACKENDS
 from scripts.probe_backends import PAGE, page
 from scripts.probe_backends import SUPPORT as SUPPORT_FILE
@@ -125,7 +126,7 @@ def test_a_format_that_nobody_looks_at_is_not_said_to_be_checked():
     left = without_formats(plan).variants[0].audit.open
     assert [(one.keyword, one.verdict) for one in left] == [("format", "unknown")]
     assert "`formats`" in left[0].reason
-    enforced = choose({"type": "string", "format": "date"}, "llguidance")
+    enforced = choose({"type": "string", "format": "date"}, PlanRequest("llguidance"))
     assert without_formats(enforced) == enforced
 
 

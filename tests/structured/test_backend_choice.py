@@ -3,6 +3,7 @@
 import json
 
 from gencli.structured.backend_choice import choose
+from gencli.structured.output_spec import PlanRequest
 from gencli.structured.schema_errors import SchemaError
 from tests.helpers.refusal import refusal
 
@@ -31,14 +32,16 @@ def test_the_choice_and_its_reason():
         assert set(order(plan)) == {"xgrammar", "llguidance"}, schema
         assert plan.reason.startswith(reason), schema
         assert plan.schema == schema, schema
-    assert order(choose(EXACT_IN_LLGUIDANCE, "xgrammar")) == ["xgrammar"]
-    assert {variant.constraint.whitespace for variant in choose(EXACT_IN_BOTH, whitespace=2).variants} == {2}
+    assert order(choose(EXACT_IN_LLGUIDANCE, PlanRequest("xgrammar"))) == ["xgrammar"]
+    assert {
+        variant.constraint.whitespace for variant in choose(EXACT_IN_BOTH, PlanRequest(whitespace=2)).variants
+    } == {2}
 
 
 def test_without_rewriting_the_schema_goes_as_it_stands():
-    plan = choose(EXACT_IN_BOTH, rewrite=False)
+    plan = choose(EXACT_IN_BOTH, PlanRequest(rewrite=False))
     assert json.loads(plan.variants[0].constraint.text) == EXACT_IN_BOTH
-    unique = choose(EXACT_IN_NONE, "llguidance", rewrite=False).variants[0]
+    unique = choose(EXACT_IN_NONE, PlanRequest("llguidance", rewrite=False)).variants[0]
     assert "uniqueItems" not in json.loads(unique.constraint.text)  # it makes no grammar of it
     assert [one.pointer for one in unique.audit.open] == ["/uniqueItems"]
 
@@ -58,7 +61,7 @@ def test_a_deep_schema_is_left_as_it_is():
     schema = {"type": "integer"}
     for _ in range(100):
         schema = {"type": "array", "items": schema}
-    plan = choose(schema, "llguidance")
+    plan = choose(schema, PlanRequest("llguidance"))
     assert json.loads(plan.variants[0].constraint.text) == schema
 
 
@@ -68,7 +71,7 @@ def test_what_cannot_be_rewritten_spoils_nothing_around_it():
         "type": "object",
         "properties": {"x": {"not": {"type": "null"}}, "y": {"type": "object", "allOf": pairs}},
     }
-    found = json.loads(choose(schema, "llguidance").variants[0].constraint.text)
+    found = json.loads(choose(schema, PlanRequest("llguidance")).variants[0].constraint.text)
     assert "not" not in found["properties"]["x"]
     assert found["properties"]["y"]["allOf"] == pairs
 
@@ -80,7 +83,7 @@ def test_what_is_no_keyword_of_the_draft_is_not_understood_but_remarks_are():
         ({"type": "integer", "nullable": True}, ["/nullable"]),
         ({"$schema": "http://json-schema.org/draft-04/schema#", "contains": {"type": "null"}}, ["/contains"]),
     ]:
-        plan = choose(schema, "llguidance")
+        plan = choose(schema, PlanRequest("llguidance"))
         assert [one.pointer for one in plan.variants[0].audit.open if one.verdict == "unknown"] == left, (
             schema
         )

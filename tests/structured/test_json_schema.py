@@ -10,13 +10,14 @@ from jsonschema_specifications import REGISTRY
 from gencli.structured.backend_choice import choose
 from gencli.structured.json_schema import (
     DRAFTS,
+    References,
     draft_of,
     find_cycle,
-    resolve,
     walk,
     with_draft,
     with_published,
 )
+from gencli.structured.output_spec import PlanRequest
 from gencli.structured.schema_check import check_schema
 from gencli.structured.schema_errors import SchemaError
 from gencli.structured.schema_validator import Validator
@@ -49,7 +50,7 @@ def test_references_lead_where_the_nearest_id_says():
         ("../root", "/$defs/B", ""),
         ("urn:example:half", "", "/$defs/50%"),
     ]:
-        assert resolve(NAMED, ref, base)[0] == pointer, ref
+        assert References(NAMED).resolve(ref, base)[0] == pointer, ref
 
 
 def test_old_drafts_name_places_by_their_id():
@@ -58,8 +59,8 @@ def test_old_drafts_name_places_by_their_id():
         ("http://json-schema.org/draft-07/schema#", "$id"),
     ]:
         schema = {"$schema": draft, "definitions": {"A": {keyword: "#a"}, "B": {keyword: "b.json"}}}
-        assert resolve(schema, "#a")[0] == "/definitions/A", draft
-        assert resolve(schema, "b.json")[0] == "/definitions/B", draft
+        assert References(schema).resolve("#a")[0] == "/definitions/A", draft
+        assert References(schema).resolve("b.json")[0] == "/definitions/B", draft
 
 
 def test_a_reference_that_leads_nowhere_is_named_with_its_place():
@@ -75,7 +76,7 @@ def test_a_reference_that_leads_nowhere_is_named_with_its_place():
     ]:
         schema = {"enum": [1, 2], "properties": {"a/b": {"$ref": ref}}}
         with pytest.raises(SchemaError, match=part) as caught:
-            resolve(schema, ref, "/properties/a~1b")
+            References(schema).resolve(ref, "/properties/a~1b")
         assert caught.value.pointer == "/properties/a~1b/$ref", ref
         assert ref in caught.value.message, ref
 
@@ -163,7 +164,7 @@ SCHEMAS = [
 
 def mask(schema):
     """What the chosen mask accepts."""
-    constraint = choose(schema, extra=True).variants[0].constraint
+    constraint = choose(schema, PlanRequest(extra=True)).variants[0].constraint
     return acceptor(constraint.backend, json.loads(constraint.text))
 
 

@@ -9,11 +9,12 @@ from gencli.structured.output_spec import (
     DOCUMENTS,
     KINDS,
     OutputValidator,
+    PlanRequest,
     ThinkingSplit,
     ThinkingSplitter,
     split_thinking,
 )
-from gencli.structured.planning import PlanRequest, plan_output
+from gencli.structured.planning import plan_output
 from gencli.structured.schema_errors import check_pointer, select
 from processors.grammar.grammar_compiler import GrammarCompiler
 from tests.helpers.refusal import refusal

@@ -12,6 +12,7 @@ from gencli.structured.backend_choice import candidate, choose, rewritten_for
 from gencli.structured.ecma_regex import parse_regex, whole
 from gencli.structured.flat_schema import plain
 from gencli.structured.grammar_tree import RegexError, show
+from gencli.structured.output_spec import PlanRequest
 from gencli.structured.pattern_sets import complement, finite_texts, texts_without
 from gencli.structured.rewrite_objects import MAX_BRANCHED
 from gencli.structured.rewrite_strings import anchored_patterns
@@ -223,7 +224,7 @@ def test_the_values_are_the_same():
     for name in sorted(set(CASES) - {"all readings of a class"}):
         backend, schema, valid, invalid = CASES[name]
         kind = Draft202012Validator(
-            plain(rewritten_for(schema, backend, extra=True)[0]), format_checker=FormatChecker()
+            plain(rewritten_for(schema, backend, PlanRequest(extra=True))[0]), format_checker=FormatChecker()
         )
         assert all(map(kind.is_valid, valid)), name
         assert not any(map(kind.is_valid, invalid)), name
@@ -254,7 +255,8 @@ def test_additional_properties_are_generated_only_on_request():
     for backend in ["xgrammar", "llguidance"]:
         schema = {**O, "properties": {"a": I}}
         closed, opened = (
-            candidate(schema, backend, extra=extra).variant.constraint.text for extra in (False, True)
+            candidate(schema, backend, PlanRequest(extra=extra)).variant.constraint.text
+            for extra in (False, True)
         )
         assert not acceptor(backend, json.loads(closed))('{"a":1,"z":1}'), backend
         assert acceptor(backend, json.loads(opened))('{"a":1,"z":1}'), backend
@@ -440,7 +442,9 @@ def many(count, **more):
 
 
 def accepts(backend, schema, **options):
-    return acceptor(backend, json.loads(candidate(schema, backend, **options).variant.constraint.text))
+    return acceptor(
+        backend, json.loads(candidate(schema, backend, PlanRequest(**options)).variant.constraint.text)
+    )
 
 
 def shuffled(value, seed):
@@ -492,7 +496,7 @@ def test_llguidance_takes_any_order_of_many_properties():
 
 def test_what_is_too_large_keeps_the_order_of_the_schema_and_the_audit_says_so():
     for count, backend in [(MAX_BRANCHED + 1, "xgrammar"), (65, "llguidance"), (65, "xgrammar")]:
-        found = candidate(many(count), backend, any_order=True)
+        found = candidate(many(count), backend, PlanRequest(any_order=True))
         (note,) = (one.reason for one in found.variant.audit.findings if one.pointer == "/properties")
         assert note.startswith("in the schema's order: there are more than"), count
         assert not found.is_exact, count
@@ -502,15 +506,17 @@ def test_what_is_too_large_keeps_the_order_of_the_schema_and_the_audit_says_so()
 
 
 def test_a_larger_object_is_left_to_the_back_end_that_takes_any_order():
-    assert choose(many(MAX_BRANCHED), any_order=True).variants[0].audit.backend == "xgrammar"
-    assert choose(many(MAX_BRANCHED + 1), any_order=True).variants[0].audit.backend == "llguidance"
+    assert choose(many(MAX_BRANCHED), PlanRequest(any_order=True)).variants[0].audit.backend == "xgrammar"
+    assert (
+        choose(many(MAX_BRANCHED + 1), PlanRequest(any_order=True)).variants[0].audit.backend == "llguidance"
+    )
     assert choose(many(MAX_BRANCHED + 1)).variants[0].audit.backend == "xgrammar"
 
 
 def test_a_pattern_and_free_names_come_before_declared_ones():
     schema = {**O, "properties": {"xa": I, "b": I}, "required": ["b"], "patternProperties": {"^x": S}}
     schema = {**schema, "properties": {"b": I}, "additionalProperties": {"type": "null"}}
-    found = candidate(schema, "llguidance", any_order=True)
+    found = candidate(schema, "llguidance", PlanRequest(any_order=True))
     assert found.is_exact
     check = acceptor("llguidance", json.loads(found.variant.constraint.text))
     assert check('{"y": null, "x1": "a", "b": 1, "x2": "b"}')
@@ -522,7 +528,9 @@ def test_below_what_only_the_back_end_can_write_the_order_is_that_of_the_schema_
     node = {**INNER, "properties": {**INNER["properties"], "below": {"$ref": "#/$defs/odd"}}}
     odd = {**O, "patternProperties": {r"(a)\1": {"$ref": "#/$defs/node"}}, "additionalProperties": False}
     schema = {**O, "properties": {"n": {"$ref": "#/$defs/node"}, "i": I}, "additionalProperties": False}
-    found = candidate({**schema, "$defs": {"node": node, "odd": odd}}, "llguidance", any_order=True)
+    found = candidate(
+        {**schema, "$defs": {"node": node, "odd": odd}}, "llguidance", PlanRequest(any_order=True)
+    )
     reasons = {one.pointer: one.reason for one in found.variant.audit.findings}
     assert reasons["/$defs/node/properties"] == "in the schema's order, because the part around it is"
     check = acceptor("llguidance", json.loads(found.variant.constraint.text))
@@ -535,7 +543,9 @@ def test_properties_in_any_order_are_counted():
         bounds = {"minProperties": least, **({} if most is None else {"maxProperties": most})}
         for rest, names in ((False, "cdea"), (I, "czya")):
             schema = {**O, "properties": dict.fromkeys("abcde", I), "required": ["a"], **bounds}
-            found = candidate({**schema, "additionalProperties": rest}, "llguidance", any_order=True)
+            found = candidate(
+                {**schema, "additionalProperties": rest}, "llguidance", PlanRequest(any_order=True)
+            )
             check = acceptor("llguidance", json.loads(found.variant.constraint.text))
             assert found.is_exact, least
             for count in range(1, 5):
@@ -544,6 +554,6 @@ def test_properties_in_any_order_are_counted():
 
 
 def test_the_audit_of_an_exact_schema_stays_exact():
-    found = candidate(ORDERED, "llguidance", any_order=True)
+    found = candidate(ORDERED, "llguidance", PlanRequest(any_order=True))
     assert found.is_exact
     assert {one.verdict for one in found.variant.audit.findings} == {"mask"}

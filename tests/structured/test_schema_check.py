@@ -8,6 +8,7 @@ import pytest
 from gencli.json_text import DOCUMENT
 from gencli.structured.backend_choice import choose
 from gencli.structured.json_schema import DRAFTS
+from gencli.structured.output_spec import PlanRequest
 from gencli.structured.schema_check import MAX_BYTES, check_schema, likely_keywords, misspelled, unreached
 from gencli.structured.schema_errors import Deadline, OutOfTime, SchemaError
 from tests.helpers.refusal import refusal
@@ -301,7 +302,7 @@ class Counting(Deadline):
 
 
 def test_what_takes_too_long_is_an_error_that_names_the_limit():
-    for work in [check_schema, lambda schema, end: choose(schema, deadline=end)]:
+    for work in [check_schema, lambda schema, end: choose(schema, PlanRequest(deadline=end))]:
         with pytest.raises(OutOfTime, match="time limit of 3 s") as caught:
             work(KIND, OVER)
         assert caught.value.exit_code == 3, work
@@ -310,7 +311,7 @@ def test_what_takes_too_long_is_an_error_that_names_the_limit():
 
 def test_branches_that_are_too_many_to_exclude_each_other_are_not_compared():
     end = Counting.after(60.0)
-    choose({"oneOf": [branch(index) for index in range(100)]}, deadline=end)
+    choose({"oneOf": [branch(index) for index in range(100)]}, PlanRequest(deadline=end))
     assert next(end.looks) < 5000
 
 

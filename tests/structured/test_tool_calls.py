@@ -8,8 +8,8 @@ from itertools import pairwise
 import pytest
 
 from gencli.structured.backend_choice import choose
+from gencli.structured.output_spec import PlanRequest
 from gencli.structured.schema_errors import SchemaError
-from gencli.structured.schema_validator import Validator
 from gencli.structured.tool_calls import CallPart, CallStream, Schemas, detect_format
 from gencli.structured.tool_plans import plan_tools, read_tools
 from tests.structured.backends import SCHEMAS, all_accept
@@ -61,7 +61,7 @@ def test_several_calls_are_read_in_their_order_with_text_between():
     tools = plan("hermes", "auto")
     text = f"First {hermes(ROME)} then {hermes(TWO)}."
     assert all(accept(text) for accept in all_accept(tools.plan))
-    assert [call.name for call in tools.check.calls(text)] == ["weather", "add_1"]
+    assert [call.name for call in tools.plan.check.calls(text)] == ["weather", "add_1"]
 
 
 def test_beside_a_schema_an_output_is_calls_or_a_document():
@@ -73,8 +73,8 @@ def test_beside_a_schema_an_output_is_calls_or_a_document():
             assert [accept(text) for text in (call, document, "Hello", "")] == [True, True, False, False], (
                 name
             )
-        assert tools.value(call) == [{"name": "weather", "arguments": {"city": "Rome"}}], name
-        assert tools.value(document) == {"name": "weather forecast"}, name
+        assert tools.read(call) == [{"name": "weather", "arguments": {"city": "Rome"}}], name
+        assert tools.read(document) == {"name": "weather forecast"}, name
         assert tools.plan.check.faults(call) == tools.plan.check.faults(document) == (), name
         assert tools.plan.check.faults('{"name": 5}'), name
         alone = plan_tools(json.dumps(TOOLS), SCHEMAS, template=template, choice="required", answer=answer)
@@ -85,7 +85,7 @@ def test_arguments_come_in_any_order_where_that_is_asked_for():
     names = [f"p{n}" for n in range(6)]
     parameters = {"type": "object", "properties": {key: {"type": "integer"} for key in names}}
     tools = [{"name": "count", "parameters": {**parameters, "required": names}}]
-    schemas = Schemas(partial(choose, backend="llguidance", any_order=True), Validator)
+    schemas = Schemas(partial(choose, request=PlanRequest("llguidance", any_order=True)))
     found = plan_tools(json.dumps(tools), schemas, template=TEMPLATES["hermes"], choice="auto")
     (accept,) = all_accept(found.plan)
     for order in (names, names[::-1]):

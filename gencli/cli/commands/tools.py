@@ -129,6 +129,7 @@ def run_schema(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         raise UsageError("schema audit takes one schema.", hint="Put quotes around it.")
     from gencli.structured.audit import audit_json, without_formats
     from gencli.structured.backend_choice import choose
+    from gencli.structured.output_spec import PlanRequest
     from gencli.structured.schema_check import check_schema
     from gencli.structured.schema_errors import Deadline
     from gencli.structured.schema_source import read_schema
@@ -136,13 +137,13 @@ def run_schema(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     deadline = Deadline.after(values["grammar_timeout"])
     schema = read_schema(schemas[0])
     remarks = check_schema(schema, deadline)
-    plan = choose(
-        schema,
-        cast(Any, values["grammar_backend"]),
+    request = PlanRequest(
+        values["grammar_backend"],
         extra=values["extra_properties"],
         any_order=values["property_order"] == "any",
         deadline=deadline,
     )
+    plan = choose(schema, request)
     plan = plan if values["formats"] else without_formats(plan)
     if values["format"] != "text":
         Sink().write(record_text({**audit_json(plan), "remarks": remarks}, values["format"]))

@@ -4,7 +4,7 @@ import json
 
 from processors.base import Env
 from processors.grammar.grammar_backend import load_backend
-from processors.grammar.short_texts import SearchBudget, guide_of, samples_of
+from processors.grammar.short_texts import SearchBudget, guide_of
 from processors.request_values import Constraint
 from processors.testing import ToyVocabulary
 from tests.processors.grammar.kit import closer_of, json_spot
@@ -19,7 +19,7 @@ def opened(schema, backend="xgrammar", begun=b"", whitespace=0):
     closer = closer_of(loaded, ENV)
     spot = json_spot(closer, grammar.matcher(), begun)
     constraint = Constraint("json_schema", json.dumps(schema), backend)
-    spot.samples, spot.guide = samples_of(constraint), guide_of(constraint)
+    spot.guide = guide_of(constraint)
     return closer, spot
 
 

@@ -7,7 +7,8 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 
 from gencli.structured.backend_choice import choose
-from gencli.structured.planning import PlanRequest, plan_output
+from gencli.structured.output_spec import PlanRequest
+from gencli.structured.planning import plan_output
 from processors.grammar.json_grammars import Bag, Brackets, in_a_row, spelled
 from tests.processors.grammar.kit import compiled, vocabulary_of
 
@@ -121,7 +122,7 @@ STYLES = [{"indent": 2}, {"indent": 4}, {"separators": (", ", ": ")}, {"separato
 
 
 def grammar_of(backend, schema, whitespace):
-    (variant,) = choose(schema, backend, whitespace=whitespace).variants
+    (variant,) = choose(schema, PlanRequest(backend, whitespace=whitespace)).variants
     return compiled_from(variant.constraint)
 
 

@@ -1,6 +1,7 @@
 """Near the limit of tokens masks keep what leaves room for the document's end, in few tries."""
 
 import json
+from dataclasses import replace
 
 import torch
 
@@ -60,7 +61,7 @@ class Open:
         self.matcher = Counted(matcher)
         context = JsonContext().after(begun)
         guide = guide_of(Constraint("json_schema", json.dumps(schema), name))
-        self.spot = Position(self.matcher, begun, context, self.closer.canonical, (), guide)
+        self.spot = Position(self.matcher, begun, context, self.closer.canonical, replace(guide, samples=()))
         self.legal = allowed_ids(self.mask, len(vocabulary.token_bytes)).tolist()
         self.path = self.narrower.shortest(self.spot, 64)
 

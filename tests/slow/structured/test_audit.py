@@ -6,6 +6,7 @@ import random
 from gencli import LLM
 from gencli.structured.backend_choice import candidate
 from gencli.structured.flat_schema import SUPPORT
+from gencli.structured.output_spec import PlanRequest
 from gencli.structured.schema_errors import SchemaError
 from processors.base import Env
 from processors.grammar.grammar_backend import load_backend
@@ -27,7 +28,7 @@ def test_the_audit_never_claims_too_much_on_the_corpus():
         for backend in BACKENDS:
             wrong = []
             for case in SAMPLE:
-                one = candidate(case.schema, backend, rewrite=rewrite)
+                one = candidate(case.schema, backend, PlanRequest(rewrite=rewrite))
                 seen = observed(backend, json.loads(one.variant.constraint.text), case)
                 if is_wrong(claim(one), seen):
                     wrong.append((case.name, claim(one), seen))
@@ -44,7 +45,7 @@ def test_the_audit_never_claims_too_much_on_drawn_schemas():
 def wrongly_told(backend, schema):
     """The schema, if an invalid value is accepted though the audit knows of nothing that is left open."""
     try:
-        one = candidate(schema, backend, extra=True)
+        one = candidate(schema, backend, PlanRequest(extra=True))
     except SchemaError:
         return schema if any(is_valid(schema, value) for value in VALUES) else None
     if one.loose:

@@ -3,6 +3,7 @@
 import json
 
 from gencli.structured.backend_choice import candidate, choose
+from gencli.structured.output_spec import PlanRequest
 from gencli.structured.rewrite_strings import LENGTHS
 from gencli.structured.schema_validator import FORMATS
 from tests.structured.probes.acceptor import acceptor
@@ -27,7 +28,7 @@ CASES |= {name: ("llguidance", *case) for name, case in LLGUIDANCE.items()}
 def test_the_back_end_is_wrong_without_it_and_right_with_it():
     for name in CASES:
         backend, schema, valid, invalid = CASES[name]
-        found = candidate(schema, backend, extra=True)
+        found = candidate(schema, backend, PlanRequest(extra=True))
         assert verdict(backend, schema, valid, invalid) != "right", name
         assert verdict(backend, json.loads(found.variant.constraint.text), valid, invalid) == "right", name
         assert found.is_exact, found.variant.audit.findings
@@ -67,7 +68,7 @@ def test_many_small_objects_do_not_grow_without_bound():
     }
     few = {f"o{n}": {**INNER, "required": [], "properties": {f"x{n}": {}, "y": {}}} for n in range(1_200)}
     for properties in (large, few):
-        plan = choose({"type": "object", "properties": properties}, any_order=True)
+        plan = choose({"type": "object", "properties": properties}, PlanRequest(any_order=True))
         assert all(len(variant.constraint.text) < 1 << 20 for variant in plan.variants)
 
 

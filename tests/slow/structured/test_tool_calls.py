@@ -15,11 +15,11 @@ def test_calls_are_enforced_alike_and_read_back():
     for name in WRITE:
         for choice in ["auto", "required", "weather"]:
             tools, write = plan(name, choice), WRITE[name]
-            assert tools.form.name == name, (name, choice)
+            assert tools.plan.check.form.name == name, (name, choice)
             assert (tools.notice == "") == (name != "generic"), (name, choice)
             backends = all_accept(tools.plan)
             assert len(backends) == 2, (name, choice)
-            is_many = choice != "weather" and tools.form.is_parallel
+            is_many = choice != "weather" and tools.plan.check.form.is_parallel
             expected = {
                 write(ROME): True,
                 write(TWO): choice != "weather",
@@ -32,7 +32,10 @@ def test_calls_are_enforced_alike_and_read_back():
             for text, is_right in expected.items():
                 assert [accept(text) for accept in backends] == [is_right, is_right], text
                 assert (not tools.plan.check.faults(text)) == is_right, text
-            assert tools.check.calls(write(ROME)) == (ToolCall("weather", {"city": "Rome"}),), (name, choice)
+            assert tools.plan.check.calls(write(ROME)) == (ToolCall("weather", {"city": "Rome"}),), (
+                name,
+                choice,
+            )
 
 
 def splits(text):

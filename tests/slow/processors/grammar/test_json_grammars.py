@@ -7,6 +7,7 @@ from random import Random
 import pytest
 
 from gencli.structured.backend_choice import choose
+from gencli.structured.output_spec import PlanRequest
 from tests.processors.grammar.kit import compiled, legal, vocabulary_of
 from tests.processors.grammar.test_json_grammars import BACKENDS, NUMBER, record
 
@@ -52,7 +53,7 @@ def test_documents_are_those_without_white_space(backend):
     for schema in [json.loads(line)["schema"] for line in SCHEMAS.read_text().splitlines()[::20]]:
         grammars = []
         for whitespace in (8, 0):
-            (variant,) = choose(schema, backend, whitespace=whitespace).variants
+            (variant,) = choose(schema, PlanRequest(backend, whitespace=whitespace)).variants
             grammars.append(compiled(backend, "json_schema", variant.constraint.text, whitespace))
         matchers, text = [grammar.matcher() for grammar in grammars], b""
         for _ in range(80):
