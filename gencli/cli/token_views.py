@@ -109,7 +109,7 @@ def decision(record: Record) -> str:
 
 
 _MAX_POSITIONS = 20  # in a table
-_WhyRecord = Mapping[str, Any]  # a record of the named token, extended by the fields of a Sight
+_WhyRecord = Mapping[str, Any]  # a record of the named token, as a Seeker gives it
 
 
 def why_table(records: Sequence[_WhyRecord]) -> str:

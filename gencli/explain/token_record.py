@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import Any
 
 from gencli.explain.token_levels import Record
-from gencli.results.run_results import ByToken
+from gencli.results.run_results import ByToken, bytes_of
 from gencli.text.tokenizer import Tokenizer
 from processors.row_view import Place, RowView, StageView, Weighed
 
@@ -35,7 +35,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         "pos": position,
         "id": view.token,
         "text": token_text(view.token, tokenizer),
-        "bytes": base64.b64encode(_bytes(view.token, tokenizer)).decode("ascii"),
+        "bytes": base64.b64encode(bytes_of(view.token, tokenizer)).decode("ascii"),
         "raw": _state(view.raw, tokenizer),
         "final": _state(view.final, tokenizer),
         "surprise": significant(view.surprise),
@@ -63,12 +63,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
 
 def token_text(token: int, tokenizer: Tokenizer) -> str:
     """Return the characters that a token adds to the text."""
-    return _bytes(token, tokenizer).decode("utf-8", "replace")
-
-
-def _bytes(token: int, tokenizer: Tokenizer) -> bytes:
-    by_id = tokenizer.token_bytes
-    return by_id[token] if token < len(by_id) else b""
+    return bytes_of(token, tokenizer).decode("utf-8", "replace")
 
 
 def _pair(token: int | None, tokenizer: Tokenizer) -> list[Any] | None:

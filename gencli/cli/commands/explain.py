@@ -146,12 +146,7 @@ def _source(
 
 def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) -> None:
     """Write the page of one text, or its records."""
-    why: list[Record] = []
-    if seeker is not None:
-        from gencli.explain.replay import why_record
-
-        sights = enumerate(seeker.sights.get(text.key, ()))
-        why = [why_record(sight, seeker.tokenizer, text.key, position) for position, sight in sights]
+    why = seeker.records.get(text.key) if seeker is not None else None
     records, count = _records(text, why or text.records, values), len(text.records)
     befores = ("".join(earlier["text"] for earlier in text.records[: shown["pos"]]) for shown in records)
     if values["format"] == "jsonl":
