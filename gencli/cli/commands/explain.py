@@ -9,11 +9,11 @@ from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gencli.cli.navigation_pages import walk
 from gencli.cli.render import Sink
 from gencli.cli.token_views import one_token, whole_text, why_page, why_table
 from gencli.cli.trace_views import EXPLAIN_OPTIONS, OWN, RUN_KEYS, matching, open_trace, show_live
 from gencli.cli.usage import Page, values_of
-from gencli.cli.walk_screen import walk
 from gencli.errors import UsageError
 from gencli.explain.token_levels import Record
 from gencli.explain.trace_file import TracedText, follow, text_label
