@@ -51,7 +51,7 @@ def walk(path: Path, values: Mapping[str, Any]) -> int:
         stack.enter_context(locked(path))
         file = TreeFile(path)
         grower = stack.enter_context(grower_of(file.tree.head, values, values["n"], stderr))
-        grower.forks.check(file.tree)
+        grower.check(file.tree)
         actions = _TreeActions(file, grower, values)
         with closing(read_keys()) as keys, Drawing(sys.stderr) as drawing:
             actions.drawing = drawing
@@ -104,7 +104,7 @@ class _TreeActions:
     def draw(self, state: TreeWalk) -> None:
         """Draw the page."""
         if state.node not in self._pieces:
-            self._pieces = {state.node: self.grower.forks.pieces(state.tree, state.node)}
+            self._pieces = {state.node: self.grower.pieces(state.tree, state.node)}
         if self.drawing is not None:
             self.drawing.show(*tree_page(state, self._pieces[state.node], *self.drawing.size))
 

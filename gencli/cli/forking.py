@@ -15,7 +15,7 @@ from gencli.cli.render import Sink, say_error
 from gencli.cli.result_writers import running_bar
 from gencli.cli.stderr import Stderr, interrupts
 from gencli.cli.trace_views import block, matching, trace_lines
-from gencli.config.job import make_job
+from gencli.config.job import encode_prompt, make_job
 from gencli.config.layers import CODE
 from gencli.errors import UsageError
 from gencli.explain.text_sets import ROOT, Tree
@@ -57,19 +57,19 @@ def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], stderr
 
     if source.file is not None:
         tree = source.file.tree
-        grower.forks.check(tree)  # raises for a text of another model
+        grower.check(tree)  # raises for a text of another model
     else:
         assert source.text is not None  # without a tree file there is a traced text
-        tree = Tree(source.head).grown([grower.forks.root(source.text)])
+        tree = Tree(source.head).grown([grower.root(source.text)])
     if values["node"] not in tree.nodes:
         raise UsageError(f"The tree has no node {values['node']}.", hint="gencli fork show lists them.")
     cut = Cut(values["node"], values["at"])
     if values["token"] is not None:
-        cut = replace(cut, token=token_of(unescape(values["token"]), grower.forks.tokenizer))
-    grower.forks.requests(tree, cut, 1)  # raises for a cut after the text
+        cut = replace(cut, token=token_of(unescape(values["token"]), grower.tokenizer))
+    grower.requests(tree, cut, 1)  # raises for a cut after the text
     if values["rank"] is not None:
         cut = replace(cut, token=grower.ranked(tree, cut, values["rank"]))
-    sink, count, limits = Sink(), values["n"], grower.forks.job.limits
+    sink, count, limits = Sink(), values["n"], grower.job.limits
     with ExitStack() as stack:
         bar = running_bar(sink, count, limits.max_tokens, stack) if stderr.has_drawing else None
         nodes, results = grower.grow(tree, cut, count, seed=values["seed"], on_event=bar.add if bar else None)
@@ -139,6 +139,9 @@ def grower_of(
     set_wait(settings["wait"], os.environ)  # before torch is imported
     with interrupts() as handler, quiet_libraries(is_on=not values["debug"]):
         with stderr.starting(), importing():
-            from gencli.cli.commands.generate import open_grower
-        with open_grower(job, head["prompt"], settings, count, stderr=stderr, handler=handler) as grower:
-            yield grower
+            from gencli.cli.commands.generate import Grower, prepare
+        with ExitStack() as stack:
+            ready = prepare(job, count, settings, stderr, stack)
+            tokenizer = ready.loaded.tokenizer
+            ids = encode_prompt(ready.job, head["prompt"], tokenizer)
+            yield Grower(ready.job, ids, tokenizer, ready.engine, handler, stderr)

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -177,11 +177,10 @@ def _submit(
 
 
 @dataclass(frozen=True, slots=True)
-class Grower:
+class Grower(Forks):
     """A loaded model that grows children of a tree's texts."""
 
-    ready: LoadedRun
-    forks: Forks
+    engine: Engine
     handler: Interrupts
     stderr: Stderr
 
@@ -199,7 +198,7 @@ class Grower:
         An interrupt ends them with their texts so far. Raises UsageError or ProcessorsError for a cut at
         which no output is possible.
         """
-        requests = self.forks.requests(tree, cut, count, seed)
+        requests = self.requests(tree, cut, count, seed)
         results = Results([""] * count, 1)
         for event in self._events(requests):
             results.add(event)
@@ -208,7 +207,7 @@ class Grower:
         nodes = []
         for request, row in zip(requests, results.rows, strict=True):
             end = row.outcomes[0]
-            if (node := self.forks.node(tree, cut, request, row)) is not None:
+            if (node := self.node(tree, cut, request, row)) is not None:
                 nodes.append(node)
             elif isinstance(end, Finish) and end.reason != "interrupted":
                 why = f"The text ended before its first new token: `{end.matched or end.reason}`."
@@ -217,11 +216,11 @@ class Grower:
 
     def ranked(self, tree: Tree, cut: Cut, rank: int) -> int:
         """Return the id with rank `rank` at a cut, under the model without stages."""
-        size = self.forks.tokenizer.vocab_size
+        size = self.tokenizer.vocab_size
         if rank > size:
             raise UsageError(f"No token has rank {rank}: the model has {size} tokens.")
         token: int | None = None
-        for event in self._events([self.forks.ranking(tree, cut, rank)]):
+        for event in self._events([self.ranking(tree, cut, rank)]):
             if isinstance(event, Token) and event.logprobs:
                 token = event.logprobs[-1].top[-1].id
             elif isinstance(event, Error):
@@ -231,7 +230,7 @@ class Grower:
         return token
 
     def _events(self, requests: Sequence[Request]) -> Iterator[Event]:
-        engine = self.ready.engine
+        engine = self.engine
         for request in requests:
             engine.submit(request)
         self.stderr.notice(*engine.notices)
@@ -241,16 +240,6 @@ class Grower:
             yield from engine.run()
         finally:
             self.handler.on_first = None
-
-
-@contextmanager
-def open_grower(
-    job: Job, prompt: str, settings: Settings, count: int, *, stderr: Stderr, handler: Interrupts
-) -> Iterator[Grower]:
-    """Load the model of a run for `count` children at once."""
-    with ExitStack() as stack:
-        ready = prepare(job, count, settings, stderr, stack)
-        yield Grower(ready, Forks.of(ready.job, prompt, ready.loaded.tokenizer), handler, stderr)
 
 
 _TEXTS = ("prompt", "text", "texts")  # keys of a record that the log stores in separate fields
