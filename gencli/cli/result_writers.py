@@ -55,13 +55,11 @@ def open_writers(
     is_shown = form == "text" and settings["stream"] is not False
     is_streaming = is_shown and structure is None  # structured output is written once it is validated
     pen = pen or (lambda row, sample, text: sink.write(text))
-    is_thinking_seen, thinking_writers = False, list[Writer]()
+    is_thinking_seen, summaries = False, list[Writer]()
     if structure and any(markers) and form == "text":
         # With retries only the last attempt counts.
         is_thinking_seen = count == 1 and stderr.has_drawing and not structure.retries
-        thinking_writers = [
-            LiveThinking(markers[0]) if is_thinking_seen else ThinkingSummary(results, stderr)
-        ]
+        summaries = [] if is_thinking_seen else [ThinkingSummary(results, stderr)]
     if form == "text" and not is_data:
         sink.wrap_words()
     if is_shown and count > 1 and not is_data and sink.has_control:
@@ -71,24 +69,20 @@ def open_writers(
         drawing = stack.enter_context(Drawing(sys.stdout))
         sink.before_write = drawing.erase
         meter = None if stderr.is_quiet else Meter(count, limits.max_tokens)
-        return [LiveWriter(sink, results, drawing, meter, pen), *thinking_writers]
-    writers: list[Writer] = []
-    if is_data and count > 1:
-        writers.append(BlockWriter(sink, results, pen, has_labels=False))
-    elif form != "text":
+        return [LiveWriter(sink, results, drawing, meter, pen), *summaries]
+    writers: list[Writer] = []  # reasoning is written before the result
+    if is_thinking_seen or (stderr.has_drawing and is_streaming and not sink.is_file):
+        writers.append(reading_line(sink, stack, is_begun=True))
+    elif stderr.has_drawing:
+        writers.append(running_bar(sink, count, limits.max_tokens, stack))
+    if is_thinking_seen:
+        writers.append(LiveThinking(markers[0]))
+    if form != "text" and not (is_data and count > 1):
         writers.append((JsonWriter if form == "json" else RecordWriter)(sink, results, info, form))
-    elif count == 1:
-        writers.append(TextWriter(results, pen, is_streaming=is_streaming))
     else:
-        writers.append(BlockWriter(sink, results, pen, is_streaming=is_streaming))
-    if stderr.has_drawing:
-        is_seen = is_thinking_seen or (is_streaming and not sink.is_file)
-        writers.append(
-            reading_line(sink, stack, is_begun=True)
-            if is_seen
-            else running_bar(sink, count, limits.max_tokens, stack)
-        )
-    return [*writers, *thinking_writers]
+        has_labels = count > 1 and not is_data
+        writers.append(BlockWriter(sink, results, pen, is_streaming=is_streaming, has_labels=has_labels))
+    return [*writers, *summaries]
 
 
 def reading_line(sink: Sink, stack: ExitStack, *, is_begun: bool = False) -> Writer:
@@ -127,29 +121,11 @@ class Writer(Protocol):
         return
 
 
-class TextWriter(Writer):
-    """Writes one text, streamed or at the end, with a newline after it unless it ends with one."""
-
-    def __init__(self, results: Results, pen: Pen, *, is_streaming: bool) -> None:
-        self._row, self._pen, self._is_streaming = results.rows[0], pen, is_streaming
-
-    def add(self, event: Event) -> None:
-        """Write new text."""
-        if isinstance(event, Token) and event.text and self._is_streaming:
-            self._pen(self._row, 0, event.text)
-
-    def close(self) -> None:
-        """Write the text that is not streamed yet."""
-        text = self._row.shown(0)
-        if text is not None:
-            self._pen(self._row, 0, _ended(text)[len(text) if self._is_streaming else 0 :])
-
-
 class BlockWriter(Writer):
-    """Writes several texts as blocks, with labels or without, in the order of the prompts.
+    """Writes texts in the order of the prompts, a newline after each unless it ends with one.
 
-    The first unfinished text is streamed; later ones wait until all before them are written. `num_written`
-    counts the finished blocks.
+    Several texts are blocks, with labels or without. The first unfinished text is streamed; later ones wait
+    until all before them are written. `num_written` counts the finished texts.
     """
 
     def __init__(
