@@ -16,7 +16,7 @@ from gencli.cli.token_colors import Brush, Shades, legend
 from gencli.cli.usage import record_text
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
-from gencli.explain.token_levels import Scale
+from gencli.explain.token_record import Scale
 from gencli.explain.trace_file import text_label
 from gencli.results.run_record import RunInfo, record, thinking
 from gencli.results.run_results import PromptRow, Results

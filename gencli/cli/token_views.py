@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gencli.cli.render import table
 from gencli.cli.token_colors import legend, level_of, marked
 from gencli.errors import GenerationError
-from gencli.explain.token_levels import Record
+from gencli.explain.token_record import Record
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:

@@ -160,7 +160,7 @@ class Comparison:
         return f"Comparison(prompt={shown(self.prompt)}, {facts})"
 
     def _repr_html_(self) -> str:
-        from gencli.explain.page.html_pages import compared_fragment
+        from gencli.explain.page import compared_fragment
 
         return compared_fragment(self, summarize(self.places))
 

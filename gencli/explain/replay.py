@@ -11,8 +11,7 @@ from torch import Tensor
 
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.logits_file import read_kept
-from gencli.explain.token_levels import Record
-from gencli.explain.token_record import token_record, token_text
+from gencli.explain.token_record import Record, token_record, token_text
 from gencli.explain.trace_file import TracedText
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Admission, Document, Env, Vocabulary

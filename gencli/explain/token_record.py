@@ -1,21 +1,21 @@
-"""The record of a token as JSON (docs/trace.schema.json), the records of a text as one value that shows
-itself, and `Words`, a vocabulary that is a list of texts.
+"""The record of a token as JSON (docs/trace.schema.json) and the levels that colour it, the records of a text
+as one value that shows itself, and `Words`, a vocabulary that is a list of texts.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
-from gencli.explain.token_levels import Record
 from gencli.results.run_results import ByToken, bytes_of
 from gencli.text.tokenizer import Tokenizer
 from processors.row_view import Place, RowView, StageView, Weighed
 
 VERSION = 1  # version of the lines of a trace
+Record = Mapping[str, Any]
 
 
 def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, position: int) -> Record:
@@ -169,3 +169,29 @@ class Words:
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Return [id] of the text; [] if the vocabulary lacks it."""
         return [self.texts.index(text)] if text in self.texts else []
+
+
+Scale = Literal["probability", "rank", "entropy", "decided"]
+
+# The level of a value is the number of bounds that it exceeds.
+_BOUNDS: dict[str, tuple[float, float, float]] = {
+    "probability": (0.5, 0.1, 0.02),
+    "rank": (1, 5, 20),
+    "entropy": (0.5, 1.5, 3),
+    "decided": (0, 1, 2),
+}
+LEGENDS: dict[str, tuple[str, str, str, str]] = {
+    "probability": ("p > .5", ".1 to .5", ".02 to .1", "below .02"),
+    "rank": ("first", "2 to 5", "6 to 20", "beyond"),
+    "entropy": ("below .5 nats", ".5 to 1.5", "1.5 to 3", "3 and more"),
+    "decided": ("by no stage", "one stage", "two", "more"),
+}
+
+
+def level(scale: Scale, value: float | None) -> int:
+    """Return the level of a value; the last one for None."""
+    if scale == "probability":
+        return sum((value or 0.0) < bound for bound in _BOUNDS[scale])
+    if value is None:
+        return len(_BOUNDS[scale])
+    return sum(value >= bound if scale == "entropy" else value > bound for bound in _BOUNDS[scale])

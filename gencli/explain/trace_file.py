@@ -15,8 +15,7 @@ from typing import Any, BinaryIO, get_args
 
 from gencli.core.events import Error, Event, Finish, Token, by_sample
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.token_levels import Record
-from gencli.explain.token_record import VERSION, records
+from gencli.explain.token_record import VERSION, Record, records
 from gencli.files import open_regular
 from gencli.json_text import DocumentError, parse_json
 from gencli.results.run_results import of_last_attempt

@@ -15,7 +15,7 @@ from gencli.cli.token_views import one_token, whole_text, why_page, why_table
 from gencli.cli.trace_views import EXPLAIN_OPTIONS, OWN, RUN_KEYS, matching, open_trace, show_live
 from gencli.cli.usage import Page, values_of
 from gencli.errors import UsageError
-from gencli.explain.token_levels import Record
+from gencli.explain.token_record import Record
 from gencli.explain.trace_file import TracedText, follow, text_label
 from processors.errors import nearest
 

@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from gencli.cli.render import Sink, silence, table
 from gencli.config.job import Job, make_job
@@ -23,7 +23,6 @@ from gencli.config.presets import expand_preset, shown
 from gencli.config.run_options import OPTIONS
 from gencli.config.settings import Settings, resolve, run_variables
 from gencli.errors import GencliError
-from gencli.explain.token_levels import Scale
 from gencli.json_text import to_json
 from gencli.models.backend import rank
 from gencli.plugins.plugin_registry import make_registry, sentence
@@ -35,6 +34,9 @@ from processors.params import describe as describe_fields
 from processors.registry import Registry
 from processors.request_values import NO_CONDITION
 from processors.stages.scale import VaryingParams
+
+if TYPE_CHECKING:
+    from gencli.explain.token_record import Scale
 
 _WIDTH = 200  # characters of a value
 _COLUMNS = ("phase", "stage", "value", "origin")

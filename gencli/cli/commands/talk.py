@@ -26,8 +26,7 @@ from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Toke
 from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import DeviceError, GencliError, GenerationError, UsageError
-from gencli.explain.token_levels import Record
-from gencli.explain.token_record import records
+from gencli.explain.token_record import Record, records
 from gencli.helpers import once
 from gencli.results.run_results import Scores, failure
 from gencli.runtime.compiled_grammars import compile_plan, grammar_env, make_compiler
