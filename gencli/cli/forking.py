@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gencli.cli.fetching import fetch_models
 from gencli.cli.render import Sink, say_error
 from gencli.cli.result_writers import running_bar
-from gencli.cli.stderr import Stderr, interrupts
+from gencli.cli.stderr import Stderr, running
 from gencli.cli.trace_views import block, matching, trace_lines
 from gencli.config.job import encode_prompt, make_job
 from gencli.config.layers import CODE
@@ -22,7 +22,7 @@ from gencli.explain.text_sets import ROOT, Tree
 from gencli.explain.trace_file import TracedText, objects, read_trace
 from gencli.explain.tree_file import TreeFile, checked_head, node_line, recipe_of
 from gencli.files import locked
-from gencli.runtime.machine import importing, quiet_libraries, set_wait
+from gencli.runtime.machine import importing
 from gencli.text.escapes import unescape
 
 if TYPE_CHECKING:
@@ -136,8 +136,7 @@ def grower_of(
     settings = recipe.settings(code, "file", log=False, offline=True, stats=False, debug=values["debug"])
     job = replace(make_job(settings), n=1, best_of=None, trace=None)
     fetch_models(settings, job.registry, stderr)
-    set_wait(settings["wait"], os.environ)  # before torch is imported
-    with interrupts() as handler, quiet_libraries(is_on=not values["debug"]):
+    with running(settings) as handler:
         with stderr.starting(), importing():
             from gencli.cli.commands.generate import Grower, prepare
         with ExitStack() as stack:
