@@ -106,7 +106,7 @@ def _seeker(why: str, tokenizer: Any, chain: Chain, draw: Draw, job: Job) -> See
     named, notice = find_token(why, tokenizer)
     if notice:
         say_notice(notice)
-    return Seeker(named, tokenizer, chain, draw, job.registry, count=job.trace or 5)
+    return Seeker(named, tokenizer, chain, draw, job.registry, job.trace or 5)
 
 
 def of_trace(

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 from gencli.cli.render import Sink, say, say_part
@@ -302,22 +303,23 @@ class ThinkingSummary(Writer):
                 say(text)  # text of the model, in which no key becomes a flag
 
 
+@dataclass(slots=True)
 class ColoredPen(Writer):
     """Colours texts by their tokens; `write` is its Pen. It gets each event before the writer that uses it.
 
     By request: `decoders` makes a new decoder for the text after its prompt, `markers` are as in Shades.
     """
 
-    def __init__(
-        self,
-        brush: Brush,
-        scale: Scale,
-        decoders: Mapping[str, Callable[[], TokenDecoder]],
-        markers: Mapping[str, str],
-    ) -> None:
-        self._brush, self._scale, self._decoders, self._markers = brush, scale, decoders, markers
-        self._shades: dict[tuple[str, int], Shades] = {}
-        self.legend = f"Colours: {legend(scale, brush.look)}"
+    brush: Brush
+    scale: Scale
+    decoders: Mapping[str, Callable[[], TokenDecoder]]
+    markers: Mapping[str, str]
+    _shades: dict[tuple[str, int], Shades] = field(default_factory=dict)
+
+    @property
+    def legend(self) -> str:
+        """The legend of the colours, as a sentence."""
+        return f"Colours: {legend(self.scale, self.brush.look)}"
 
     def add(self, event: Event) -> None:
         """Record the levels of an event's tokens."""
@@ -329,12 +331,12 @@ class ColoredPen(Writer):
     def write(self, row: PromptRow, sample: int, text: str) -> None:
         """Write the next part of the text of a sample."""
         for piece, number in self._of(row.id, sample).spans(text):
-            self._brush.write(piece, number)
+            self.brush.write(piece, number)
 
     def _of(self, request: str, sample: int) -> Shades:
         key = request, sample
         if key not in self._shades:
-            self._shades[key] = Shades(self._decoders[request](), self._scale, after=self._markers[request])
+            self._shades[key] = Shades(self.decoders[request](), self.scale, after=self.markers[request])
         return self._shades[key]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 import torch
@@ -134,6 +134,7 @@ def replay_of(
     return Replay(chain, env, kept, draw=draw, request=request, registry=registry)
 
 
+@dataclass(slots=True)
 class Seeker:
     """Follows texts with a chain and a named token.
 
@@ -145,31 +146,25 @@ class Seeker:
     `kept`: number of kept logits.
     """
 
-    def __init__(
-        self,
-        named: int,
-        tokenizer: Tokenizer,
-        chain: Chain,
-        draw: Draw,
-        registry: Registry | None = None,
-        *,
-        count: int = 5,
-    ) -> None:
-        self.named, self.tokenizer = named, tokenizer
-        self.records: dict[tuple[str, int], list[Record]] = {}
-        self._chain, self._draw, self._registry, self._count = chain, draw, registry, count
-        self._replays: dict[tuple[str, int], Replay] = {}
+    named: int
+    tokenizer: Tokenizer
+    chain: Chain
+    draw: Draw
+    registry: Registry | None
+    count: int  # of ids in the lists of a record
+    records: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
+    _replays: dict[tuple[str, int], Replay] = field(default_factory=dict)
 
     def add(self, key: tuple[str, int], head: Mapping[str, Any], chosen: int, kept: KeptLogits) -> None:
         """Add the record of the next position of a text, whose token there is `chosen`."""
         tokenizer = self.tokenizer
         if key not in self._replays:
-            parts = tokenizer, self._chain, self._draw, self._registry
+            parts = tokenizer, self.chain, self.draw, self.registry
             self._replays[key], self.records[key] = replay_of(head, kept, *parts), []
         if self.named >= kept.vocab_size:
             raise UsageError(f"Token id {self.named} is outside the model's vocabulary of {kept.vocab_size}.")
         replay, records = self._replays[key], self.records[key]
-        look, view = replay.look(kept), replay.explain(kept, self.named, count=self._count)
+        look, view = replay.look(kept), replay.explain(kept, self.named, count=self.count)
         replay.commit(chosen)
         is_kept = bool((kept.ids == self.named).any())
         masks = (stage.name for stage in view.stages if stage.after.rank is None)

@@ -1,5 +1,5 @@
-"""The record of a token as JSON (docs/trace.schema.json) and the levels that colour it, the records of a text
-as one value that shows itself, and `Words`, a vocabulary that is a list of texts.
+"""The record of a token as JSON (docs/trace.schema.json) and the levels that colour it; `Words`, a list of
+texts as a vocabulary.
 """
 
 from __future__ import annotations
@@ -126,21 +126,6 @@ def records(
         token_record(view, tokenizer, run=run, sample=sample, position=position)
         for position, view in enumerate(views, start=first)
     ]
-
-
-class Trace(tuple[Record, ...]):
-    """The records of consecutive tokens. A notebook shows them as a coloured text."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        decided = sum(bool(record["decided_by"]) for record in self)
-        return f"Trace({len(self)} tokens, {decided} decided by a stage)"
-
-    def _repr_html_(self) -> str:
-        from gencli.explain.page import html_fragments as html
-
-        return html.fragment(*html.trace("", self))
 
 
 @dataclass(frozen=True)

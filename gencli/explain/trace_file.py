@@ -85,6 +85,21 @@ def _line(kind: str, values: Mapping[str, Any]) -> str:
     return json.dumps({"v": VERSION, "kind": kind, **values}, ensure_ascii=False) + "\n"
 
 
+class Trace(tuple[Record, ...]):
+    """The records of consecutive tokens. A notebook shows them as a coloured text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        decided = sum(bool(record["decided_by"]) for record in self)
+        return f"Trace({len(self)} tokens, {decided} decided by a stage)"
+
+    def _repr_html_(self) -> str:
+        from gencli.explain.page import html_fragments as html
+
+        return html.fragment(*html.trace("", self))
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class TracedText:
     """One sample of a trace: head, records, reason of its end ("" while it runs). A notebook colours it."""

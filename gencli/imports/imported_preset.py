@@ -31,9 +31,7 @@ from processors.errors import ParamError, UnknownStage, close_names, did_you_mea
 from processors.registry import Registry, builtin_registry
 
 
-def import_from(
-    words: Sequence[str], peer: str, stdin: BinaryIO, registry: Registry | None = None
-) -> Imported:
+def import_from(words: Sequence[str], peer: str, stdin: BinaryIO) -> Imported:
     """Return the preset of one file, of stdin (`-`), or of a command line of several words.
 
     `peer`: name of the system; "" detects it from the fields. Raises UsageError and ConfigError.
@@ -42,7 +40,7 @@ def import_from(
         near = did_you_mean([repr(name) for name in close_names(peer, PEERS)])
         hint = near or f"Known are {', '.join(PEERS)}."
         raise UsageError(f"Settings of {peer[:60]!r} cannot be read.", hint=hint)
-    return import_settings(_source(list(words), peer, stdin), registry or builtin_registry())
+    return import_settings(_source(list(words), peer, stdin), builtin_registry())
 
 
 def _source(words: list[str], peer: str, stdin: BinaryIO) -> Source:
