@@ -35,8 +35,6 @@ from processors.errors import ProcessorsError
 if TYPE_CHECKING:
     from gencli.cli.commands.generate import Grower
 
-_Draw = Callable[[TreeWalk], None]
-
 
 def walk(path: Path, values: Mapping[str, Any]) -> int:
     """Navigate the tree of a file until a key quits, and return the exit code.
@@ -52,9 +50,8 @@ def walk(path: Path, values: Mapping[str, Any]) -> int:
         file = TreeFile(path)
         grower = stack.enter_context(grower_of(file.tree.head, values, values["n"], stderr))
         grower.check(file.tree)
-        actions = _TreeActions(file, grower, values)
         with closing(read_keys()) as keys, Drawing(sys.stderr) as drawing:
-            actions.drawing = drawing
+            actions = _TreeActions(file, grower, values, drawing)
             follow(TreeWalk(file.tree), actions.interrupted(keys), actions.draw, actions.act)
     if actions.text is not None:
         Sink().write(actions.text + ("" if actions.text.endswith("\n") else "\n"))
@@ -62,7 +59,10 @@ def walk(path: Path, values: Mapping[str, Any]) -> int:
 
 
 def follow(
-    state: TreeWalk, keys: Iterable[str], draw: _Draw, act: Callable[[TreeWalk, Action, _Draw], TreeWalk]
+    state: TreeWalk,
+    keys: Iterable[str],
+    draw: Callable[[TreeWalk], None],
+    act: Callable[[TreeWalk, Action], TreeWalk],
 ) -> TreeWalk:
     """Navigate by keys until one quits or the keys end; return the final state."""
     draw(state)
@@ -72,7 +72,7 @@ def follow(
             break
         if action:
             try:
-                state = act(state, action, draw)
+                state = act(state, action)
             except (GencliError, ProcessorsError) as error:
                 state = replace(state, message=str(error))
         draw(state)
@@ -86,7 +86,7 @@ class _TreeActions:
     file: TreeFile
     grower: Grower
     values: Mapping[str, Any]
-    drawing: Drawing | None = None
+    drawing: Drawing
     text: str | None = None
     _pieces: dict[int, list[str]] = field(default_factory=dict)  # pieces of the last node
 
@@ -105,13 +105,12 @@ class _TreeActions:
         """Draw the page."""
         if state.node not in self._pieces:
             self._pieces = {state.node: self.grower.pieces(state.tree, state.node)}
-        if self.drawing is not None:
-            self.drawing.show(*tree_page(state, self._pieces[state.node], *self.drawing.size))
+        self.drawing.show(*tree_page(state, self._pieces[state.node], *self.drawing.size))
 
-    def act(self, state: TreeWalk, action: Action, draw: _Draw) -> TreeWalk:
+    def act(self, state: TreeWalk, action: Action) -> TreeWalk:
         """Grow children, prune or export; return the state after the action."""
         if action == "grow":
-            return self._grow(state, draw)
+            return self._grow(state)
         if action == "prune":
             self.file.prune(state.node)
             return replace(state.pruned(), message=f"Node {state.node} is pruned.")
@@ -123,7 +122,7 @@ class _TreeActions:
             sink.write(text)
         return replace(state, message=f"The text is in {name}.")
 
-    def _grow(self, state: TreeWalk, draw: _Draw) -> TreeWalk:
+    def _grow(self, state: TreeWalk) -> TreeWalk:
         from gencli.explain.forks import Cut
 
         count, tokens = self.values["n"], 0
@@ -131,8 +130,8 @@ class _TreeActions:
         def on_event(event: Event) -> None:
             nonlocal tokens
             tokens += len(event.ids) if isinstance(event, Token) else 0
-            if self.drawing is not None and self.drawing.is_due:
-                draw(replace(state, message=f"Growing {count}: {tokens} tokens. Ctrl-C ends them."))
+            if self.drawing.is_due:
+                self.draw(replace(state, message=f"Growing {count}: {tokens} tokens. Ctrl-C ends them."))
 
         cut = Cut(state.node, state.token)
         nodes, results = self.grower.grow(state.tree, cut, count, seed=self.values["seed"], on_event=on_event)

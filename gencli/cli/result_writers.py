@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gencli.cli.render import Sink, say, say_part
 from gencli.cli.stderr import Stderr, Waiting
@@ -79,7 +79,7 @@ def open_writers(
     if is_thinking_seen:
         writers.append(LiveThinking(markers[0]))
     if form != "text" and not (is_data and count > 1):
-        writers.append((JsonWriter if form == "json" else RecordWriter)(sink, results, info, form))
+        writers.append(RecordWriter(sink, results, info, form))
     else:
         has_labels = count > 1 and not is_data
         writers.append(BlockWriter(sink, results, pen, is_streaming=is_streaming, has_labels=has_labels))
@@ -242,7 +242,10 @@ def _ended(text: str) -> str:
 
 
 class RecordWriter(Writer):
-    """Writes a record for each prompt when it finishes: a JSON line (`jsonl`) or a YAML document (`yaml`)."""
+    """Writes a record for each prompt when it finishes, a JSON line (`jsonl`) or a YAML document (`yaml`).
+
+    `json`: one document at the end, an object, or an array for several prompts.
+    """
 
     def __init__(self, sink: Sink, results: Results, info: RunInfo, form: str) -> None:
         self._sink, self._results, self._info, self._form = sink, results, info, form
@@ -251,23 +254,18 @@ class RecordWriter(Writer):
     def add(self, event: Event) -> None:
         """Write the prompt's record if this was its last event."""
         row = self._results.row(event.request)
-        if isinstance(event, Finish | Error) and row.is_done:
-            text = record_text(record(row, self._info), self._form, encoding=self._sink.encoding)
-            self._sink.write(self._head + text)
-            self._head = "---\n" if self._form == "yaml" else ""
-
-
-class JsonWriter(RecordWriter):
-    """Writes one JSON document at the end: an object, or an array for several prompts."""
-
-    def add(self, event: Event) -> None:
-        """Do nothing before the end."""
+        if self._form != "json" and isinstance(event, Finish | Error) and row.is_done:
+            self._write(record(row, self._info))
 
     def close(self) -> None:
-        """Write the document."""
-        records = [record(row, self._info) for row in self._results.rows]
-        document = records[0] if len(records) == 1 else records
-        self._sink.write(record_text(document, "json", encoding=self._sink.encoding))
+        """Write the one document."""
+        if self._form == "json":
+            records = [record(row, self._info) for row in self._results.rows]
+            self._write(records[0] if len(records) == 1 else records)
+
+    def _write(self, document: Any) -> None:
+        self._sink.write(self._head + record_text(document, self._form, encoding=self._sink.encoding))
+        self._head = "---\n" if self._form == "yaml" else ""
 
 
 class LiveThinking(Writer):

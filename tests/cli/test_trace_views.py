@@ -252,7 +252,7 @@ def test_after_growing_it_is_at_the_first_new_text_and_errors_are_shown():
 
     drawn = []
 
-    def act(loom, action, draw):
+    def act(loom, action):
         raise UsageError("No.")
 
     end = follow(TreeWalk(TREE), ["n", "right", "q", "left"], drawn.append, act)
