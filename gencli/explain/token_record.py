@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from gencli.results.run_results import ByToken, bytes_of
+from gencli.results.run_results import ByToken, bytes_of, significant
 from gencli.text.tokenizer import Tokenizer
 from processors.row_view import Place, RowView, StageView, Weighed
 
@@ -72,12 +72,6 @@ def _pair(token: int | None, tokenizer: Tokenizer) -> list[Any] | None:
 
 def _weighed(tokens: Iterable[Weighed], tokenizer: Tokenizer) -> list[list[Any]]:
     return [[token, token_text(token, tokenizer), significant(p)] for token, p in tokens]
-
-
-def significant(value: float) -> float | None:
-    """Return the number with six significant digits; None if it is not finite."""
-    rounded = float(f"{value:.6g}")
-    return rounded if abs(rounded) != float("inf") and rounded == rounded else None
 
 
 def _state(state: Place, tokenizer: Tokenizer) -> dict[str, Any]:

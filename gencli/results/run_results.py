@@ -94,14 +94,14 @@ def _alternative(token: Alternative, tokenizer: Tokenizer) -> dict[str, Any]:
         "id": token.id,
         "token": piece(token.id, tokenizer),
         "bytes": list(bytes_of(token.id, tokenizer)),
-        "logprob": _number(token.logprob),
-        "processed": _number(token.processed),
+        "logprob": significant(token.logprob),
+        "processed": significant(token.processed),
         "banned_by": token.banned_by or None,
     }
 
 
-def _number(value: float) -> float | None:
-    # Rounded to the digits that do not depend on the rest of its batch.
+def significant(value: float) -> float | None:
+    """Return the number with six significant digits, which no other row changes; None if it is not finite."""
     return None if not math.isfinite(value) else float(f"{value:.6g}")
 
 

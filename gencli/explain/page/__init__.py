@@ -32,8 +32,9 @@ from gencli.errors import GenerationError
 from gencli.explain.page.html_fragments import Piece, facts, fragment, lanes, legend, named_id, part, table
 from gencli.explain.page.html_fragments import text as marked_text
 from gencli.explain.text_sets import ROOT, Tree
-from gencli.explain.token_record import Record, significant
+from gencli.explain.token_record import Record
 from gencli.explain.trace_file import TracedText, text_label
+from gencli.results.run_results import significant
 from processors.chain import Chain
 from processors.errors import ProcessorsError
 
