@@ -333,31 +333,24 @@ def _texts(row: PromptRow) -> tuple[str | None, ...]:
     return tuple(row.shown(sample) if outcome is not None else None for sample, outcome in outcomes)
 
 
-def trace_to(write: Callable[[str], None], settings: Settings) -> Callable[[Results, RunInfo], TraceWriter]:
-    """Return a factory of a trace's writer: `write` receives the lines, `settings` are the run's."""
-
-    def make(results: Results, info: RunInfo) -> TraceWriter:
-        assert info.tokenizer is not None
-        structure, recipe = info.job.structure, asdict(Recipe.of(settings, info.job))
-        plain = head_of(results, info)
-
-        def head(request: str, sample: int) -> Mapping[str, Any]:
-            return {**plain(request, sample), **recipe}
-
-        waits = structure is not None and structure.retries > 0
-        return TraceWriter(write, head, info.tokenizer, waits=waits)
-
-    return make
+def trace_writer(
+    write: Callable[[str], None], settings: Settings, results: Results, info: RunInfo
+) -> TraceWriter:
+    """Return the writer of a trace: `write` receives the lines, `settings` are the run's."""
+    assert info.tokenizer is not None
+    structure, head = info.job.structure, head_of(results, info, asdict(Recipe.of(settings, info.job)))
+    waits = structure is not None and structure.retries > 0
+    return TraceWriter(write, head, info.tokenizer, waits=waits)
 
 
-def head_of(results: Results, info: RunInfo) -> Head:
-    """Return a function from request and sample to the head of a traced text."""
+def head_of(results: Results, info: RunInfo, recipe: Mapping[str, Any]) -> Head:
+    """Return a function from request and sample to the head of a traced text; `recipe` is in it."""
     tokenizer = info.tokenizer
     assert tokenizer is not None
 
     def head(request: str, sample: int) -> Mapping[str, Any]:
         prompt = results.row(request).prompt
         ids = encode_prompt(info.job, prompt, tokenizer)
-        return {**text_head(info, prompt, ids), "texts": len(results.rows) * info.job.n}
+        return {**text_head(info, prompt, ids), "texts": len(results.rows) * info.job.n, **recipe}
 
     return head

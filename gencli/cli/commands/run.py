@@ -76,9 +76,9 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         beside.append(partial(LogWriter, settings, stderr))
     with ExitStack() as stack:
         if settings["trace"] is not None:
-            from gencli.cli.commands.generate import trace_to
+            from gencli.cli.commands.generate import trace_writer
 
-            beside.append(trace_to(stack.enter_context(Sink(settings["trace"])).write, settings))
+            beside.append(partial(trace_writer, stack.enter_context(Sink(settings["trace"])).write, settings))
         return carry_out(job, source.texts, settings, stderr, beside)
 
 
