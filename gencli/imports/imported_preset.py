@@ -85,18 +85,14 @@ class _Base:
     profile: str
     layers: list[Layer]
     stages: dict[StageField, Any]
-    options: dict[str, Any]
+    order: tuple[str, ...]
 
     @classmethod
     def of(cls, profile: str, registry: Registry) -> _Base:
         layers = load_presets([str(profile_file(profile))], registry, origin=COMPAT) if profile else []
         stages = {(entry.stage, entry.field): entry.value for layer in layers for entry in layer.stages}
-        options = {key: value for layer in layers for key, value in layer.values.items()}
-        return cls(profile, layers, stages, options)
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        return tuple(self.options.get("chain", ()))
+        orders = [layer.values["chain"] for layer in layers if "chain" in layer.values]
+        return cls(profile, layers, stages, tuple(orders[-1]) if orders else ())
 
 
 def import_settings(source: Source, registry: Registry) -> Imported:
