@@ -7,7 +7,7 @@ from __future__ import annotations
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 
@@ -152,16 +152,21 @@ class _ChatLoop:
         turns = chat.conversation.turns
         if self._last is None or not turns or turns[-1].answer != self._last.text:
             raise UsageError("The last turn has no answer from this session.")
+        with self._running(GencliError), Waiting(sys.stderr) as waiting:
+            if self._stderr.has_drawing:
+                waiting.show("Explaining the answer")
+            return self._last.page(self._engine, position)
+
+    @contextmanager
+    def _running(self, harmless: type[GencliError]) -> Iterator[None]:
+        """Let Ctrl-C interrupt the engine; after an error that is not `harmless`, another one replaces it."""
         self._handler.on_first = self._engine.interrupt
         try:
-            with Waiting(sys.stderr) as waiting:
-                if self._stderr.has_drawing:
-                    waiting.show("Explaining the answer")
-                return self._last.page(self._engine, position)
-        except GencliError:
+            yield
+        except harmless:
             raise
         except BaseException:
-            self._engine = self._new_engine()
+            self._engine = self._new_engine()  # the state of the old engine is unknown
             raise
         finally:
             self._handler.on_first = None
@@ -192,17 +197,9 @@ class _ChatLoop:
         self._engine.submit(request)
         self._stderr.notice(*self._engine.notices)
         self._engine.notices.clear()
-        self._handler.on_first = self._engine.interrupt
-        try:
+        with self._running(DeviceError):  # after which another engine would fail as well
             shades = Shades(tokenizer.stream(ids), scale) if scale else None
             end = self._write_answer(request.marker, shades, is_scored=job.logprobs is not None)
-        except DeviceError:  # another engine would fail as well
-            raise
-        except BaseException:
-            self._engine = self._new_engine()  # the state of the old engine is unknown
-            raise
-        finally:
-            self._handler.on_first = None
         self._context = replace(self._context, answers=(*self._context.answers, end))
         self._stderr.say(*_summary(end))
         if failed := failure(OutputValidator(job.structure)(end, request.marker)):
