@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.cli.fetching import fetch_models
 from gencli.cli.render import Sink, say_error
-from gencli.cli.result_writers import running_bar
 from gencli.cli.stderr import Stderr, running
 from gencli.cli.trace_views import block, matching, trace_lines
 from gencli.config.job import encode_prompt, make_job
@@ -53,6 +52,7 @@ def fork(path: Path, values: Mapping[str, Any], flags: Mapping[str, Any]) -> int
 
 
 def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], stderr: Stderr) -> int:
+    from gencli.cli.progress_bars import RunBar
     from gencli.explain.forks import Cut, token_of
 
     if source.file is not None:
@@ -71,7 +71,7 @@ def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], stderr
         cut = replace(cut, token=grower.ranked(tree, cut, values["rank"]))
     sink, count, limits = Sink(), values["n"], grower.job.limits
     with ExitStack() as stack:
-        bar = running_bar(sink, count, limits.max_tokens, stack) if stderr.has_drawing else None
+        bar = RunBar(sink, count, limits.max_tokens, stack) if stderr.has_drawing else None
         nodes, results = grower.grow(tree, cut, count, seed=values["seed"], on_event=bar.add if bar else None)
     if source.path is not None and nodes:
         (source.file or TreeFile.create(source.path, tree)).add(nodes)

@@ -75,7 +75,9 @@ def open_writers(
     if is_thinking_seen or (stderr.has_drawing and is_streaming and not sink.is_file):
         writers.append(reading_line(sink, stack, is_begun=True))
     elif stderr.has_drawing:
-        writers.append(running_bar(sink, count, limits.max_tokens, stack))
+        from gencli.cli.progress_bars import RunBar
+
+        writers.append(RunBar(sink, count, limits.max_tokens, stack))
     if is_thinking_seen:
         writers.append(LiveThinking(markers[0]))
     if form != "text" and not (is_data and count > 1):
@@ -98,16 +100,6 @@ def reading_line(sink: Sink, stack: ExitStack, *, is_begun: bool = False) -> Wri
     if is_begun:
         waiting.show("Reading the prompt")
     return ReadingLine(waiting)
-
-
-def running_bar(sink: Sink, texts: int, max_tokens: int, stack: ExitStack) -> Writer:
-    """Return a writer that draws the number of ended texts on stderr; it is erased before the result."""
-    from gencli.cli.progress_bars import Drawing, RunBar
-    from gencli.results.run_results import Meter
-
-    drawing = stack.enter_context(Drawing(sys.stderr))
-    sink.before_write = drawing.erase  # stdout and stderr may be the same terminal
-    return RunBar(Meter(texts, max_tokens), drawing)
 
 
 class Writer(Protocol):
