@@ -29,7 +29,7 @@ from gencli.explain.page import (
     sweep_page,
     tree_page,
 )
-from gencli.explain.token_levels import Record
+from gencli.explain.token_record import Record
 from gencli.explain.trace_file import TracedText, read_trace
 from tests.helpers.browser import Browser
 

@@ -227,25 +227,25 @@ class Chat:
 
     def with_value(self, key: str, value: Any) -> Chat:
         """Return a copy with an option's value; None removes those of flag and /set. Raises UsageError."""
-        origin, values = self.layers[-1]
-        layers = (*self.layers[:-1], (origin, {**values, key: value}))
-        if value is None:
-            layers = tuple(
-                (name, {other: typed[other] for other in typed if other != key})
-                for name, typed in self.layers
-            )
-        return replace(self, layers=layers)._checked()
+        if value is not None:
+            return self._set({key: value})
+        without = [
+            (name, {other: typed[other] for other in typed if other != key}) for name, typed in self.layers
+        ]
+        return replace(self, layers=tuple(without))._checked()
 
     def with_schema(self, text: str) -> Chat:
         """Return a copy whose answers follow a schema; "" removes it. Raises UsageError, ConfigError."""
-        origin, values = self.layers[-1]
-        changed = {**values, **FREE, "json_schema": text}
-        return replace(self, layers=(*self.layers[:-1], (origin, changed)))._checked()
+        return self._set({**FREE, "json_schema": text})
 
     def with_typed(self, typed: Mapping[str, Any], origin: str) -> Chat:
         """Return a copy with a transcript's settings, instead of an earlier one's, below flags and /set."""
         layers: tuple[_Typed, ...] = ((origin, dict(typed)), *self.layers[-2:])
         return replace(self, layers=layers, fixed=frozenset(_OF_CONVERSATION))._checked()
+
+    def _set(self, changed: Mapping[str, Any]) -> Chat:
+        *below, (origin, values) = self.layers
+        return replace(self, layers=(*below, (origin, {**values, **changed})))._checked()
 
     def _checked(self) -> Chat:
         make_job(self.settings)

@@ -55,10 +55,6 @@ class Command:
     run: Callable[[Chat, str, CommandContext], CommandResult]
 
 
-def _unexplained(chat: Chat, position: int | None) -> str:
-    raise UsageError("There is no answer yet.")
-
-
 @dataclass(frozen=True, slots=True)
 class CommandContext:
     """Values that commands read, besides the chat.
@@ -70,8 +66,8 @@ class CommandContext:
     tokenizer: Tokenizer
     context: int
     describe_chain: Callable[[Chat], str]
+    explain: Callable[[Chat, int | None], str]
     answers: tuple[Finish, ...] = ()
-    explain: Callable[[Chat, int | None], str] = _unexplained
 
 
 @dataclass(frozen=True, slots=True)

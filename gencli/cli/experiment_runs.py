@@ -1,5 +1,5 @@
 """The parts of `gencli compare`, `gencli sweep` and `gencli batch --dry-run` that need torch: both sides
-of a comparison with its assertions, the cells of a sweep, and the preview of a batch.
+of a comparison with its assertions and page, the cells of a sweep, and the preview of a batch.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from functools import partial
 from typing import Any
 
 from gencli.batch.batch_setup import Batch, BatchEstimate, Preview, look, need_of
-from gencli.cli.comparison_verdict import Verdict, compared_page
 from gencli.cli.experiment_tables import comparison_text, head_text, summary_text
 from gencli.cli.render import Sink, say_error, table
 from gencli.cli.stderr import Interrupts, Stderr
@@ -24,7 +23,16 @@ from gencli.config.settings import Settings
 from gencli.core.events import Error, Finish, Token
 from gencli.errors import GencliError, GenerationError, ModelError, UsageError
 from gencli.explain import chain_comparison as comparing
-from gencli.explain.chain_comparison import Comparison, Other, TextOf, compare_trace, known_texts
+from gencli.explain import page as pages
+from gencli.explain.chain_comparison import (
+    Comparison,
+    DivergenceSums,
+    Other,
+    TextOf,
+    compare_trace,
+    known_texts,
+    summarize,
+)
 from gencli.explain.replay import Replay
 from gencli.explain.text_sets import MeasuredText, TextMeter
 from gencli.explain.token_record import token_text
@@ -245,7 +253,7 @@ def _texts(
     attempts: RetryingEngine,
     loaded: Loaded,
 ) -> Iterator[CellResult]:
-    waiting = [dict[tuple[int, int], MeasuredText]() for _ in cells]
+    of_cells = [dict[tuple[int, int], MeasuredText]() for _ in cells]  # by prompt and sample
     for number, job in enumerate(jobs):
         for prompt_index, prompt in enumerate(prompts):
             ids, seed = encode_prompt(job, prompt, loaded.tokenizer), derive(job.seed, prompt_index)
@@ -255,13 +263,8 @@ def _texts(
             except (GencliError, ProcessorsError) as error:
                 for sample in range(job.n):
                     failed = Error(request.id, sample, type(error).__name__, str(error), "")
-                    waiting[number][prompt_index, sample] = TextMeter(prompt_index, sample).end(failed)
-    due, meters = 0, dict[tuple[str, int], TextMeter]()
-
-    def result(number: int) -> CellResult:
-        samples = waiting[number]
-        return CellResult(cells[number], tuple(samples[key] for key in sorted(samples)))
-
+                    of_cells[number][prompt_index, sample] = TextMeter(prompt_index, sample).end(failed)
+    meters = dict[tuple[str, int], TextMeter]()
     for event in attempts.run():
         if isinstance(event, Token | Finish | Error):
             number, prompt_index = (int(part) for part in event.request.split("."))
@@ -270,12 +273,9 @@ def _texts(
             if isinstance(event, Token):
                 meter.add(event)
             else:
-                waiting[number][prompt_index, event.sample] = meters.pop(key).end(event)
-        while due < len(cells) and len(waiting[due]) == len(prompts) * jobs[due].n:
-            yield result(due)
-            due += 1
-    for number in range(due, len(cells)):  # all requests of the cell were rejected
-        yield result(number)
+                of_cells[number][prompt_index, event.sample] = meters.pop(key).end(event)
+    for values, samples in zip(cells, of_cells, strict=True):
+        yield CellResult(values, tuple(samples[key] for key in sorted(samples)))
 
 
 def _first_tokens(
@@ -349,3 +349,77 @@ def _lines(totals: Preview, need: BatchEstimate | None, batch: Batch) -> Iterato
     free = f"; {size(need.capacity.free)} are free" if need.capacity.free is not None else ""
     yield "memory", f"{' + '.join(parts)} ({need.batch} samples side by side){free}"
     yield "time", f"roughly {clock(need.seconds)}, if every text is as long as it may be"
+
+
+class Verdict:
+    """Counts comparisons. `limit`: largest total variation allowed at a position; None for any.
+
+    A position at which B has no token exceeds every limit. A position without sufficient kept logits is
+    undecided. `is_equal`: the texts have to be equal.
+    """
+
+    def __init__(self, limit: float | None, *, is_equal: bool) -> None:
+        self._limit, self._is_equal = limit, is_equal
+        self.texts = self.equal = self._different = self._unknown = 0
+        self._failed = self._interrupted = self._over = 0
+        self.summary = DivergenceSums()
+
+    def add(self, comparison: Comparison) -> None:
+        """Count a comparison."""
+        self.texts += 1
+        self.equal += comparison.is_equal is True
+        self._unknown += comparison.is_equal is None
+        self._different += comparison.is_equal is False
+        outputs = [comparison.a, *([comparison.b] if comparison.b else [])]
+        self._failed += any(output.error for output in outputs)
+        self._interrupted += any(output.reason == "interrupted" for output in outputs)
+        self.summary += summarize(comparison.places)
+        if self._limit is not None:
+            decided = (position for position in comparison.places if position.unmeasured != "kept")
+            measured = [position.divergence for position in decided]
+            self._over += sum(distance is None or distance.tv > self._limit for distance in measured)
+
+    @property
+    def _is_open(self) -> bool:
+        is_short = self._limit is not None and self.summary.unmeasured["kept"] > 0
+        return is_short or (self._is_equal and self._unknown > 0)
+
+    def faults(self) -> Iterator[str]:
+        """Yield failed assertions."""
+        if self._failed:
+            yield f"{self._failed} of {self.texts} texts failed."
+        if self._is_equal and self._different:
+            yield f"{self._different} of {self.texts} texts are not equal."
+        if self._over:
+            places = f"{self._over} of {self.summary.places} places"
+            yield f"The total variation is above {self._limit:g} at {places}."
+        if self._is_open:
+            yield "Too few logits are kept to decide: keep more of them."
+
+    @property
+    def code(self) -> int:
+        """130 if interrupted; 6 if an assertion fails or no text is complete; 7 if some are not, or open."""
+        if self._interrupted:
+            return 130
+        if self._over or (self._is_equal and self._different) or self._failed == self.texts:
+            return 6
+        return 7 if self._failed or self._is_open else 0
+
+
+def compared_page(comparison: Comparison, head: Mapping[str, Any], text_of: TextOf) -> str:
+    """Return the page of a comparison; `head` has the chains of both sides.
+
+    Only measured positions are included. `kl` is KL(A || B). Without B's own text, the second text consists
+    of B's choice at each position of A's text.
+    """
+    along = [position.a if position.b is None else position.b for position in comparison.places]
+    a, b = comparison.a.tokens, comparison.b.tokens if comparison.b else along
+    chains = [head[key]["chain"] if head[key] else "that of the trace" for key in "ab"]
+    sides = pages.Side("A", chains[0], a), pages.Side("B" if comparison.b else "B along A", chains[1], b)
+    rows = list[pages.CompareRow]()
+    for place in comparison.places:
+        if (distance := place.divergence) is not None:
+            decided = [*dict.fromkeys((*place.decided_a, *place.decided_b))] if place.is_parted else []
+            rows.append(pages.CompareRow(place.pos, distance.tv, distance.kl_ab, place.a, place.b, decided))
+    names = {token: text_of(token) or f"#{token}" for token in {*a, *b, *along}}
+    return pages.compare_page(comparison.prompt, sides, rows, names)

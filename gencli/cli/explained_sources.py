@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from gencli.cli.commands.generate import head_of, trace_to
+from gencli.cli.commands.generate import head_of, trace_writer
 from gencli.cli.commands.run import begin, carry_out
 from gencli.cli.inputs import read_prompts
 from gencli.cli.render import say_notice
@@ -58,7 +58,7 @@ class _Watcher:
     """Writes a run's trace without logits, after using them to look for a named token."""
 
     def __init__(self, writer: TraceWriter, seeker: Seeker | None, results: Results, info: RunInfo) -> None:
-        self._writer, self._seeker, self._head = writer, seeker, cache(head_of(results, info))
+        self._writer, self._seeker, self._head = writer, seeker, cache(head_of(results, info, {}))
 
     def add(self, event: Event) -> None:
         if isinstance(event, Token) and self._seeker is not None:
@@ -90,7 +90,7 @@ def of_prompts(arguments: Sequence[str], flags: Mapping[str, Any], why: str | No
         if why is not None:
             assert info.tokenizer is not None
             seekers.append(_seeker(why, info.tokenizer, info.chain, info.job.resolved[1], job))
-        writer = trace_to(lines.append, settings)(results, info)
+        writer = trace_writer(lines.append, settings, results, info)
         return _Watcher(writer, next(iter(seekers), None), results, info)
 
     code = carry_out(job, source.texts, settings, stderr, [watch])
@@ -106,7 +106,7 @@ def _seeker(why: str, tokenizer: Any, chain: Chain, draw: Draw, job: Job) -> See
     named, notice = find_token(why, tokenizer)
     if notice:
         say_notice(notice)
-    return Seeker(named, tokenizer, chain, draw, job.registry, count=job.trace or 5)
+    return Seeker(named, tokenizer, chain, draw, job.registry, job.trace or 5)
 
 
 def of_trace(

@@ -1,20 +1,30 @@
-"""`gencli fork walk`: interactive navigation in a tree, in which new texts can be grown."""
+"""`gencli fork walk`: interactive navigation in a tree, in which new texts can be grown; keys of a terminal,
+one at a time.
+"""
 
 from __future__ import annotations
 
+import os
+import select
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from codecs import getincrementaldecoder
+from collections import deque
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from prompt_toolkit.input.vt100_parser import Vt100Parser
+from prompt_toolkit.key_binding.key_processor import KeyPress
+from prompt_toolkit.keys import Keys
 
 from gencli.cli.forking import grower_of
 from gencli.cli.navigation_pages import tree_page
 from gencli.cli.progress_bars import Drawing
 from gencli.cli.render import Sink, is_terminal
 from gencli.cli.stderr import Stderr
-from gencli.cli.terminal_keys import read_keys
 from gencli.cli.trace_views import Action, TreeWalk
 from gencli.core.events import Event, Token
 from gencli.errors import GencliError, UsageError
@@ -24,9 +34,6 @@ from processors.errors import ProcessorsError
 
 if TYPE_CHECKING:
     from gencli.cli.commands.generate import Grower
-
-
-_Draw = Callable[[TreeWalk], None]
 
 
 def walk(path: Path, values: Mapping[str, Any]) -> int:
@@ -42,10 +49,9 @@ def walk(path: Path, values: Mapping[str, Any]) -> int:
         stack.enter_context(locked(path))
         file = TreeFile(path)
         grower = stack.enter_context(grower_of(file.tree.head, values, values["n"], stderr))
-        grower.forks.check(file.tree)
-        actions = _TreeActions(file, grower, values)
+        grower.check(file.tree)
         with closing(read_keys()) as keys, Drawing(sys.stderr) as drawing:
-            actions.drawing = drawing
+            actions = _TreeActions(file, grower, values, drawing)
             follow(TreeWalk(file.tree), actions.interrupted(keys), actions.draw, actions.act)
     if actions.text is not None:
         Sink().write(actions.text + ("" if actions.text.endswith("\n") else "\n"))
@@ -53,7 +59,10 @@ def walk(path: Path, values: Mapping[str, Any]) -> int:
 
 
 def follow(
-    state: TreeWalk, keys: Iterable[str], draw: _Draw, act: Callable[[TreeWalk, Action, _Draw], TreeWalk]
+    state: TreeWalk,
+    keys: Iterable[str],
+    draw: Callable[[TreeWalk], None],
+    act: Callable[[TreeWalk, Action], TreeWalk],
 ) -> TreeWalk:
     """Navigate by keys until one quits or the keys end; return the final state."""
     draw(state)
@@ -63,7 +72,7 @@ def follow(
             break
         if action:
             try:
-                state = act(state, action, draw)
+                state = act(state, action)
             except (GencliError, ProcessorsError) as error:
                 state = replace(state, message=str(error))
         draw(state)
@@ -77,7 +86,7 @@ class _TreeActions:
     file: TreeFile
     grower: Grower
     values: Mapping[str, Any]
-    drawing: Drawing | None = None
+    drawing: Drawing
     text: str | None = None
     _pieces: dict[int, list[str]] = field(default_factory=dict)  # pieces of the last node
 
@@ -95,14 +104,13 @@ class _TreeActions:
     def draw(self, state: TreeWalk) -> None:
         """Draw the page."""
         if state.node not in self._pieces:
-            self._pieces = {state.node: self.grower.forks.pieces(state.tree, state.node)}
-        if self.drawing is not None:
-            self.drawing.show(*tree_page(state, self._pieces[state.node], *self.drawing.size))
+            self._pieces = {state.node: self.grower.pieces(state.tree, state.node)}
+        self.drawing.show(*tree_page(state, self._pieces[state.node], *self.drawing.size))
 
-    def act(self, state: TreeWalk, action: Action, draw: _Draw) -> TreeWalk:
+    def act(self, state: TreeWalk, action: Action) -> TreeWalk:
         """Grow children, prune or export; return the state after the action."""
         if action == "grow":
-            return self._grow(state, draw)
+            return self._grow(state)
         if action == "prune":
             self.file.prune(state.node)
             return replace(state.pruned(), message=f"Node {state.node} is pruned.")
@@ -114,7 +122,7 @@ class _TreeActions:
             sink.write(text)
         return replace(state, message=f"The text is in {name}.")
 
-    def _grow(self, state: TreeWalk, draw: _Draw) -> TreeWalk:
+    def _grow(self, state: TreeWalk) -> TreeWalk:
         from gencli.explain.forks import Cut
 
         count, tokens = self.values["n"], 0
@@ -122,11 +130,58 @@ class _TreeActions:
         def on_event(event: Event) -> None:
             nonlocal tokens
             tokens += len(event.ids) if isinstance(event, Token) else 0
-            if self.drawing is not None and self.drawing.is_due:
-                draw(replace(state, message=f"Growing {count}: {tokens} tokens. Ctrl-C ends them."))
+            if self.drawing.is_due:
+                self.draw(replace(state, message=f"Growing {count}: {tokens} tokens. Ctrl-C ends them."))
 
         cut = Cut(state.node, state.token)
         nodes, results = self.grower.grow(state.tree, cut, count, seed=self.values["seed"], on_event=on_event)
         self.file.add(nodes)
         failed = "; ".join(dict.fromkeys(failure.message for failure in results.failures))
         return replace(state.grown(nodes), message=f"{len(nodes)} new at {state.token}. {failed}".strip())
+
+
+_PATIENCE = 0.05  # seconds in which the rest of a key's sequence follows its escape character
+_Read = Callable[[float | None], bytes]  # returns the next byte; b"" after this many seconds, and at the end
+
+
+def read_keys() -> Generator[str, None, None]:
+    """Return the keys pressed from now on, until the input ends: names of keys, or characters.
+
+    Names are up, down, left, right, home, end, enter and escape. Closing the generator restores the terminal.
+    Raises UsageError if stdin is not a terminal.
+    """
+    if not is_terminal(sys.stdin) or find_spec("termios") is None:
+        raise UsageError("Keys are read from a terminal, and stdin is none.")
+    keys = _keys(sys.stdin.fileno())
+    next(keys)
+    return keys
+
+
+def _keys(handle: int) -> Generator[str, None, None]:
+    """Yield "" once the terminal sends keys one by one, then the keys."""
+    import termios
+    import tty
+
+    before = termios.tcgetattr(handle)
+    try:
+        tty.setcbreak(handle, termios.TCSADRAIN)  # keys typed before are read too
+        yield ""
+        yield from keys_of(lambda t: os.read(handle, 1) if select.select([handle], [], [], t)[0] else b"")
+    finally:
+        termios.tcsetattr(handle, termios.TCSADRAIN, before)
+
+
+def keys_of(read: _Read) -> Iterator[str]:
+    """Yield the keys of the bytes that `read` returns."""
+    presses = deque[KeyPress]()
+    parser, decoder = Vt100Parser(presses.append), getincrementaldecoder("utf-8")("replace")
+    while byte := read(None):
+        parser.feed(decoder.decode(byte))
+        while not presses and (byte := read(_PATIENCE)):
+            parser.feed(decoder.decode(byte))
+        parser.feed(decoder.decode(b"", final=True))
+        parser.flush()  # an escape character without a sequence is a key itself
+        while presses:
+            pressed = presses.popleft().key
+            key = pressed.value if isinstance(pressed, Keys) else pressed
+            yield "enter" if key in ("c-m", "c-j") else key

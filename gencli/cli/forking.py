@@ -12,17 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 from gencli.cli.fetching import fetch_models
 from gencli.cli.render import Sink, say_error
-from gencli.cli.result_writers import running_bar
-from gencli.cli.stderr import Stderr, interrupts
+from gencli.cli.stderr import Stderr, running
 from gencli.cli.trace_views import block, matching, trace_lines
-from gencli.config.job import make_job
+from gencli.config.job import encode_prompt, make_job
 from gencli.config.layers import CODE
 from gencli.errors import UsageError
 from gencli.explain.text_sets import ROOT, Tree
 from gencli.explain.trace_file import TracedText, objects, read_trace
 from gencli.explain.tree_file import TreeFile, checked_head, node_line, recipe_of
 from gencli.files import locked
-from gencli.runtime.machine import importing, quiet_libraries, set_wait
+from gencli.runtime.machine import importing
 from gencli.text.escapes import unescape
 
 if TYPE_CHECKING:
@@ -53,25 +52,26 @@ def fork(path: Path, values: Mapping[str, Any], flags: Mapping[str, Any]) -> int
 
 
 def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], stderr: Stderr) -> int:
+    from gencli.cli.progress_bars import RunBar
     from gencli.explain.forks import Cut, token_of
 
     if source.file is not None:
         tree = source.file.tree
-        grower.forks.check(tree)  # raises for a text of another model
+        grower.check(tree)  # raises for a text of another model
     else:
         assert source.text is not None  # without a tree file there is a traced text
-        tree = Tree(source.head).grown([grower.forks.root(source.text)])
+        tree = Tree(source.head).grown([grower.root(source.text)])
     if values["node"] not in tree.nodes:
         raise UsageError(f"The tree has no node {values['node']}.", hint="gencli fork show lists them.")
     cut = Cut(values["node"], values["at"])
     if values["token"] is not None:
-        cut = replace(cut, token=token_of(unescape(values["token"]), grower.forks.tokenizer))
-    grower.forks.requests(tree, cut, 1)  # raises for a cut after the text
+        cut = replace(cut, token=token_of(unescape(values["token"]), grower.tokenizer))
+    grower.requests(tree, cut, 1)  # raises for a cut after the text
     if values["rank"] is not None:
         cut = replace(cut, token=grower.ranked(tree, cut, values["rank"]))
-    sink, count, limits = Sink(), values["n"], grower.forks.job.limits
+    sink, count, limits = Sink(), values["n"], grower.job.limits
     with ExitStack() as stack:
-        bar = running_bar(sink, count, limits.max_tokens, stack) if stderr.has_drawing else None
+        bar = RunBar(sink, count, limits.max_tokens, stack) if stderr.has_drawing else None
         nodes, results = grower.grow(tree, cut, count, seed=values["seed"], on_event=bar.add if bar else None)
     if source.path is not None and nodes:
         (source.file or TreeFile.create(source.path, tree)).add(nodes)
@@ -136,9 +136,11 @@ def grower_of(
     settings = recipe.settings(code, "file", log=False, offline=True, stats=False, debug=values["debug"])
     job = replace(make_job(settings), n=1, best_of=None, trace=None)
     fetch_models(settings, job.registry, stderr)
-    set_wait(settings["wait"], os.environ)  # before torch is imported
-    with interrupts() as handler, quiet_libraries(is_on=not values["debug"]):
+    with running(settings) as handler:
         with stderr.starting(), importing():
-            from gencli.cli.commands.generate import open_grower
-        with open_grower(job, head["prompt"], settings, count, stderr=stderr, handler=handler) as grower:
-            yield grower
+            from gencli.cli.commands.generate import Grower, prepare
+        with ExitStack() as stack:
+            ready = prepare(job, count, settings, stderr, stack)
+            tokenizer = ready.loaded.tokenizer
+            ids = encode_prompt(ready.job, head["prompt"], tokenizer)
+            yield Grower(ready.job, ids, tokenizer, ready.engine, handler, stderr)

@@ -4,8 +4,10 @@ batches, with rate and remaining time.
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, TextIO
 
 from rich import progress
@@ -14,7 +16,7 @@ from rich.progress import BarColumn, Progress, TextColumn
 from rich.segment import Segment, SegmentLines
 from rich.table import Column
 
-from gencli.cli.render import draw
+from gencli.cli.render import Sink, draw
 from gencli.core.events import Event, Reading
 from gencli.helpers import clock
 from gencli.results.run_results import Meter, ProgressRate, PromptProgress
@@ -55,10 +57,11 @@ class LoadBar:
 
 
 class RunBar:
-    """A bar of ended samples, for results that do not show progress themselves."""
+    """A bar of ended samples on stderr, for results that do not show progress; erased before the result."""
 
-    def __init__(self, meter: Meter, drawing: Drawing) -> None:
-        self._meter, self._drawing = meter, drawing
+    def __init__(self, sink: Sink, texts: int, max_tokens: int, stack: ExitStack) -> None:
+        self._meter, self._drawing = Meter(texts, max_tokens), stack.enter_context(Drawing(sys.stderr))
+        sink.before_write = self._drawing.erase  # stdout and stderr may be the same terminal
         self._draw()
 
     def add(self, event: Event) -> None:

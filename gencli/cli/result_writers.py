@@ -8,7 +8,8 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from typing import TYPE_CHECKING, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gencli.cli.render import Sink, say, say_part
 from gencli.cli.stderr import Stderr, Waiting
@@ -16,7 +17,7 @@ from gencli.cli.token_colors import Brush, Shades, legend
 from gencli.cli.usage import record_text
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
-from gencli.explain.token_levels import Scale
+from gencli.explain.token_record import Scale
 from gencli.explain.trace_file import text_label
 from gencli.helpers import shortened
 from gencli.results.run_record import RunInfo, record, thinking
@@ -56,13 +57,11 @@ def open_writers(
     is_shown = form == "text" and settings["stream"] is not False
     is_streaming = is_shown and structure is None  # structured output is written once it is validated
     pen = pen or (lambda row, sample, text: sink.write(text))
-    is_thinking_seen, thinking_writers = False, list[Writer]()
+    is_thinking_seen, summaries = False, list[Writer]()
     if structure and any(markers) and form == "text":
         # With retries only the last attempt counts.
         is_thinking_seen = count == 1 and stderr.has_drawing and not structure.retries
-        thinking_writers = [
-            LiveThinking(markers[0]) if is_thinking_seen else ThinkingSummary(results, stderr)
-        ]
+        summaries = [] if is_thinking_seen else [ThinkingSummary(results, stderr)]
     if form == "text" and not is_data:
         sink.wrap_words()
     if is_shown and count > 1 and not is_data and sink.has_control:
@@ -72,24 +71,22 @@ def open_writers(
         drawing = stack.enter_context(Drawing(sys.stdout))
         sink.before_write = drawing.erase
         meter = None if stderr.is_quiet else Meter(count, limits.max_tokens)
-        return [LiveWriter(sink, results, drawing, meter, pen), *thinking_writers]
-    writers: list[Writer] = []
-    if is_data and count > 1:
-        writers.append(BlockWriter(sink, results, pen, has_labels=False))
-    elif form != "text":
-        writers.append((JsonWriter if form == "json" else RecordWriter)(sink, results, info, form))
-    elif count == 1:
-        writers.append(TextWriter(results, pen, is_streaming=is_streaming))
+        return [LiveWriter(sink, results, drawing, meter, pen), *summaries]
+    writers: list[Writer] = []  # reasoning is written before the result
+    if is_thinking_seen or (stderr.has_drawing and is_streaming and not sink.is_file):
+        writers.append(reading_line(sink, stack, is_begun=True))
+    elif stderr.has_drawing:
+        from gencli.cli.progress_bars import RunBar
+
+        writers.append(RunBar(sink, count, limits.max_tokens, stack))
+    if is_thinking_seen:
+        writers.append(LiveThinking(markers[0]))
+    if form != "text" and not (is_data and count > 1):
+        writers.append(RecordWriter(sink, results, info, form))
     else:
-        writers.append(BlockWriter(sink, results, pen, is_streaming=is_streaming))
-    if stderr.has_drawing:
-        is_seen = is_thinking_seen or (is_streaming and not sink.is_file)
-        writers.append(
-            reading_line(sink, stack, is_begun=True)
-            if is_seen
-            else running_bar(sink, count, limits.max_tokens, stack)
-        )
-    return [*writers, *thinking_writers]
+        has_labels = count > 1 and not is_data
+        writers.append(BlockWriter(sink, results, pen, is_streaming=is_streaming, has_labels=has_labels))
+    return [*writers, *summaries]
 
 
 def reading_line(sink: Sink, stack: ExitStack, *, is_begun: bool = False) -> Writer:
@@ -106,16 +103,6 @@ def reading_line(sink: Sink, stack: ExitStack, *, is_begun: bool = False) -> Wri
     return ReadingLine(waiting)
 
 
-def running_bar(sink: Sink, texts: int, max_tokens: int, stack: ExitStack) -> Writer:
-    """Return a writer that draws the number of ended texts on stderr; it is erased before the result."""
-    from gencli.cli.progress_bars import Drawing, RunBar
-    from gencli.results.run_results import Meter
-
-    drawing = stack.enter_context(Drawing(sys.stderr))
-    sink.before_write = drawing.erase  # stdout and stderr may be the same terminal
-    return RunBar(Meter(texts, max_tokens), drawing)
-
-
 class Writer(Protocol):
     """Interface of a writer of a run. The run's `Results` include an event before `add` is called with it."""
 
@@ -128,29 +115,11 @@ class Writer(Protocol):
         return
 
 
-class TextWriter(Writer):
-    """Writes one text, streamed or at the end, with a newline after it unless it ends with one."""
-
-    def __init__(self, results: Results, pen: Pen, *, is_streaming: bool) -> None:
-        self._row, self._pen, self._is_streaming = results.rows[0], pen, is_streaming
-
-    def add(self, event: Event) -> None:
-        """Write new text."""
-        if isinstance(event, Token) and event.text and self._is_streaming:
-            self._pen(self._row, 0, event.text)
-
-    def close(self) -> None:
-        """Write the text that is not streamed yet."""
-        text = self._row.shown(0)
-        if text is not None:
-            self._pen(self._row, 0, _ended(text)[len(text) if self._is_streaming else 0 :])
-
-
 class BlockWriter(Writer):
-    """Writes several texts as blocks, with labels or without, in the order of the prompts.
+    """Writes texts in the order of the prompts, a newline after each unless it ends with one.
 
-    The first unfinished text is streamed; later ones wait until all before them are written. `num_written`
-    counts the finished blocks.
+    Several texts are blocks, with labels or without. The first unfinished text is streamed; later ones wait
+    until all before them are written. `num_written` counts the finished texts.
     """
 
     def __init__(
@@ -265,7 +234,10 @@ def _ended(text: str) -> str:
 
 
 class RecordWriter(Writer):
-    """Writes a record for each prompt when it finishes: a JSON line (`jsonl`) or a YAML document (`yaml`)."""
+    """Writes a record for each prompt when it finishes, a JSON line (`jsonl`) or a YAML document (`yaml`).
+
+    `json`: one document at the end, an object, or an array for several prompts.
+    """
 
     def __init__(self, sink: Sink, results: Results, info: RunInfo, form: str) -> None:
         self._sink, self._results, self._info, self._form = sink, results, info, form
@@ -274,23 +246,18 @@ class RecordWriter(Writer):
     def add(self, event: Event) -> None:
         """Write the prompt's record if this was its last event."""
         row = self._results.row(event.request)
-        if isinstance(event, Finish | Error) and row.is_done:
-            text = record_text(record(row, self._info), self._form, encoding=self._sink.encoding)
-            self._sink.write(self._head + text)
-            self._head = "---\n" if self._form == "yaml" else ""
-
-
-class JsonWriter(RecordWriter):
-    """Writes one JSON document at the end: an object, or an array for several prompts."""
-
-    def add(self, event: Event) -> None:
-        """Do nothing before the end."""
+        if self._form != "json" and isinstance(event, Finish | Error) and row.is_done:
+            self._write(record(row, self._info))
 
     def close(self) -> None:
-        """Write the document."""
-        records = [record(row, self._info) for row in self._results.rows]
-        document = records[0] if len(records) == 1 else records
-        self._sink.write(record_text(document, "json", encoding=self._sink.encoding))
+        """Write the one document."""
+        if self._form == "json":
+            records = [record(row, self._info) for row in self._results.rows]
+            self._write(records[0] if len(records) == 1 else records)
+
+    def _write(self, document: Any) -> None:
+        self._sink.write(self._head + record_text(document, self._form, encoding=self._sink.encoding))
+        self._head = "---\n" if self._form == "yaml" else ""
 
 
 class LiveThinking(Writer):
@@ -326,22 +293,23 @@ class ThinkingSummary(Writer):
                 say(text)  # text of the model, in which no key becomes a flag
 
 
+@dataclass(slots=True)
 class ColoredPen(Writer):
     """Colours texts by their tokens; `write` is its Pen. It gets each event before the writer that uses it.
 
     By request: `decoders` makes a new decoder for the text after its prompt, `markers` are as in Shades.
     """
 
-    def __init__(
-        self,
-        brush: Brush,
-        scale: Scale,
-        decoders: Mapping[str, Callable[[], TokenDecoder]],
-        markers: Mapping[str, str],
-    ) -> None:
-        self._brush, self._scale, self._decoders, self._markers = brush, scale, decoders, markers
-        self._shades: dict[tuple[str, int], Shades] = {}
-        self.legend = f"Colours: {legend(scale, brush.look)}"
+    brush: Brush
+    scale: Scale
+    decoders: Mapping[str, Callable[[], TokenDecoder]]
+    markers: Mapping[str, str]
+    _shades: dict[tuple[str, int], Shades] = field(default_factory=dict)
+
+    @property
+    def legend(self) -> str:
+        """The legend of the colours, as a sentence."""
+        return f"Colours: {legend(self.scale, self.brush.look)}"
 
     def add(self, event: Event) -> None:
         """Record the levels of an event's tokens."""
@@ -353,12 +321,12 @@ class ColoredPen(Writer):
     def write(self, row: PromptRow, sample: int, text: str) -> None:
         """Write the next part of the text of a sample."""
         for piece, number in self._of(row.id, sample).spans(text):
-            self._brush.write(piece, number)
+            self.brush.write(piece, number)
 
     def _of(self, request: str, sample: int) -> Shades:
         key = request, sample
         if key not in self._shades:
-            self._shades[key] = Shades(self._decoders[request](), self._scale, after=self._markers[request])
+            self._shades[key] = Shades(self.decoders[request](), self.scale, after=self.markers[request])
         return self._shades[key]
 
 

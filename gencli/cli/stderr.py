@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, TextIO
 
 from gencli.cli.render import Sink, draw, has_control, is_terminal, say, say_interrupted, say_notice
 from gencli.config.option_names import with_flags
+from gencli.config.settings import Settings
 from gencli.helpers import clock
+from gencli.runtime.machine import quiet_libraries, set_wait
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -220,6 +222,14 @@ def interrupts(*signals: signal.Signals) -> Iterator[Interrupts]:
     finally:
         for each, old in before.items():
             signal.signal(each, old)
+
+
+@contextmanager
+def running(settings: Settings) -> Iterator[Interrupts]:
+    """Let Ctrl-C interrupt the block, the import of torch included, and silence the warnings of libraries."""
+    set_wait(settings["wait"], os.environ)  # before torch is imported
+    with interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
+        yield handler
 
 
 def open_browser(address: str) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 from gencli.cli.render import Sink, say, table
 from gencli.core.events import Token, TokenLogprobs
-from gencli.explain.token_levels import LEGENDS, Record, Scale, level
+from gencli.explain.token_record import LEGENDS, Record, Scale, level
 from gencli.results.run_results import Scores, score_rows
 from gencli.text.detokenizer import TokenDecoder
 from gencli.text.tokenizer import Tokenizer

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gencli.cli.render import table
 from gencli.cli.token_colors import legend, level_of, marked
 from gencli.errors import GenerationError
-from gencli.explain.token_levels import Record
+from gencli.explain.token_record import Record
 from gencli.helpers import shortened
 from gencli.text.escapes import escape_controls
 
@@ -110,7 +110,7 @@ def decision(record: Record) -> str:
 
 
 _MAX_POSITIONS = 20  # in a table
-_WhyRecord = Mapping[str, Any]  # a record of the named token, extended by the fields of a Sight
+_WhyRecord = Mapping[str, Any]  # a record of the named token, as a Seeker gives it
 
 
 def why_table(records: Sequence[_WhyRecord]) -> str:

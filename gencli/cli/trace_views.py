@@ -20,7 +20,7 @@ from gencli.config.run_options import OPTIONS
 from gencli.errors import GencliError, GenerationError
 from gencli.explain import trace_file
 from gencli.explain.text_sets import ROOT, Node, Tree
-from gencli.explain.token_levels import Record, Scale
+from gencli.explain.token_record import Record, Scale
 from gencli.explain.trace_file import TracedText
 from gencli.helpers import shortened
 from gencli.text.escapes import escape_controls

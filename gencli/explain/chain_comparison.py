@@ -16,8 +16,8 @@ from torch import Tensor
 
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.replay import Look, Replay, chain_of, kept_of, replay_of
-from gencli.explain.token_record import significant
 from gencli.explain.trace_file import TracedText, text_label
+from gencli.results.run_results import significant
 from gencli.text.escapes import shown
 from processors.base import Vocabulary
 from processors.catalog import Draw
@@ -160,7 +160,7 @@ class Comparison:
         return f"Comparison(prompt={shown(self.prompt)}, {facts})"
 
     def _repr_html_(self) -> str:
-        from gencli.explain.page.html_pages import compared_fragment
+        from gencli.explain.page import compared_fragment
 
         return compared_fragment(self, summarize(self.places))
 

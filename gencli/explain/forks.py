@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gencli.config.job import Job, encode_prompt, make_request
+from gencli.config.job import Job, make_request
 from gencli.core.events import Finish
 from gencli.core.request import Request
 from gencli.errors import GenerationError, UsageError
@@ -34,10 +34,6 @@ class Forks:
     job: Job
     prompt: tuple[int, ...]
     tokenizer: Tokenizer
-
-    @classmethod
-    def of(cls, job: Job, prompt: str, tokenizer: Tokenizer) -> Forks:
-        return cls(job, encode_prompt(job, prompt, tokenizer), tokenizer)
 
     def root(self, text: TracedText) -> Node:
         """Return the root of a tree: the traced text. Raises GenerationError if another model wrote it."""

@@ -73,11 +73,7 @@ def _check_size(size: int) -> None:
 
 
 _MAX_VOCABULARY = 1 << 20
-
-
 _IDS, _VALUES = "<i4", "<f4"  # number formats in the file
-
-
 _SLACK = 1e-3  # rounding error of a sum of logits
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, cast, get_args
 
 import torch
@@ -11,8 +11,7 @@ from torch import Tensor
 
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.logits_file import read_kept
-from gencli.explain.token_levels import Record
-from gencli.explain.token_record import token_record, token_text
+from gencli.explain.token_record import Record, token_record, token_text
 from gencli.explain.trace_file import TracedText
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Admission, Document, Env, Vocabulary
@@ -135,85 +134,52 @@ def replay_of(
     return Replay(chain, env, kept, draw=draw, request=request, registry=registry)
 
 
-@dataclass(frozen=True, slots=True)
-class Sight:
-    """A named token at one position of a text, whose token there is `chosen`.
+@dataclass(slots=True)
+class Seeker:
+    """Follows texts with a chain and a named token.
 
-    `view` explains the named token. `winner`: the token that the chain draws here, equal to `chosen` for the
-    text's own chain. `removed_by`: the stage that masked the named token, "" if none did. `wins_without`:
-    stages without each of which the same draw gives the named token. `bound`: smallest kept logit, an upper
-    bound of the named token's logit if that was not kept; its probability is then unknown. `kept`: number of
-    kept logits.
+    `records`: by request and sample, the record of the named token at each position, with further fields.
+    `chosen`: the text's token there, and `winner`: the token that the chain draws, equal for the text's own
+    chain, both as [id, text]. `removed_by`: the stage that masked the named token, "" if none did.
+    `wins_without`: stages without each of which the same draw gives the named token. `bound`: smallest kept
+    logit, an upper bound of the named token's logit if that was not kept; its probability is then unknown.
+    `kept`: number of kept logits.
     """
 
-    view: RowView
-    chosen: int
-    winner: int
-    removed_by: str
-    wins_without: tuple[str, ...]
-    bound: float | None
-    kept: int
-    is_exact: bool
-
-
-class Seeker:
-    """Follows texts with a chain and a named token; `sights`: a Sight a position, by request and sample."""
-
-    def __init__(
-        self,
-        named: int,
-        tokenizer: Tokenizer,
-        chain: Chain,
-        draw: Draw,
-        registry: Registry | None = None,
-        *,
-        count: int = 5,
-    ) -> None:
-        self.named, self.tokenizer = named, tokenizer
-        self.sights: dict[tuple[str, int], list[Sight]] = {}
-        self._chain, self._draw, self._registry, self._count = chain, draw, registry, count
-        self._replays: dict[tuple[str, int], Replay] = {}
+    named: int
+    tokenizer: Tokenizer
+    chain: Chain
+    draw: Draw
+    registry: Registry | None
+    count: int  # of ids in the lists of a record
+    records: dict[tuple[str, int], list[Record]] = field(default_factory=dict)
+    _replays: dict[tuple[str, int], Replay] = field(default_factory=dict)
 
     def add(self, key: tuple[str, int], head: Mapping[str, Any], chosen: int, kept: KeptLogits) -> None:
-        """Add the Sight of the next position of a text, whose token there is `chosen`."""
+        """Add the record of the next position of a text, whose token there is `chosen`."""
+        tokenizer = self.tokenizer
         if key not in self._replays:
-            parts = self.tokenizer, self._chain, self._draw, self._registry
-            self._replays[key], self.sights[key] = replay_of(head, kept, *parts), []
+            parts = tokenizer, self.chain, self.draw, self.registry
+            self._replays[key], self.records[key] = replay_of(head, kept, *parts), []
         if self.named >= kept.vocab_size:
             raise UsageError(f"Token id {self.named} is outside the model's vocabulary of {kept.vocab_size}.")
-        look = self._replays[key].look(kept)
-        view = self._replays[key].explain(kept, self.named, count=self._count)
-        self._replays[key].commit(chosen)
+        replay, records = self._replays[key], self.records[key]
+        look, view = replay.look(kept), replay.explain(kept, self.named, count=self.count)
+        replay.commit(chosen)
         is_kept = bool((kept.ids == self.named).any())
         masks = (stage.name for stage in view.stages if stage.after.rank is None)
-        sight = Sight(
-            view=view,
-            chosen=chosen,
-            winner=look.token,
-            removed_by=next(masks, "") if view.raw.rank is not None else "model",
-            wins_without=view.wins_without,
-            bound=None if is_kept or len(kept.ids) == kept.vocab_size else float(kept.values.min()),
-            kept=len(kept.ids),
-            is_exact=look.is_exact,
-        )
-        self.sights[key].append(sight)
-
-
-def why_record(sight: Sight, tokenizer: Tokenizer, key: tuple[str, int], position: int) -> dict[str, Any]:
-    """Return the record of the named token at a position, extended by the fields of the sight.
-
-    `chosen` and `winner` are [id, text]; `kept` is the number of logits that the trace keeps.
-    """
-    return {
-        **token_record(sight.view, tokenizer, run=key[0], sample=key[1], position=position),
-        "chosen": [sight.chosen, token_text(sight.chosen, tokenizer)],
-        "winner": [sight.winner, token_text(sight.winner, tokenizer)],
-        "removed_by": sight.removed_by,
-        "wins_without": list(sight.wins_without),
-        "bound": sight.bound,
-        "kept": sight.kept,
-        "exact": sight.is_exact,
-    }
+        is_all = is_kept or len(kept.ids) == kept.vocab_size
+        record = {
+            **token_record(view, tokenizer, run=key[0], sample=key[1], position=len(records)),
+            "chosen": [chosen, token_text(chosen, tokenizer)],
+            "winner": [look.token, token_text(look.token, tokenizer)],
+            "removed_by": next(masks, "") if view.raw.rank is not None else "model",
+            "wins_without": list(view.wins_without),
+            "bound": None if is_all else float(kept.values.min()),
+            "kept": len(kept.ids),
+            "exact": look.is_exact,
+        }
+        records.append(record)
 
 
 def find_token(text: str, tokenizer: Tokenizer) -> tuple[int, str]:

@@ -1,21 +1,21 @@
-"""The record of a token as JSON (docs/trace.schema.json), the records of a text as one value that shows
-itself, and `ListVocabulary`, a vocabulary that is a list of texts.
+"""The record of a token as JSON (docs/trace.schema.json) and the levels that colour it; a list of texts as a
+vocabulary.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
-from gencli.explain.token_levels import Record
-from gencli.results.run_results import ByToken
+from gencli.results.run_results import ByToken, bytes_of, significant
 from gencli.text.tokenizer import Tokenizer
 from processors.row_view import Place, RowView, StageView, Weighed
 
 VERSION = 1  # version of the lines of a trace
+Record = Mapping[str, Any]
 
 
 def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, position: int) -> Record:
@@ -35,7 +35,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         "pos": position,
         "id": view.token,
         "text": token_text(view.token, tokenizer),
-        "bytes": base64.b64encode(_bytes(view.token, tokenizer)).decode("ascii"),
+        "bytes": base64.b64encode(bytes_of(view.token, tokenizer)).decode("ascii"),
         "raw": _state(view.raw, tokenizer),
         "final": _state(view.final, tokenizer),
         "surprise": significant(view.surprise),
@@ -63,12 +63,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
 
 def token_text(token: int, tokenizer: Tokenizer) -> str:
     """Return the characters that a token adds to the text."""
-    return _bytes(token, tokenizer).decode("utf-8", "replace")
-
-
-def _bytes(token: int, tokenizer: Tokenizer) -> bytes:
-    by_id = tokenizer.token_bytes
-    return by_id[token] if token < len(by_id) else b""
+    return bytes_of(token, tokenizer).decode("utf-8", "replace")
 
 
 def _pair(token: int | None, tokenizer: Tokenizer) -> list[Any] | None:
@@ -77,12 +72,6 @@ def _pair(token: int | None, tokenizer: Tokenizer) -> list[Any] | None:
 
 def _weighed(tokens: Iterable[Weighed], tokenizer: Tokenizer) -> list[list[Any]]:
     return [[token, token_text(token, tokenizer), significant(p)] for token, p in tokens]
-
-
-def significant(value: float) -> float | None:
-    """Return the number with six significant digits; None if it is not finite."""
-    rounded = float(f"{value:.6g}")
-    return rounded if abs(rounded) != float("inf") and rounded == rounded else None
 
 
 def _state(state: Place, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -133,21 +122,6 @@ def records(
     ]
 
 
-class Trace(tuple[Record, ...]):
-    """The records of consecutive tokens. A notebook shows them as a coloured text."""
-
-    __slots__ = ()
-
-    def __repr__(self) -> str:
-        decided = sum(bool(record["decided_by"]) for record in self)
-        return f"Trace({len(self)} tokens, {decided} decided by a stage)"
-
-    def _repr_html_(self) -> str:
-        from gencli.explain.page import html_fragments as html
-
-        return html.fragment(*html.trace("", self))
-
-
 @dataclass(frozen=True)
 class ListVocabulary:
     """A vocabulary for stages and records: id i is the i-th text. Other texts have no ids."""
@@ -174,3 +148,29 @@ class ListVocabulary:
     def encode(self, text: str, *, special: bool = True) -> list[int]:
         """Return [id] of the text; [] if the vocabulary lacks it."""
         return [self.texts.index(text)] if text in self.texts else []
+
+
+Scale = Literal["probability", "rank", "entropy", "decided"]
+
+# The level of a value is the number of bounds that it exceeds.
+_BOUNDS: dict[str, tuple[float, float, float]] = {
+    "probability": (0.5, 0.1, 0.02),
+    "rank": (1, 5, 20),
+    "entropy": (0.5, 1.5, 3),
+    "decided": (0, 1, 2),
+}
+LEGENDS: dict[str, tuple[str, str, str, str]] = {
+    "probability": ("p > .5", ".1 to .5", ".02 to .1", "below .02"),
+    "rank": ("first", "2 to 5", "6 to 20", "beyond"),
+    "entropy": ("below .5 nats", ".5 to 1.5", "1.5 to 3", "3 and more"),
+    "decided": ("by no stage", "one stage", "two", "more"),
+}
+
+
+def level(scale: Scale, value: float | None) -> int:
+    """Return the level of a value; the last one for None."""
+    if scale == "probability":
+        return sum((value or 0.0) < bound for bound in _BOUNDS[scale])
+    if value is None:
+        return len(_BOUNDS[scale])
+    return sum(value >= bound if scale == "entropy" else value > bound for bound in _BOUNDS[scale])

@@ -15,8 +15,7 @@ from typing import Any, BinaryIO, get_args
 
 from gencli.core.events import Error, Event, Finish, Token, by_sample
 from gencli.errors import GenerationError, UsageError
-from gencli.explain.token_levels import Record
-from gencli.explain.token_record import VERSION, records
+from gencli.explain.token_record import VERSION, Record, records
 from gencli.files import open_regular
 from gencli.json_text import DocumentError, parse_json
 from gencli.results.run_results import of_last_attempt
@@ -84,6 +83,21 @@ def _end_line(run: str, end: Finish | Error, tokens: int) -> str:
 
 def _line(kind: str, values: Mapping[str, Any]) -> str:
     return json.dumps({"v": VERSION, "kind": kind, **values}, ensure_ascii=False) + "\n"
+
+
+class Trace(tuple[Record, ...]):
+    """The records of consecutive tokens. A notebook shows them as a coloured text."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        decided = sum(bool(record["decided_by"]) for record in self)
+        return f"Trace({len(self)} tokens, {decided} decided by a stage)"
+
+    def _repr_html_(self) -> str:
+        from gencli.explain.page import html_fragments as html
+
+        return html.fragment(*html.trace("", self))
 
 
 @dataclass(frozen=True, slots=True, repr=False)

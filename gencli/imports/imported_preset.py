@@ -32,9 +32,7 @@ from processors.errors import ParamError, UnknownStage, close_names, did_you_mea
 from processors.registry import Registry, builtin_registry
 
 
-def import_from(
-    words: Sequence[str], peer: str, stdin: BinaryIO, registry: Registry | None = None
-) -> Imported:
+def import_from(words: Sequence[str], peer: str, stdin: BinaryIO) -> Imported:
     """Return the preset of one file, of stdin (`-`), or of a command line of several words.
 
     `peer`: name of the system; "" detects it from the fields. Raises UsageError and ConfigError.
@@ -43,7 +41,7 @@ def import_from(
         near = did_you_mean([repr(name) for name in close_names(peer, PEERS)])
         hint = near or f"Known are {', '.join(PEERS)}."
         raise UsageError(f"Settings of {peer[:60]!r} cannot be read.", hint=hint)
-    return import_settings(_source(list(words), peer, stdin), registry or builtin_registry())
+    return import_settings(_source(list(words), peer, stdin), builtin_registry())
 
 
 def _source(words: list[str], peer: str, stdin: BinaryIO) -> ImportedSettings:
@@ -88,18 +86,14 @@ class _Base:
     profile: str
     layers: list[SettingsLayer]
     stages: dict[StageField, Any]
-    options: dict[str, Any]
+    order: tuple[str, ...]
 
     @classmethod
     def of(cls, profile: str, registry: Registry) -> _Base:
         layers = load_presets([str(profile_file(profile))], registry, origin=COMPAT) if profile else []
         stages = {(entry.stage, entry.field): entry.value for layer in layers for entry in layer.stages}
-        options = {key: value for layer in layers for key, value in layer.values.items()}
-        return cls(profile, layers, stages, options)
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        return tuple(self.options.get("chain", ()))
+        orders = [layer.values["chain"] for layer in layers if "chain" in layer.values]
+        return cls(profile, layers, stages, tuple(orders[-1]) if orders else ())
 
 
 def import_settings(source: ImportedSettings, registry: Registry) -> Imported:

@@ -93,19 +93,20 @@ def _alternative(token: Alternative, tokenizer: Tokenizer) -> dict[str, Any]:
     return {
         "id": token.id,
         "token": piece(token.id, tokenizer),
-        "bytes": list(_bytes(token.id, tokenizer)),
-        "logprob": _number(token.logprob),
-        "processed": _number(token.processed),
+        "bytes": list(bytes_of(token.id, tokenizer)),
+        "logprob": significant(token.logprob),
+        "processed": significant(token.processed),
         "banned_by": token.banned_by or None,
     }
 
 
-def _number(value: float) -> float | None:
-    # Rounded to the digits that do not depend on the rest of its batch.
+def significant(value: float) -> float | None:
+    """Return the number with six significant digits, which no other row changes; None if it is not finite."""
     return None if not math.isfinite(value) else float(f"{value:.6g}")
 
 
-def _bytes(token: int, tokenizer: Tokenizer) -> bytes:
+def bytes_of(token: int, tokenizer: Tokenizer) -> bytes:
+    """Return the bytes that a token adds to the text; b"" for an id that the tokenizer lacks."""
     return tokenizer.token_bytes[token] if token < tokenizer.vocab_size else b""
 
 
@@ -113,7 +114,7 @@ def piece(token: int, tokenizer: Tokenizer) -> str:
     """Return the text of a token; for a special token its name, for an id that the tokenizer lacks ""."""
     if token in tokenizer.special_ids:
         return tokenizer.decode([token], skip_special=False)
-    return _bytes(token, tokenizer).decode(errors="replace")
+    return bytes_of(token, tokenizer).decode(errors="replace")
 
 
 def score_rows(entries: Sequence[TokenLogprobs | None], tokenizer: Tokenizer) -> Iterator[tuple[str, ...]]:
@@ -135,16 +136,6 @@ def score_rows(entries: Sequence[TokenLogprobs | None], tokenizer: Tokenizer) ->
 LATE = "`max_time` passed before the first token."
 
 Outcome = Finish | Error
-
-
-@dataclass(frozen=True, slots=True)
-class SampleFailure:
-    """A sample without a result, and the reason."""
-
-    request: str
-    sample: int
-    type: str
-    message: str
 
 
 @dataclass(slots=True)
@@ -237,7 +228,7 @@ class Results:
         return [finish for row in self.rows for finish in row.finishes]
 
     @property
-    def failures(self) -> list[SampleFailure]:
+    def failures(self) -> list[Error]:
         """All samples without a result."""
         return [
             replace(failed, sample=failed.sample + more)
@@ -264,17 +255,18 @@ def num_samples(outcome: Outcome) -> int:
     return 1 + (outcome.more if isinstance(outcome, Finish) else 0)
 
 
-def failure(outcome: Outcome) -> SampleFailure | None:
+def failure(outcome: Outcome) -> Error | None:
     """Return the reason why a sample has no result; None if it has one."""
     if isinstance(outcome, Error):
-        return SampleFailure(outcome.request, outcome.sample, outcome.type, outcome.message)
-    if outcome.verdict is None:
-        return SampleFailure(outcome.request, outcome.sample, "Timeout", LATE) if outcome.is_late else None
-    if outcome.verdict.is_valid:
+        return outcome
+    request, sample, verdict = outcome.request, outcome.sample, outcome.verdict
+    if verdict is None:
+        return Error(request, sample, "Timeout", LATE, outcome.text) if outcome.is_late else None
+    if verdict.is_valid:
         return None
-    tried = f" ({outcome.verdict.attempts} attempts)" if outcome.verdict.attempts > 1 else ""
-    message = f"The output is not valid{tried}: {'; '.join(outcome.verdict.faults).rstrip('.')}."
-    return SampleFailure(outcome.request, outcome.sample, "InvalidOutput", message)
+    tried = f" ({verdict.attempts} attempts)" if verdict.attempts > 1 else ""
+    message = f"The output is not valid{tried}: {'; '.join(verdict.faults).rstrip('.')}."
+    return Error(request, sample, "InvalidOutput", message, outcome.text)
 
 
 def tokens_per_second(finishes: Sequence[Finish]) -> float | None:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Self, TextIO
 from gencli.core.events import Error, Event, Finish, TokenLogprobs
 from gencli.errors import GenerationError
 from gencli.explain.page import html_fragments as html
-from gencli.explain.token_levels import Record
-from gencli.explain.token_record import Trace, Views, records, views
+from gencli.explain.token_record import Record, Views, records, views
+from gencli.explain.trace_file import Trace
 from gencli.helpers import clock
 from gencli.results.run_results import Meter, PromptRow, failure
 from gencli.text.escapes import shown

@@ -387,9 +387,8 @@ class Preparer:
 
         `is_plain`: names of special tokens in the text are plain text.
         """
-        encode = self.tokenizer.encode_as_text if is_plain else self.tokenizer.encode
         with self._encoding:
-            return tuple(encode(text, special=special))
+            return tuple(self.tokenizer.encode(text, special=special, is_plain=is_plain))
 
     def render(self, call: Call, job: Job) -> str:
         """Return the conversation of a call rendered by the chat template."""

@@ -27,15 +27,12 @@ class ChatTemplate(Protocol):
     @property
     def has_system_turn(self) -> bool:
         """Whether it writes system messages."""
-        ...
 
     def renders_tools(self, tools: Sequence[Any]) -> bool:
         """Whether it writes each of these tools into a conversation."""
-        ...
 
     def render_chat(self, messages: Sequence[Mapping[str, str]], **kwargs: Any) -> str:
         """Return the prompt text of a conversation."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from encodings import utf_8
 from typing import Any, Protocol
 
@@ -221,26 +221,24 @@ def _steps(spec: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
         yield from _steps(step)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Pieces:
     """The bytes of each id of a vocabulary, computed on first use.
 
     `token_of` returns the token string of an id, None for an id without a token.
     """
 
-    def __init__(
-        self, rules: PieceRules, token_of: Callable[[int], str | None], special_ids: frozenset[int]
-    ) -> None:
-        self.rules = rules
-        self.special_ids = special_ids
-        self._token_of = token_of
-        self._known: dict[int, bytes] = {}
-        self._texts: dict[int, str | None] = {}
+    rules: PieceRules
+    token_of: Callable[[int], str | None]
+    special_ids: frozenset[int]
+    _known: dict[int, bytes] = field(default_factory=dict)
+    _texts: dict[int, str | None] = field(default_factory=dict)
 
     def __getitem__(self, token_id: int) -> bytes:
         """Return the bytes of an id inside a text; for a special token those of its name."""
         piece = self._known.get(token_id)
         if piece is None:
-            piece = self.rules.to_bytes(self._token_of(token_id) or "")
+            piece = self.rules.to_bytes(self.token_of(token_id) or "")
             self._known[token_id] = piece
         return piece
 
@@ -255,5 +253,5 @@ class Pieces:
 
     def first(self, token_id: int) -> bytes:
         """Return the bytes of an id at the beginning of a text."""
-        token = self._token_of(token_id) or ""
+        token = self.token_of(token_id) or ""
         return self.rules.to_bytes(token.replace(self.rules.bare, "") if self.rules.bare else token)

@@ -383,8 +383,7 @@ class FastTokenizer:
 
     @property
     def added_tokens_decoder(self) -> dict[int, AddedToken]:
-        added: dict[int, AddedToken] = self.backend_tokenizer.get_added_tokens_decoder()
-        return added
+        return self.backend_tokenizer.get_added_tokens_decoder()
 
     @property
     def bos_token_id(self) -> int | None:
@@ -400,13 +399,11 @@ class FastTokenizer:
         return [self.backend_tokenizer.token_to_id(token) for token in self.all_special_tokens]
 
     def get_vocab(self) -> dict[str, int]:
-        vocabulary: dict[str, int] = self.backend_tokenizer.get_vocab(with_added_tokens=True)
-        return vocabulary
+        return self.backend_tokenizer.get_vocab(with_added_tokens=True)
 
     def encode(self, text: str, *, add_special_tokens: bool = True, verbose: bool = True) -> list[int]:
         """Return the ids of `text`, by default with the special tokens around it; `verbose` is ignored."""
-        ids: list[int] = self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
-        return ids
+        return self.backend_tokenizer.encode(text, add_special_tokens=add_special_tokens).ids
 
     def decode(
         self,
@@ -422,8 +419,7 @@ class FastTokenizer:
 
     def convert_ids_to_tokens(self, token_id: int) -> str | None:
         """Return the token of an id, None for an id without a token."""
-        token: str | None = self.backend_tokenizer.id_to_token(token_id)
-        return token
+        return self.backend_tokenizer.id_to_token(token_id)
 
     def get_chat_template(self, name: str | None = None, tools: Sequence[Any] | None = None) -> str:
         """Return the template that is called `name`, or the one for a conversation with or without `tools`.
@@ -445,5 +441,4 @@ class FastTokenizer:
 
     def _id_of(self, name: str) -> int | None:
         token = self.special_tokens_map.get(name)
-        token_id: int | None = None if token is None else self.backend_tokenizer.token_to_id(token)
-        return token_id
+        return None if token is None else self.backend_tokenizer.token_to_id(token)

@@ -117,8 +117,8 @@ class TextStream:
             text = self._matcher.push(self._decoder.push(token_id), armed=is_armed)
             if self._matcher.match is None and (name := self._decoder.hidden(token_id)):
                 text += self._matcher.push(name, hidden=True, armed=is_armed)
-        if match := self._matcher.match:
-            return self._emit(text, FinishReason("stop", match.text, match.offset))
+        if self._matcher.match:
+            return self._emit(text, self._matcher.match)
         is_loop = self._detects and self._loops.push(token_id)
         is_full = self.num_tokens >= self._rules.max_tokens
         if reason := "grammar" if grammar_end else "length" if is_full else "loop" if is_loop else "":
@@ -177,26 +177,18 @@ class LoopDetector:
         return is_loop
 
 
-@dataclass(frozen=True, slots=True)
-class StopMatch:
-    """The text that matched, and the number of output characters before it."""
-
-    text: str
-    offset: int
-
-
 class StopMatcher:
     """Releases text up to the first match.
 
-    `match` is None until a match is found; then nothing more may be pushed. The released text ends before
-    the match, or after it with `include`. Raises UsageError for an empty string, and for a pattern that is
-    not valid or matches the empty text.
+    `match`, the finish by it, is None until a match is found; then nothing more may be pushed. The released
+    text ends before the match, or after it with `include`. Raises UsageError for an empty string, and for a
+    pattern that is not valid or matches the empty text.
     """
 
     def __init__(
         self, strings: Sequence[str] = (), patterns: Sequence[str] = (), include: bool = False
     ) -> None:
-        self.match: StopMatch | None = None
+        self.match: FinishReason | None = None
         self._include = include
         self._strings, self._patterns = tuple(strings), tuple(patterns)
         self._finders = self._new_finders()
@@ -231,7 +223,7 @@ class StopMatcher:
         first = min(matches, key=lambda match: match.done)
         shown = self._take(first.start - (self._num_read - self._num_held))
         text = "".join(text for text, _ in self._held)[: first.stop - first.start]
-        self.match = StopMatch(text, self._num_shown)
+        self.match = FinishReason("stop", text, self._num_shown)
         self._held.clear()
         self._num_held = 0
         return shown + text if self._include else shown

@@ -71,11 +71,11 @@ class Tokenizer(Protocol):
     def renders_tools(self, tools: Sequence[Any]) -> bool:
         """Whether the chat template writes each of these tools into a conversation."""
 
-    def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the ids of `text`; `special` adds the special tokens around a text, at most one BOS."""
+    def encode(self, text: str, *, special: bool = True, is_plain: bool = False) -> list[int]:
+        """Return the ids of `text`; `special` adds the special tokens around a text, at most one BOS.
 
-    def encode_as_text(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the ids of `text` as `encode`, but names of special tokens in it are plain text."""
+        `is_plain`: names of special tokens in the text are plain text. ModelError if that is not possible.
+        """
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Return the text of `ids` with spaces unchanged; bytes that form no character become U+FFFD."""
@@ -105,12 +105,8 @@ class ByteTokenizer(Tokenizer):
     def renders_tools(self, tools: Sequence[Any]) -> bool:
         return False
 
-    def encode(self, text: str, *, special: bool = True) -> list[int]:
-        return list(text.encode())
-
-    def encode_as_text(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the UTF-8 bytes of `text`: no special token has a name in a text."""
-        return self.encode(text, special=special)
+    def encode(self, text: str, *, special: bool = True, is_plain: bool = False) -> list[int]:
+        return list(text.encode())  # no special token has a name in a text
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         return _decode(self.stream(skip_special=skip_special), ids)
@@ -240,21 +236,17 @@ class HFTokenizer:
             return False
         return text is not None and all(mark in text for mark in marks)
 
-    def encode(self, text: str, *, special: bool = True) -> list[int]:
-        with self._panics_as_errors("a text"):
-            ids = list(self._hf.encode(text, add_special_tokens=special, verbose=False))
-        return self._with_one_bos(ids, special)
-
-    def encode_as_text(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the ids of `text` as `encode`, but names of special tokens in it are plain text.
-
-        Raises ModelError for a tokenizer that only has Python code.
-        """
-        if self._plain is None:
+    def encode(self, text: str, *, special: bool = True, is_plain: bool = False) -> list[int]:
+        if is_plain and self._plain is None:  # it only has Python code
             raise ModelError(f"The tokenizer of {self.name} cannot read special tokens as plain text.")
         with self._panics_as_errors("a text"):
-            ids = self._plain.encode(text, add_special_tokens=special).ids
-        return self._with_one_bos(ids, special)
+            if is_plain:
+                ids: list[int] = self._plain.encode(text, add_special_tokens=special).ids
+            else:
+                ids = list(self._hf.encode(text, add_special_tokens=special, verbose=False))
+        while special and self.bos_id is not None and ids[:2] == [self.bos_id, self.bos_id]:
+            del ids[0]
+        return ids
 
     @cached_property
     def _plain(self) -> Any:
@@ -272,12 +264,6 @@ class HFTokenizer:
             copied.no_truncation()
             copied.no_padding()
         return copied
-
-    def _with_one_bos(self, ids: list[int], special: bool) -> list[int]:
-        if special and self.bos_id is not None:
-            while ids[:2] == [self.bos_id, self.bos_id]:
-                del ids[0]
-        return ids
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Return the text of `ids` with spaces unchanged; bytes that form no character become U+FFFD.

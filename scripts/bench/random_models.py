@@ -80,8 +80,8 @@ class MadeTokenizer:
         names[size - 1] = "<end>"
         self._pieces = Pieces(PieceRules(byte_level=True), names.get, self.special_ids)
 
-    def encode(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the ids of a text; the longest token first."""
+    def encode(self, text: str, *, special: bool = True, is_plain: bool = False) -> list[int]:
+        """Return the ids of a text, in which no special token has a name; the longest token first."""
         data, ids, place = text.encode(), [], 0
         while place < len(data):
             sizes = range(min(self._longest, len(data) - place), 0, -1)
@@ -89,10 +89,6 @@ class MadeTokenizer:
             ids.append(self._ids[data[place : place + size]])
             place += size
         return ids
-
-    def encode_as_text(self, text: str, *, special: bool = True) -> list[int]:
-        """Return the ids of a text: no special token has a name in a text."""
-        return self.encode(text, special=special)
 
     def decode(self, ids: Sequence[int], *, skip_special: bool = True) -> str:
         """Return the text of ids."""

@@ -4,6 +4,7 @@ import pytest
 
 from gencli.chat.chat_state import open_chat
 from gencli.chat.slash_commands import CommandContext
+from gencli.errors import UsageError
 from tests.config.test_job import MarkedTokenizer
 
 
@@ -14,7 +15,10 @@ def tokenizer():
 
 @pytest.fixture
 def scene(tokenizer):
-    return CommandContext(tokenizer, 1024, lambda chat: "the chain")
+    def explain(chat, position):
+        raise UsageError("There is no answer yet.")
+
+    return CommandContext(tokenizer, 1024, lambda chat: "the chain", explain)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import pytest
 from gencli.cli.token_colors import Shades
 from gencli.cli.token_views import one_token, probability, quoted
 from gencli.core.events import Alternative, Token, TokenLogprobs
-from gencli.explain.token_levels import level
+from gencli.explain.token_record import level
 from gencli.text.tokenizer import ByteTokenizer
 
 

@@ -8,12 +8,10 @@ import pytest
 from prompt_toolkit.input import create_pipe_input
 from prompt_toolkit.output import DummyOutput
 
-from gencli.cli.fork_walk import follow
-from gencli.cli.navigation_pages import bar, draw, tree_page
+from gencli.cli.fork_walk import follow, keys_of, read_keys
+from gencli.cli.navigation_pages import bar, draw, tree_page, walk_through
 from gencli.cli.render import Sink
-from gencli.cli.terminal_keys import keys_of, read_keys
 from gencli.cli.trace_views import HELP, KEYS, TraceWalk, TreeWalk, press, show_live
-from gencli.cli.walk_screen import walk_through
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.text_sets import Node
 from tests.cli.records import record, text
@@ -254,7 +252,7 @@ def test_after_growing_it_is_at_the_first_new_text_and_errors_are_shown():
 
     drawn = []
 
-    def act(loom, action, draw):
+    def act(loom, action):
         raise UsageError("No.")
 
     end = follow(TreeWalk(TREE), ["n", "right", "q", "left"], drawn.append, act)

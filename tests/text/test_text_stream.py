@@ -14,15 +14,7 @@ from hypothesis import strategies as st
 
 from gencli.core.request import Stops
 from gencli.errors import GenerationError, UsageError
-from gencli.text.text_stream import (
-    MAX_WINDOW,
-    Delta,
-    FinishReason,
-    StopMatch,
-    StopMatcher,
-    StopRules,
-    TextStream,
-)
+from gencli.text.text_stream import MAX_WINDOW, Delta, FinishReason, StopMatcher, StopRules, TextStream
 from gencli.text.tokenizer import ByteTokenizer
 
 BOS, EOS = 256, 257
@@ -169,13 +161,13 @@ def run_stops(text, cuts, strings=(), patterns=(), include=False):
 
 def test_the_match_that_completes_earliest_wins():
     for strings, text, want in [
-        (["abc", "ab"], "xabc", ("x", StopMatch("ab", 1))),
-        (["aab"], "aaab", ("a", StopMatch("aab", 1))),
-        (["b", "ab"], "xab", ("xa", StopMatch("b", 2))),
-        (["ab", "b"], "xab", ("x", StopMatch("ab", 1))),
-        (["abcd", "bc"], "abce", ("a", StopMatch("bc", 1))),
-        (["ab", "ab"], "ab", ("", StopMatch("ab", 0))),
-        (["👩‍👩"], "x👩‍👩y", ("x", StopMatch("👩‍👩", 1))),
+        (["abc", "ab"], "xabc", ("x", FinishReason("stop", "ab", 1))),
+        (["aab"], "aaab", ("a", FinishReason("stop", "aab", 1))),
+        (["b", "ab"], "xab", ("xa", FinishReason("stop", "b", 2))),
+        (["ab", "b"], "xab", ("x", FinishReason("stop", "ab", 1))),
+        (["abcd", "bc"], "abce", ("a", FinishReason("stop", "bc", 1))),
+        (["ab", "ab"], "ab", ("", FinishReason("stop", "ab", 0))),
+        (["👩‍👩"], "x👩‍👩y", ("x", FinishReason("stop", "👩‍👩", 1))),
     ]:
         for cuts in ([], range(len(text))):
             assert run_stops(text, cuts, strings) == want, strings
@@ -200,7 +192,7 @@ def test_only_a_real_prefix_is_held_back():
 
     matcher = StopMatcher(patterns=[r"<\w+>"])
     assert [matcher.push(chunk) for chunk in ["a <b", "c d", "<e", ">"]] == ["a ", "<bc d", "", ""]
-    assert matcher.match == StopMatch("<e>", 7)
+    assert matcher.match == FinishReason("stop", "<e>", 7)
 
     matcher = StopMatcher(patterns=[r"(?s)<.*>"])
     text = "<" + "a" * (2 * MAX_WINDOW)
@@ -214,12 +206,12 @@ def test_a_match_in_unarmed_text_does_not_count_but_may_begin_there():
     matcher = StopMatcher(["ab"])
     assert matcher.push("xaba", armed=False) == "xab"
     assert matcher.push("b") == ""
-    assert matcher.match == StopMatch("ab", 3)
+    assert matcher.match == FinishReason("stop", "ab", 3)
 
     matcher = StopMatcher(patterns=["ab|ba{2}c"])
     assert matcher.push("xabaa", armed=False) == "xa"
     assert matcher.push("c") == ""
-    assert matcher.match == StopMatch("baac", 2)
+    assert matcher.match == FinishReason("stop", "baac", 2)
 
 
 def test_hidden_text_is_searched_and_shown_only_as_part_of_a_match():
@@ -228,7 +220,7 @@ def test_hidden_text_is_searched_and_shown_only_as_part_of_a_match():
     assert matcher.push("<|end|>", hidden=True) == ""
     assert matcher.push("\nUseful") == "\nUseful"
     assert matcher.push("<|end|>", hidden=True) + matcher.push("\nUser") == ""
-    assert matcher.match == StopMatch("d|>\nUser", len("text\nUseful"))
+    assert matcher.match == FinishReason("stop", "d|>\nUser", len("text\nUseful"))
 
     matcher = StopMatcher(["<|end|>\n"], include=True)
     assert matcher.push("a<") == "a"
@@ -241,33 +233,33 @@ def test_hidden_text_is_searched_and_shown_only_as_part_of_a_match():
 
 def test_a_pattern_stops_where_it_first_completes_whatever_the_split():
     for patterns, text, want in [
-        ([r"\d+"], "ab123", ("ab", StopMatch("1", 2))),
-        ([r"\n(Human|AI):"], "hi\nHuma\nAI: x", ("hi\nHuma", StopMatch("\nAI:", 7))),
-        ([r"b+c", r"c"], "abbc", ("a", StopMatch("bbc", 1))),
-        ([r"c", r"b+c"], "abbc", ("abb", StopMatch("c", 3))),
-        ([r"(?m)^#"], "a#\n#", ("a#\n", StopMatch("#", 3))),
-        ([r"(?<=ab)c"], "cabc", ("cab", StopMatch("c", 3))),
-        ([r"foo(?=bar)"], "foofoobar", ("foo", StopMatch("foo", 3))),
-        ([r"(?i)STOP"], "dont stop", ("dont ", StopMatch("stop", 5))),
+        ([r"\d+"], "ab123", ("ab", FinishReason("stop", "1", 2))),
+        ([r"\n(Human|AI):"], "hi\nHuma\nAI: x", ("hi\nHuma", FinishReason("stop", "\nAI:", 7))),
+        ([r"b+c", r"c"], "abbc", ("a", FinishReason("stop", "bbc", 1))),
+        ([r"c", r"b+c"], "abbc", ("abb", FinishReason("stop", "c", 3))),
+        ([r"(?m)^#"], "a#\n#", ("a#\n", FinishReason("stop", "#", 3))),
+        ([r"(?<=ab)c"], "cabc", ("cab", FinishReason("stop", "c", 3))),
+        ([r"foo(?=bar)"], "foofoobar", ("foo", FinishReason("stop", "foo", 3))),
+        ([r"(?i)STOP"], "dont stop", ("dont ", FinishReason("stop", "stop", 5))),
         ([r"^b"], "ab", ("ab", None)),
-        ([r"\n\bUser"], "a\nUse\nUser", ("a\nUse", StopMatch("\nUser", 5))),
-        ([r"a\B"], "xa ab", ("xa ", StopMatch("a", 3))),
-        ([r"[\b]x"], "ax\bx", ("ax", StopMatch("\bx", 2))),
+        ([r"\n\bUser"], "a\nUse\nUser", ("a\nUse", FinishReason("stop", "\nUser", 5))),
+        ([r"a\B"], "xa ab", ("xa ", FinishReason("stop", "a", 3))),
+        ([r"[\b]x"], "ax\bx", ("ax", FinishReason("stop", "\bx", 2))),
     ]:
         rng = random.Random(0)
         for _ in range(20):
             cuts = rng.choices(range(len(text)), k=rng.randint(0, len(text)))
             assert run_stops(text, cuts, patterns=patterns) == want, patterns
 
-    assert run_stops("xab", [], ["b"], ["ab"]) == ("xa", StopMatch("b", 2))
-    assert run_stops("xabc", [], ["c"], ["ab"]) == ("x", StopMatch("ab", 1))
+    assert run_stops("xab", [], ["b"], ["ab"]) == ("xa", FinishReason("stop", "b", 2))
+    assert run_stops("xabc", [], ["c"], ["ab"]) == ("x", FinishReason("stop", "ab", 1))
 
 
 def test_offsets_and_anchors_hold_far_into_a_text():
     matcher = StopMatcher(["end."], [r"(?<=a)b\w+d"])
     text = "a" * 5000 + "bxd"
     released = "".join(matcher.push(text[i : i + 7]) for i in range(0, len(text), 7))
-    assert (released, matcher.match) == ("a" * 5000, StopMatch("bxd", 5000))
+    assert (released, matcher.match) == ("a" * 5000, FinishReason("stop", "bxd", 5000))
 
     matcher = StopMatcher(patterns=[r"^b", r"\Ab"])
     released = "".join(matcher.push(char) for char in "a" * 2000 + "b" * 2000)

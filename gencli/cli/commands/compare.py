@@ -16,7 +16,7 @@ from gencli.cli.commands.run import begin
 from gencli.cli.fetching import fetch_models
 from gencli.cli.inputs import read_prompts
 from gencli.cli.render import Sink, say_error
-from gencli.cli.stderr import Stderr, interrupts
+from gencli.cli.stderr import Stderr, running
 from gencli.cli.trace_views import options_of_run
 from gencli.cli.usage import Page, record_text, values_of, with_format
 from gencli.config.job import Jobs, make_job, notices
@@ -26,7 +26,7 @@ from gencli.config.option import Option
 from gencli.config.settings import DEFAULT, FLAG, SettingsLayer
 from gencli.errors import GencliError, UsageError
 from gencli.explain.text_sets import MEASURES, VARIED, SweepAxis, cells, read_axis
-from gencli.runtime.machine import importing, quiet_libraries, set_wait
+from gencli.runtime.machine import importing, quiet_libraries
 from processors.errors import ProcessorsError
 from processors.params import Bounds
 from processors.registry import Registry
@@ -100,12 +100,7 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     if any(fetched):
         a, b = _sides(values, shared)  # again, because the model's files set defaults
     _say(stderr, ("A", (*a.notices, *notices(a.job, prompts))), ("B", (*b.notices, *notices(b.job, prompts))))
-    set_wait(a.settings["wait"], os.environ)  # before torch is imported
-    with (
-        Sink(a.settings["output"]) as sink,
-        interrupts() as handler,
-        quiet_libraries(is_on=not a.settings["debug"]),
-    ):
+    with Sink(a.settings["output"]) as sink, running(a.settings) as handler:
         with stderr.starting(), importing():
             from gencli.cli.experiment_runs import compare_live
 
@@ -249,13 +244,8 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     )
     cell_jobs = [*map(jobs.job, grid)]  # faults are reported before anything is loaded
     stderr.notice(*dict.fromkeys(text for cell_job in cell_jobs for text in cell_job.assembly.notices))
-    set_wait(settings["wait"], os.environ)  # before torch is imported
     results: list[CellResult] = []
-    with (
-        Sink(settings["output"]) as sink,
-        interrupts() as handler,
-        quiet_libraries(is_on=not settings["debug"]),
-    ):
+    with Sink(settings["output"]) as sink, running(settings) as handler:
         with stderr.starting(), importing():
             from gencli.cli.experiment_runs import run_cells
 

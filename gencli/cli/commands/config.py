@@ -34,6 +34,7 @@ from gencli.config.preset_files import (
 from gencli.config.presets import json_schema
 from gencli.config.run_options import OPTIONS, option, read_ids
 from gencli.errors import UsageError
+from gencli.files import open_regular
 from gencli.json_text import to_json
 from gencli.plugins.plugin_registry import PluginRegistry, list_stages, make_registry
 from gencli.runtime.machine import quiet_libraries
@@ -98,7 +99,14 @@ def command() -> typer.Typer:
 
 
 def _list() -> int:
-    Sink().write(views.preset_table())
+    rows = [("preset", "from", "what it is for")]
+    for name, label, path in preset_files.list_presets():
+        try:
+            with open_regular(path) as file:
+                rows.append((name, label, preset_files.description_of(file.readline(800))[:200]))
+        except OSError as error:
+            rows.append((name, label, f"({error.strerror})"))
+    Sink().write(table(rows))
     return 0
 
 
@@ -113,7 +121,7 @@ def _show(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         if form == "yaml":
             sink.write(preset_text(settings, job, is_complete=True))
         else:
-            sink.write((views.config_json if form == "json" else views.config_table)(settings, job))
+            sink.write(views.config_text(settings, job, form))
     say_notice(*settings.notices())
     return 0
 
@@ -239,7 +247,11 @@ def stages_command() -> typer.Typer:
 def _list_stages(plugins: Plugins = None) -> int:
     with quiet_libraries():
         stages = list_stages(plugin_texts(plugins, os.environ))
-    Sink().write(views.stage_table(stages))
+    rows = [("phase", "name", "what it does", "source")]
+    for stage in stages:
+        phase = "broken" if stage.phase is None else stage.phase.name.lower()
+        rows.append((phase, stage.name, with_flags(stage.error) or stage.sentence, stage.source))
+    Sink().write(table(rows))
     return 0
 
 

@@ -9,13 +9,13 @@ from os.path import exists
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gencli.cli.navigation_pages import walk
 from gencli.cli.render import Sink
 from gencli.cli.token_views import one_token, whole_text, why_page, why_table
 from gencli.cli.trace_views import EXPLAIN_OPTIONS, OWN, RUN_KEYS, matching, open_trace, show_live
 from gencli.cli.usage import Page, values_of
-from gencli.cli.walk_screen import walk
 from gencli.errors import UsageError
-from gencli.explain.token_levels import Record
+from gencli.explain.token_record import Record
 from gencli.explain.trace_file import TracedText, follow, text_label
 from processors.errors import nearest
 
@@ -146,12 +146,7 @@ def _source(
 
 def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) -> None:
     """Write the page of one text, or its records."""
-    why: list[Record] = []
-    if seeker is not None:
-        from gencli.explain.replay import why_record
-
-        sights = enumerate(seeker.sights.get(text.key, ()))
-        why = [why_record(sight, seeker.tokenizer, text.key, position) for position, sight in sights]
+    why = seeker.records.get(text.key) if seeker is not None else None
     records, count = _records(text, why or text.records, values), len(text.records)
     befores = ("".join(earlier["text"] for earlier in text.records[: shown["pos"]]) for shown in records)
     if values["format"] == "jsonl":

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from functools import partial
@@ -177,11 +177,10 @@ def _submit(
 
 
 @dataclass(frozen=True, slots=True)
-class Grower:
+class Grower(Forks):
     """A loaded model that grows children of a tree's texts."""
 
-    ready: LoadedRun
-    forks: Forks
+    engine: Engine
     handler: Interrupts
     stderr: Stderr
 
@@ -199,7 +198,7 @@ class Grower:
         An interrupt ends them with their texts so far. Raises UsageError or ProcessorsError for a cut at
         which no output is possible.
         """
-        requests = self.forks.requests(tree, cut, count, seed)
+        requests = self.requests(tree, cut, count, seed)
         results = Results([""] * count, 1)
         for event in self._events(requests):
             results.add(event)
@@ -208,7 +207,7 @@ class Grower:
         nodes = []
         for request, row in zip(requests, results.rows, strict=True):
             end = row.outcomes[0]
-            if (node := self.forks.node(tree, cut, request, row)) is not None:
+            if (node := self.node(tree, cut, request, row)) is not None:
                 nodes.append(node)
             elif isinstance(end, Finish) and end.reason != "interrupted":
                 why = f"The text ended before its first new token: `{end.matched or end.reason}`."
@@ -217,11 +216,11 @@ class Grower:
 
     def ranked(self, tree: Tree, cut: Cut, rank: int) -> int:
         """Return the id with rank `rank` at a cut, under the model without stages."""
-        size = self.forks.tokenizer.vocab_size
+        size = self.tokenizer.vocab_size
         if rank > size:
             raise UsageError(f"No token has rank {rank}: the model has {size} tokens.")
         token: int | None = None
-        for event in self._events([self.forks.ranking(tree, cut, rank)]):
+        for event in self._events([self.ranking(tree, cut, rank)]):
             if isinstance(event, Token) and event.logprobs:
                 token = event.logprobs[-1].top[-1].id
             elif isinstance(event, Error):
@@ -231,7 +230,7 @@ class Grower:
         return token
 
     def _events(self, requests: Sequence[Request]) -> Iterator[Event]:
-        engine = self.ready.engine
+        engine = self.engine
         for request in requests:
             engine.submit(request)
         self.stderr.notice(*engine.notices)
@@ -241,16 +240,6 @@ class Grower:
             yield from engine.run()
         finally:
             self.handler.on_first = None
-
-
-@contextmanager
-def open_grower(
-    job: Job, prompt: str, settings: Settings, count: int, *, stderr: Stderr, handler: Interrupts
-) -> Iterator[Grower]:
-    """Load the model of a run for `count` children at once."""
-    with ExitStack() as stack:
-        ready = prepare(job, count, settings, stderr, stack)
-        yield Grower(ready, Forks.of(ready.job, prompt, ready.loaded.tokenizer), handler, stderr)
 
 
 _TEXTS = ("prompt", "text", "texts")  # keys of a record that the log stores in separate fields
@@ -344,31 +333,24 @@ def _texts(row: PromptRow) -> tuple[str | None, ...]:
     return tuple(row.shown(sample) if outcome is not None else None for sample, outcome in outcomes)
 
 
-def trace_to(write: Callable[[str], None], settings: Settings) -> Callable[[Results, RunInfo], TraceWriter]:
-    """Return a factory of a trace's writer: `write` receives the lines, `settings` are the run's."""
-
-    def make(results: Results, info: RunInfo) -> TraceWriter:
-        assert info.tokenizer is not None
-        structure, recipe = info.job.structure, asdict(Recipe.of(settings, info.job))
-        plain = head_of(results, info)
-
-        def head(request: str, sample: int) -> Mapping[str, Any]:
-            return {**plain(request, sample), **recipe}
-
-        waits = structure is not None and structure.retries > 0
-        return TraceWriter(write, head, info.tokenizer, waits=waits)
-
-    return make
+def trace_writer(
+    write: Callable[[str], None], settings: Settings, results: Results, info: RunInfo
+) -> TraceWriter:
+    """Return the writer of a trace: `write` receives the lines, `settings` are the run's."""
+    assert info.tokenizer is not None
+    structure, head = info.job.structure, head_of(results, info, asdict(Recipe.of(settings, info.job)))
+    waits = structure is not None and structure.retries > 0
+    return TraceWriter(write, head, info.tokenizer, waits=waits)
 
 
-def head_of(results: Results, info: RunInfo) -> Head:
-    """Return a function from request and sample to the head of a traced text."""
+def head_of(results: Results, info: RunInfo, recipe: Mapping[str, Any]) -> Head:
+    """Return a function from request and sample to the head of a traced text; `recipe` is in it."""
     tokenizer = info.tokenizer
     assert tokenizer is not None
 
     def head(request: str, sample: int) -> Mapping[str, Any]:
         prompt = results.row(request).prompt
         ids = encode_prompt(info.job, prompt, tokenizer)
-        return {**text_head(info, prompt, ids), "texts": len(results.rows) * info.job.n}
+        return {**text_head(info, prompt, ids), "texts": len(results.rows) * info.job.n, **recipe}
 
     return head

@@ -255,7 +255,7 @@ def _show(path: Path, values: Mapping[str, Any]) -> int:
 
     tree = read_tree(path)
     if values["html"] is not None:
-        from gencli.explain.page.html_pages import branches_page
+        from gencli.explain.page import branches_page
 
         with Sink(values["html"]) as sink:
             sink.write(branches_page(tree))

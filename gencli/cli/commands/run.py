@@ -19,7 +19,7 @@ from gencli.cli.commands.setting_views import chain_rows, chain_table, follow_le
 from gencli.cli.fetching import fetch_models
 from gencli.cli.inputs import Prompts, read_prompts, type_ahead
 from gencli.cli.render import Sink, is_terminal
-from gencli.cli.stderr import Interrupts, Stderr, interrupts
+from gencli.cli.stderr import Interrupts, Stderr, interrupts, running
 from gencli.cli.usage import RUN, Page, record_text, with_format
 from gencli.config.conflicts import refuse_quiet_scores, refuse_unwritten_ids, search_notices
 from gencli.config.job import Job, encode_prompt, make_job, notices
@@ -76,9 +76,9 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         beside.append(partial(LogWriter, settings, stderr))
     with ExitStack() as stack:
         if settings["trace"] is not None:
-            from gencli.cli.commands.generate import trace_to
+            from gencli.cli.commands.generate import trace_writer
 
-            beside.append(trace_to(stack.enter_context(Sink(settings["trace"])).write, settings))
+            beside.append(partial(trace_writer, stack.enter_context(Sink(settings["trace"])).write, settings))
         return carry_out(job, source.texts, settings, stderr, beside)
 
 
@@ -119,13 +119,7 @@ def carry_out(
     job: Job, prompts: Sequence[str], settings: Settings, stderr: Stderr, beside: Sequence[WriterFactory] = ()
 ) -> int:
     """Load the model, generate, and return the exit code. `beside`: as in `generate`."""
-    set_wait(settings["wait"], os.environ)  # before torch is imported
-    # Importing torch and all later steps can be interrupted, and libraries print warnings.
-    with (
-        Sink(settings["output"]) as sink,
-        interrupts() as handler,
-        quiet_libraries(is_on=not settings["debug"]),
-    ):
+    with Sink(settings["output"]) as sink, running(settings) as handler:
         with stderr.starting(), importing():
             from gencli.cli.commands.generate import generate
 
@@ -167,8 +161,7 @@ def run_chat(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     stderr.notice(*settings.notices(), *notices(chat.job, ()))
     if settings["log"]:
         stderr.notice("The log stores runs, not chats; /save stores a chat.")
-    set_wait(settings["wait"], os.environ)  # before torch is imported
-    with type_ahead(), interrupts() as handler, quiet_libraries(is_on=not settings["debug"]):
+    with type_ahead(), running(settings) as handler:
         with stderr.starting(), importing():
             from gencli.cli.commands.talk import talk
 

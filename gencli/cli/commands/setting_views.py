@@ -8,26 +8,24 @@ import json
 import os
 import signal
 import types
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin
 
 from gencli.cli.render import Sink, silence, table
 from gencli.config.job import Job, make_job
 from gencli.config.layers import gather
 from gencli.config.option import Option
 from gencli.config.option_names import with_flags
-from gencli.config.preset_files import description_of, find_preset, list_presets
+from gencli.config.preset_files import find_preset
 from gencli.config.presets import expand_preset, shown
 from gencli.config.run_options import OPTIONS
 from gencli.config.settings import Settings, resolve, run_variables
 from gencli.errors import GencliError
-from gencli.explain.token_levels import Scale
-from gencli.files import open_regular
 from gencli.json_text import to_json
 from gencli.models.backend import rank
-from gencli.plugins.plugin_registry import ListedStage, make_registry, sentence
+from gencli.plugins.plugin_registry import make_registry, sentence
 from gencli.runtime.machine import quiet_libraries
 from gencli.watermark_keys import STAGES
 from processors.errors import ProcessorsError
@@ -36,6 +34,9 @@ from processors.params import describe as describe_fields
 from processors.registry import Registry
 from processors.request_values import NO_CONDITION
 from processors.stages.scale import VaryingParams
+
+if TYPE_CHECKING:
+    from gencli.explain.token_record import Scale
 
 _WIDTH = 200  # characters of a value
 _COLUMNS = ("phase", "stage", "value", "origin")
@@ -79,31 +80,13 @@ def _rows(job: Job) -> Iterator[tuple[str, str, str, str]]:
         yield "draw", job.method, "", with_flags(job.draw_origin)
 
 
-def preset_table() -> str:
-    """Return a table of all presets: name, folder, and first comment line."""
-    rows = [("preset", "from", "what it is for")]
-    for name, label, path in list_presets():
-        try:
-            with open_regular(path) as file:
-                rows.append((name, label, description_of(file.readline(800))[:200]))
-        except OSError as error:
-            rows.append((name, label, f"({error.strerror})"))
-    return table(rows)
-
-
-def config_table(settings: Settings, job: Job) -> str:
-    """Return a table of every option with value and origin, followed by the table of the chain."""
-    keys = [entry.key for entry in _plain(settings)]
-    rows = [(key, to_json(settings[key]), with_flags(settings.where(key))) for key in keys]
-    return table([("key", "value", "origin"), *rows]) + "\n" + chain_table(job)
-
-
-def config_json(settings: Settings, job: Job) -> str:
-    """Return the settings and the chain with their origins as a JSON object."""
-    values = {
-        entry.key: {"value": settings[entry.key], "origin": with_flags(settings.where(entry.key))}
-        for entry in _plain(settings)
-    }
+def config_text(settings: Settings, job: Job, form: str) -> str:
+    """Return every option and the chain with values and origins: tables (`text`), or a `json` object."""
+    origins = {entry.key: with_flags(settings.where(entry.key)) for entry in _plain(settings)}
+    if form == "text":
+        rows = [(key, to_json(settings[key]), origin) for key, origin in origins.items()]
+        return table([("key", "value", "origin"), *rows]) + "\n" + chain_table(job)
+    values = {key: {"value": settings[key], "origin": origin} for key, origin in origins.items()}
     return to_json({"settings": values, "chain": chain_rows(job)}, indent=2) + "\n"
 
 
@@ -152,15 +135,6 @@ def lint_report(files: Sequence[str], registry: Registry | None = None) -> list[
         except (GencliError, ProcessorsError) as error:
             lines.append(f"{where}: {error}")
     return [*dict.fromkeys(lines)]
-
-
-def stage_table(stages: Iterable[ListedStage]) -> str:
-    """Return a table with a row for each stage; a broken stage has the phase "broken" and its error."""
-    rows = [("phase", "name", "what it does", "source")]
-    for stage in stages:
-        phase = "broken" if stage.phase is None else stage.phase.name.lower()
-        rows.append((phase, stage.name, with_flags(stage.error) or stage.sentence, stage.source))
-    return table(rows)
 
 
 def page(registry: Registry, name: str) -> str:

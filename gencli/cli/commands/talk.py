@@ -1,11 +1,13 @@
-"""The part of `gencli chat` that needs torch: load the model and answer turns on one engine."""
+"""The part of `gencli chat` that needs torch: load the model and answer turns on one engine; explanations of
+the last answer, which is drawn again for them.
+"""
 
 from __future__ import annotations
 
 import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import cached_property
 
@@ -13,23 +15,27 @@ from gencli.chat.chat_state import Chat, draw_seed, prompt_ids
 from gencli.chat.slash_commands import CommandContext, complete, run_command, same_again
 from gencli.cli.commands.setting_views import asking, chain_table, wanted_scale
 from gencli.cli.inputs import LineReader, TerminalReader, open_reader
-from gencli.cli.last_answer import LastAnswer
 from gencli.cli.render import Sink, columns_of, say, say_error, say_part, table
 from gencli.cli.result_writers import Writer, reading_line
 from gencli.cli.stderr import Interrupts, Stderr, Waiting
 from gencli.cli.token_colors import Brush, Shades, legend, show_scores
+from gencli.cli.token_views import one_token, whole_text
 from gencli.config.job import chat_notices, make_request, notices
 from gencli.config.option_names import with_flags
-from gencli.core.events import Error, Finish, PromptScores, Reading, Token
+from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
+from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import DeviceError, GencliError, GenerationError, UsageError
+from gencli.explain.token_record import Record, records
 from gencli.helpers import once
 from gencli.results.run_results import Scores, failure
 from gencli.runtime.compiled_grammars import compile_plan, grammar_env, make_compiler
 from gencli.runtime.model_loading import Loaded
 from gencli.runtime.wiring import load_amateurs, load_model, make_drafter, make_engine, model_choice
 from gencli.structured.output_spec import OutputValidator, ThinkingSplit, ThinkingSplitter
+from gencli.text.tokenizer import Tokenizer
 from processors.errors import ProcessorsError
+from processors.row_view import RowView
 
 
 def talk(chat: Chat, *, stderr: Stderr, handler: Interrupts) -> int:
@@ -146,16 +152,21 @@ class _ChatLoop:
         turns = chat.conversation.turns
         if self._last is None or not turns or turns[-1].answer != self._last.text:
             raise UsageError("The last turn has no answer from this session.")
+        with self._running(GencliError), Waiting(sys.stderr) as waiting:
+            if self._stderr.has_drawing:
+                waiting.show("Explaining the answer")
+            return self._last.page(self._engine, position)
+
+    @contextmanager
+    def _running(self, harmless: type[GencliError]) -> Iterator[None]:
+        """Let Ctrl-C interrupt the engine; after an error that is not `harmless`, another one replaces it."""
         self._handler.on_first = self._engine.interrupt
         try:
-            with Waiting(sys.stderr) as waiting:
-                if self._stderr.has_drawing:
-                    waiting.show("Explaining the answer")
-                return self._last.page(self._engine, position)
-        except GencliError:
+            yield
+        except harmless:
             raise
         except BaseException:
-            self._engine = self._new_engine()
+            self._engine = self._new_engine()  # the state of the old engine is unknown
             raise
         finally:
             self._handler.on_first = None
@@ -186,17 +197,9 @@ class _ChatLoop:
         self._engine.submit(request)
         self._stderr.notice(*self._engine.notices)
         self._engine.notices.clear()
-        self._handler.on_first = self._engine.interrupt
-        try:
+        with self._running(DeviceError):  # after which another engine would fail as well
             shades = Shades(tokenizer.stream(ids), scale) if scale else None
             end = self._write_answer(request.marker, shades, is_scored=job.logprobs is not None)
-        except DeviceError:  # another engine would fail as well
-            raise
-        except BaseException:
-            self._engine = self._new_engine()  # the state of the old engine is unknown
-            raise
-        finally:
-            self._handler.on_first = None
         self._context = replace(self._context, answers=(*self._context.answers, end))
         self._stderr.say(*_summary(end))
         if failed := failure(OutputValidator(job.structure)(end, request.marker)):
@@ -262,3 +265,69 @@ def _summary(end: Finish) -> Iterator[str]:
         yield "The context is full. /undo removes the last turn, /clear all of them."
     if end.matched == "max_tokens":
         yield "Cut at max-tokens; /set max-tokens N raises it."
+
+
+_COUNT = 5  # ids in the lists of a record
+
+
+class LastAnswer:
+    """An answer, and the records of its tokens once they were requested.
+
+    Explaining costs nothing while the answer is drawn. Draws are functions of seed and position, so the same
+    request gives the same tokens again; its prompt is still in the KV cache.
+    """
+
+    def __init__(self, request: Request, tokenizer: Tokenizer) -> None:
+        self.text = ""
+        self._request, self._tokenizer = request, tokenizer
+        self._ids: list[int] = []
+        self._records: list[Record] = []
+
+    def add(self, event: Event) -> None:
+        """Collect the tokens of an event."""
+        if isinstance(event, Token):
+            self._ids += event.ids
+            self.text += event.text
+
+    def page(self, engine: Engine, position: int | None) -> str:
+        """Return the page of the whole answer, or of the token at a position from 0 on.
+
+        Raises UsageError for a missing position, GenerationError if the answer cannot be drawn again.
+        """
+        if position is not None and position >= len(self._ids):
+            raise UsageError(f"The answer has {len(self._ids)} tokens, from 0 on, but no token {position}.")
+        if not self._records:
+            self._records = records(self._explained(engine), self._tokenizer, run="chat", sample=0)
+        if position is None:
+            return whole_text(self._records)
+        before = "".join(record["text"] for record in self._records[:position])
+        if position >= len(self._records):
+            raise UsageError(f"Token {position} completes the document; the model did not choose it.")
+        return one_token(self._records[position], before=before, of=len(self._records))
+
+    def _explained(self, engine: Engine) -> list[RowView]:
+        """Draw the answer again up to its last token."""
+        limits = replace(self._request.limits, max_time=None)
+        again = replace(
+            self._request, id="why", trace=_COUNT, logprobs=None, finish_open=False, limits=limits
+        )
+        engine.submit(again)
+        ids, views = list[int](), list[RowView]()
+        for event in engine.run():
+            if isinstance(event, Error):
+                raise GenerationError(event.message)
+            if isinstance(event, Token):
+                ids += event.ids
+                views += event.views
+                if len(ids) >= len(self._ids):
+                    engine.cancel(again.id)
+            elif isinstance(event, Finish) and event.reason == "interrupted" and len(ids) < len(self._ids):
+                raise GenerationError("The answer is not explained: it was interrupted.")
+        engine.notices.clear()  # the notices of the first draw
+        views = views[: len(self._ids)]
+        if [view.token for view in views] != self._ids[: len(views)]:
+            raise GenerationError(
+                "The answer came out different when it was drawn again, so it is not explained.",
+                hint="With a `verify` other than match, drafts depend on the earlier texts.",
+            )
+        return views

@@ -11,7 +11,7 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
-from gencli.explain.token_levels import LEGENDS, Record, level
+from gencli.explain.token_record import LEGENDS, Record, level
 from gencli.text.escapes import escape_controls
 
 _MAX_TOKENS = 4000  # with a colour of their own; others are plain

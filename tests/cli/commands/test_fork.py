@@ -81,12 +81,12 @@ def grown(gencli, tmp_path):
     (text,) = read_trace(trace.read_text().splitlines())
     head = checked_head(text.head)
     with grower_of(head, NO_CODE, 2, Stderr(is_quiet=True)) as grower:
-        yield grower, Tree(head).grown([grower.forks.root(text)])
+        yield grower, Tree(head).grown([grower.root(text)])
 
 
 def test_an_interrupt_ends_the_children_with_their_texts_so_far_and_the_next_ones_grow(grown):
     grower, tree = grown
-    stop = grower.ready.engine.interrupt
+    stop = grower.engine.interrupt
     cut, results = grower.grow(tree, Cut(0, 3), 2, on_event=lambda event: stop())
     assert results.exit_code == 130
     whole, results = grower.grow(tree, Cut(0, 3), 2)
@@ -103,7 +103,7 @@ def test_children_grow_from_children(grown):
         tree = tree.grown(grower.grow(tree, Cut(node, at, token=97), 1)[0])
         assert tree.text(node + 1)[:at] == tree.text(node)[:at]
         assert tree.text(node + 1)[at] == "a"
-        assert "".join(grower.forks.pieces(tree, node + 1)) == tree.text(node + 1)
+        assert "".join(grower.pieces(tree, node + 1)) == tree.text(node + 1)
 
 
 def test_a_token_is_found_by_its_text_and_others_are_named():

@@ -7,8 +7,7 @@ from html.parser import HTMLParser
 import pytest
 
 from gencli.explain.chain_comparison import ComparedPlace, Comparison, SideOutput
-from gencli.explain.token_record import Trace
-from gencli.explain.trace_file import TracedText
+from gencli.explain.trace_file import Trace, TracedText
 from processors.explain_rows import Divergence
 from tests.explain.page.test_html_pages import CONTRASTS, HOSTILE
 

@@ -17,12 +17,13 @@ from gencli.explain.page import (
     CompareRow,
     Measure,
     PageNode,
+    branches_page,
+    command,
     compare_page,
     page,
     sweep_page,
     tree_page,
 )
-from gencli.explain.page.html_pages import branches_page, command
 from gencli.explain.text_sets import Node, Tree
 from gencli.explain.trace_file import TracedText
 from tests.explain.page.samples import NAMES, compared, forked, swept

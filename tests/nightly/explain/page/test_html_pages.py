@@ -2,7 +2,7 @@
 
 import shlex
 
-from gencli.explain.page.html_pages import command
+from gencli.explain.page import command
 
 
 def test_the_command_makes_the_same_records(traced):
