@@ -221,7 +221,7 @@ def refuse_key(key: str, *more: str) -> ColumnError:
         return ColumnError(f"There is no option {key!r}. It is a stage: write it under stages.")
     spelled = {name: repr(name) for name in (*REQUEST_KEYS, *more)}
     return ColumnError(
-        f"There is no option {key!r}. {meant_option(key, spelled)}",
+        f"There is no option {key!r}. {meant_option(key, spelled)}".rstrip(),
         hint="Columns that are data need `template`, `prompt_column` or `keep_input`.",
     )
 

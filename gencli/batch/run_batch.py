@@ -139,9 +139,12 @@ def _journalled(run: _Run, places: Places) -> int:
         if end.status == "complete" and not progress.failed and not plan["keep_journal"]:
             journal.remove()
     except Exception:
-        run.reporter.say_always(
-            f"The finished rows are safe in {places.journal}; `resume` continues the run."
-        )
+        if journal.counts()[0]:
+            run.reporter.say_always(
+                f"The finished rows are safe in {places.journal}; `resume` continues the run."
+            )
+        else:  # such as a model that is not there: the next run has nothing to continue
+            journal.remove()
         raise
     finally:
         journal.close()

@@ -186,6 +186,16 @@ def test_faults_of_the_input_are_found_before_the_model_is_loaded(bench):
     assert "in.jsonl:13: This is not JSON" in said
 
 
+def test_a_model_that_is_not_there_leaves_no_journal_to_go_on_with(bench):
+    bench.write(ROWS[:2])
+    done = bench.run("-m", "nosuch/model")
+    assert done.code == 5
+    assert "nosuch/model is neither a folder nor a model on this machine" in done.err
+    assert "safe" not in done.err
+    assert bench.files == []
+    assert bench.run().code == 0
+
+
 def test_stdout_has_results_in_order_and_nothing_else(bench):
     bench.write(ROWS)
     done = bench.call(bench.input, *FAKE)

@@ -12,7 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gencli.errors import GenerationError, UsageError
-from gencli.text.text_stream import MAX_PERIOD, Finish, LoopDetector, StopMatcher
+from gencli.text.text_stream import MAX_PERIOD, FinishReason, LoopDetector, StopMatcher
 from gencli.text.tokenizer import ByteTokenizer
 from tests.text.test_text_stream import patterns, run, run_stops
 
@@ -58,7 +58,7 @@ def reference(text, strings, include=False):
         for string in strings:
             if text[:end].endswith(string):
                 start = end - len(string)
-                return text[: end if include else start], Finish("stop", string, start)
+                return text[: end if include else start], FinishReason("stop", string, start)
     return text, None
 
 
@@ -107,7 +107,7 @@ def test_every_split_gives_what_trying_a_pattern_after_each_character_gives(spli
     text, cuts = split
     tries = (regex.search(pattern, text[:end]) for end in range(1, len(text) + 1))
     first = next((found for found in tries if found), None)
-    want = (text, None) if first is None else (text[: first.start()], Finish("stop", first[0], first.start()))
+    want = (text, None) if first is None else (text[: first.start()], FinishReason("stop", first[0], first.start()))
     assert run_stops(text, cuts, patterns=[pattern]) == want
 
 
