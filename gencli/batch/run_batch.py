@@ -143,7 +143,7 @@ def _journalled(run: _Run, places: Places) -> int:
             run.reporter.say_always(
                 f"The finished rows are safe in {places.journal}; `resume` continues the run."
             )
-        else:  # such as a model that is not there: the next run has nothing to continue
+        elif not batch.plan["overwrite"]:  # whose journal says that the output is not of this run
             journal.remove()
         raise
     finally:

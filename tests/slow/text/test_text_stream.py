@@ -107,7 +107,8 @@ def test_every_split_gives_what_trying_a_pattern_after_each_character_gives(spli
     text, cuts = split
     tries = (regex.search(pattern, text[:end]) for end in range(1, len(text) + 1))
     first = next((found for found in tries if found), None)
-    want = (text, None) if first is None else (text[: first.start()], FinishReason("stop", first[0], first.start()))
+    finish = None if first is None else FinishReason("stop", first[0], first.start())
+    want = (text if first is None else text[: first.start()], finish)
     assert run_stops(text, cuts, patterns=[pattern]) == want
 
 
