@@ -113,10 +113,9 @@ def pick_kv_dtype(name: str, dtype: torch.dtype) -> torch.dtype:
         )
     chosen = _KV_DTYPES[name]
     if chosen != dtype and chosen.itemsize >= dtype.itemsize:
-        computed = kv_name(dtype)
         raise ModelError(
-            f"`kv_dtype` is {name}, but the model computes in {computed}, so that saves nothing.",
-            hint=f"Leave `kv_dtype` out, or give `kv_dtype` = {computed}, fp8 or int8.",
+            f"`kv_dtype` is {name}, but the model computes in {kv_name(dtype)}, so that saves nothing.",
+            hint="Leave `kv_dtype` out, or give `kv_dtype` = fp8 or int8.",
         )
     return chosen
 

@@ -136,7 +136,7 @@ def card_text(record: Mapping[str, Any]) -> str:
         table(rows),
         advice,
     ]
-    return "\n".join(lines)
+    return "\n".join(lines) + "\n"
 
 
 def _row(memory: Mapping[str, Any], entry: Mapping[str, Any]) -> tuple[str, ...]:
