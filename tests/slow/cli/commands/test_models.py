@@ -167,7 +167,7 @@ def test_a_batch_keeps_what_is_finished_and_resumes(gencli, tmp_path):
     source.write_text("".join(json.dumps({"prompt": f"Once upon {n}"}) + "\n" for n in range(4)))
     arguments = ("batch", source, "-o", made, *ON_GPU, "--max-batch", "2")
     with sham_device() as seen:
-        seen.faults.append(failing(3000))
+        seen.faults.append(failing(5000))
         failed = gencli(*arguments)
         check(failed)
         assert "--resume continues the run" in failed.err
