@@ -1,5 +1,7 @@
-"""Compiled code in the user's cache."""
+"""Compiled code in the user's cache, and what runs it."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -25,3 +27,22 @@ def test_a_damaged_file_of_the_cache_is_compiled_anew(
             path.write_bytes(damaged)
             compiled(AttentionSource(16))
             assert path.read_bytes() == whole
+
+
+def test_an_older_llvmlite_is_not_used(tmp_path: Path) -> None:
+    """Packages such as numba install it; its LLVM refuses the code."""
+    (tmp_path / "llvmlite").mkdir()
+    (tmp_path / "llvmlite" / "__init__.py").touch()
+    (tmp_path / "llvmlite-0.45.1.dist-info").mkdir()
+    metadata = "Metadata-Version: 2.1\nName: llvmlite\nVersion: 0.45.1\n"
+    (tmp_path / "llvmlite-0.45.1.dist-info" / "METADATA").write_text(metadata)
+    lines = (
+        f"import sys; sys.path.insert(0, {str(tmp_path)!r})",
+        "from gencli.models.decoder.kernels.llvm_code import missing",
+        "from gencli.models.decoder.products.product_maker import int4_kernel",
+        "print(int4_kernel().kernel, missing(), sep=': ')",
+    )
+    made = subprocess.run(
+        [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True, cwd=Path.cwd()
+    )
+    assert made.stdout == "int4pack: llvmlite 0.45.1 is older than 0.46\n"
