@@ -323,8 +323,9 @@ def fused_layers(
     incoming, places = _Sum(states), inside.places if inside else None
     for number, (layer, buffer) in enumerate(zip(layers, buffers, strict=True)):
         if inside and number in inside.early:
-            incoming = _Sum(incoming.value())
-            inside.early[number] = incoming.states if wanted is None else incoming.states[wanted]
+            # The layer computes the sum anew: its bits do not depend on who reads it here.
+            early = incoming.value()
+            inside.early[number] = early if wanted is None else early[wanted]
         is_last = number == len(layers) - 1 and places is None
         incoming = _through(layer, incoming, buffer, step, wanted if is_last else None)
     normalized = incoming.value_and_norm(norm)[1]

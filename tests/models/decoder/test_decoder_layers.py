@@ -5,6 +5,7 @@ in one stack have the values of experts that are computed one after the other. E
 as transformers widens them, and read as any other weights.
 """
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from gencli.models.model_memory import weight_bytes
 from gencli.runtime.model_loading import ModelChoice, check_memory
 from tests.models.cases import case
 from tests.models.native import CPU, load_native, native_decoder
-from tests.models.tiny_models import NATIVE_CONFIGS, PROMPTS, build_native
+from tests.models.tiny_models import NATIVE_CONFIGS, PROMPTS, base, build_native
 from tests.sham import CUDA, sham_device
 
 
@@ -72,6 +73,32 @@ def test_weights_that_are_no_numbers_are_refused(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match=r"layers\.1\.mlp\.down_proj\.weight have values"):
         load_native(tmp_path, quantize="int8")
+
+
+def test_weights_of_another_shape_are_refused_where_those_of_values_have_other_bits(tmp_path: Path) -> None:
+    model = build_native("llama")
+    for name in ("q_proj", "k_proj", "v_proj"):
+        with case(name):
+            changed = copy.deepcopy(model)
+            part = getattr(changed.model.layers[1].self_attn, name)
+            part.weight = torch.nn.Parameter(part.weight[:-8])
+            changed.save_pretrained(tmp_path)
+            with pytest.raises(ModelError, match=r"layers\.1\.self_attn\.v_proj\.weight have 56 outputs"):
+                load_native(tmp_path, quantize="int4")
+
+
+def test_a_token_has_the_same_bits_where_states_of_its_pass_are_read(tmp_path: Path) -> None:
+    config = hf.Gemma3TextConfig(**base(hidden_size=96, head_dim=32, num_hidden_layers=4))
+    torch.manual_seed(0)
+    model = hf.AutoModelForCausalLM.from_config(config)
+    for name, weight in model.named_parameters():
+        if "norm" in name:  # some are behind its blocks
+            torch.nn.init.normal_(weight, std=0.3)
+    model.save_pretrained(tmp_path)
+    runner, plan = load_native(tmp_path, quantize="int8"), StepPlan((Feed(0, 0, tuple(range(16)), 16),))
+    alone = runner.forward(plan)
+    runner.release(0)
+    assert torch.equal(runner.forward_layers(plan, range(4))[0], alone)
 
 
 def test_another_number_format_is_refused(tmp_path: Path) -> None:

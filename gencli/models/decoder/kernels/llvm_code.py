@@ -15,6 +15,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -24,15 +25,21 @@ from gencli.files import read_file, replaced
 LANES = 16  # numbers of a vector
 ALIGNED = 64  # bytes of a vector and of a cache line
 
-_MAX_OBJECT_BYTES = 10_000_000
+_MAX_OBJECT_BYTES, _DIGEST_BYTES = 10_000_000, hashlib.sha256().digest_size
+_OLDEST = (0, 46)  # release of llvmlite; others, which come with numba, have instructions of other types
 _OTHERS = {"avx2": "haswell"}  # processors with other instructions than this one's
 _LIBGOMP = ("GOMP_parallel", "GOMP_barrier", "omp_get_thread_num", "omp_get_num_threads")
 
 
 def missing() -> str | None:
     """Return why this machine or installation does not run the kernels; None if it does."""
-    if find_spec("llvmlite") is None:
+    release = None
+    with suppress(PackageNotFoundError):
+        release = version("llvmlite")
+    if release is None or find_spec("llvmlite") is None:
         return "llvmlite is not installed"
+    if tuple(int(part) for part in release.split(".")[:2]) < _OLDEST:
+        return f"llvmlite {release} is older than {'.'.join(map(str, _OLDEST))}"
     if dot_instructions() is None:
         return "the CPU has none of AVX2, AVX-512 VNNI and AArch64's dot products"
     if not sys.platform.startswith("linux") or _openmp() is None:
@@ -65,7 +72,10 @@ def compiled(source: CpuCode) -> Callable[[ctypes._CArgObject, int], None]:
 
 
 def _cached(source: CpuCode, machine: tuple[str, str], target: Any) -> bytes:
-    """Return the compiled code, from the user's cache where it has been compiled before."""
+    """Return the compiled code, from the user's cache where it has been compiled before.
+
+    A file begins with the digest of its code: LLVM ends the process where it loads a damaged one.
+    """
     import llvmlite
     from platformdirs import user_cache_path
 
@@ -73,12 +83,14 @@ def _cached(source: CpuCode, machine: tuple[str, str], target: Any) -> bytes:
     facts = (source.key, source.instructions, machine, llvmlite.__version__, [f.read_bytes() for f in files])
     path = user_cache_path("gencli") / "kernels" / f"{hashlib.sha256(repr(facts).encode()).hexdigest()}.o"
     with suppress(OSError):
-        return read_file(path, _MAX_OBJECT_BYTES)
+        content = read_file(path, _MAX_OBJECT_BYTES)
+        if content[:_DIGEST_BYTES] == hashlib.sha256(content[_DIGEST_BYTES:]).digest():
+            return content[_DIGEST_BYTES:]
     machine_code = _object_of(source, target)
     with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
         with replaced(path, pipes=False) as file:
-            file.write(machine_code)
+            file.write(hashlib.sha256(machine_code).digest() + machine_code)
     return machine_code
 
 

@@ -272,9 +272,8 @@ class KernelSource(CpuCode):
     def dot(self, b: Any, sums: Any, codes: Any, x: Any) -> Any:
         """Return sums [16] + the dot products of 16 x 4 codes and the four signed bytes `x`."""
         if self.instructions == "vnni":
-            many = self.vector(self.i8, 64)
-            x = b.bitcast(self.splat(b, x), many)
-            return self.intrinsic(b, "x86.avx512.vpdpbusd.512", self.words, sums, b.bitcast(codes, many), x)
+            # The types of LLVM 20, which later releases change to theirs.
+            return self.intrinsic(b, "x86.avx512.vpdpbusd.512", self.words, sums, codes, self.splat(b, x))
         lanes = 8 if self.instructions == "avx2" else 4
         x = b.bitcast(self.splat(b, x, lanes), self.vector(self.i8, 4 * lanes))
         parts = [

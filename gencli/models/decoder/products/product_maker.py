@@ -353,11 +353,19 @@ class QuantizedMaker(ProductMaker):
     ) -> Product:
         """Return the product with the joined `weights`, [out, in] in all, and `biases`."""
         bias, start, products = reader.joined(biases, shape[:1]) if biases else None, 0, list[Product]()
-        for _, group in groupby(weights, key=lambda name: self._bits(reader, name, shape[1])):
-            names = list(group)
-            is_whole = len(names) == len(weights)
-            end = shape[0] if is_whole else start + sum(reader.shape(name)[0] for name in names)
-            codes = self.weights(reader, names, (end - start, shape[1]))
+        groups = groupby(weights, key=lambda name: self._bits(reader, name, shape[1]))
+        parts = [list(names) for _, names in groups]
+        counts = [shape[0]]
+        if len(parts) > 1:
+            counts = [sum(reader.shape(name)[0] for name in names) for names in parts]
+            if sum(counts) != shape[0]:
+                raise ModelError(
+                    f"The weights {', '.join(weights)} have {sum(counts)} outputs in all, but have to have "
+                    f"{shape[0]}."
+                )
+        for names, count in zip(parts, counts, strict=True):
+            end = start + count
+            codes = self.weights(reader, names, (count, shape[1]))
             products.append(self._product(codes, None if bias is None else bias[start:end]))
             if self.is_stored and not isinstance(products[-1], _KEEPING):
                 reader.free = memory_of(codes.codes)
@@ -414,7 +422,7 @@ class QuantizedMaker(ProductMaker):
         if self.bits == 8 or inputs % GROUP:
             return 8
         if self.is_stored and isinstance(reader, SafetensorsReader):
-            return 8 if reader.shape(name)[1] == inputs else 4  # two codes of four bits are a byte
+            return 8 if reader.shape(name)[1:] == (inputs,) else 4  # two codes of four bits are a byte
         return 8 if ".v_proj." in name else 4
 
     def int8(self, reader: WeightReader, names: Sequence[str], shape: tuple[int, int]) -> Int8Weights:

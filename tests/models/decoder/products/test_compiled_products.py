@@ -108,6 +108,12 @@ def test_avx2_has_the_bits_of_avx512() -> None:
             assert torch.equal(other(given), fast(given))
 
 
+def test_the_code_is_one_of_the_oldest_llvm_that_is_taken() -> None:
+    """LLVM 20 refuses the types of LLVM 22, which changes older ones to its own."""
+    code = KernelSource(CodeFormat(4, 8, "half"), "vnni").text()
+    assert 'vpdpbusd.512"(<16 x i32> %".1", <16 x i32> %".2", <16 x i32> %".3")' in code
+
+
 def test_aarch64_takes_its_dot_products() -> None:
     import llvmlite.binding as llvm
 
