@@ -148,7 +148,7 @@ def test_what_fits_a_card_is_shown_with_what_to_type(gencli):
 
     shown = gencli("models", "show", "tiny", "--card", "0.5GB").out
     assert shown.endswith(
-        "Nothing fits for 1 text of 1024 tokens: take fewer or shorter texts, or a smaller model."
+        "Nothing fits for 1 text of 1024 tokens: take fewer or shorter texts, or a smaller model.\n"
     )
     assert {line.split()[-3] for line in shown.splitlines()[3:-2]} == {"no"}
 
