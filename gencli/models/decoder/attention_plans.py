@@ -177,6 +177,25 @@ def make_block(
     return Block(slice(column, column + width * len(group)), rows, width, first, end, mask)
 
 
+def _by_length(feeds: Sequence[Feed], most: int) -> tuple[list[int], list[tuple[Feed, slice]]]:
+    """Return the places of the tokens of feeds of at most `most` tokens, and the longer feeds with theirs."""
+    short, long, column = list[int](), list[tuple[Feed, slice]](), 0
+    for feed in feeds:
+        columns = slice(column, column + len(feed.tokens))
+        if len(feed.tokens) <= most:
+            short += range(column, columns.stop)
+        else:
+            long.append((feed, columns))
+        column = columns.stop
+    return short, long
+
+
+def _blocks(long: Iterable[tuple[Feed, slice]], window: int | None) -> list[tuple[Feed, Block]]:
+    """Return the blocks of long feeds on a CPU, each of which has its own call."""
+    make = partial(make_block, window=window, dtype=torch.float32, device=torch.device("cpu"))
+    return [(feed, make([feed], columns.start)) for feed, columns in long]
+
+
 class SdpaPlan:
     """The plan for an accelerator and for 16-bit numbers, over plain buffers.
 
@@ -240,17 +259,11 @@ class MixedPlan(DevicePlan):
         self, feeds: Sequence[Feed], cells: tuple[Tensor, Tensor], end: int, *, is_fixed: bool
     ) -> None:
         self.cells = cells
-        short: list[int] = []
+        short, long = _by_length(feeds, MOST_ALONE)
         self._long: list[tuple[slice, Feed, FixedPlan | None]] = []
-        column = 0
-        for feed in feeds:
-            columns = slice(column, column + len(feed.tokens))
-            if len(feed.tokens) <= MOST_ALONE:
-                short += range(column, columns.stop)
-            else:
-                fixed = FixedPlan(cells[0][columns], cells[1][columns], feed.end) if is_fixed else None
-                self._long.append((columns, feed, fixed))
-            column = columns.stop
+        for feed, columns in long:
+            fixed = FixedPlan(cells[0][columns], cells[1][columns], feed.end) if is_fixed else None
+            self._long.append((columns, feed, fixed))
         self._short = upload_ints(short, cells[0].device)
         self._plan = DecodePlan(cells[0][self._short], cells[1][self._short], end) if short else None
 
@@ -368,17 +381,8 @@ class TiledPlan:
         return out
 
     def _make(self, window: int | None) -> tuple[list[_Short], list[tuple[Feed, Block]]]:
-        short: list[int] = []
-        long: list[tuple[Feed, Block]] = []
-        column = 0
-        for feed in self._feeds:
-            tokens = range(column, column + len(feed.tokens))
-            if len(tokens) <= _BAG_TOKENS:
-                short += tokens
-            else:
-                block = make_block([feed], column, window, dtype=torch.float32, device=torch.device("cpu"))
-                long.append((feed, block))
-            column = tokens.stop
+        short, long_feeds = _by_length(self._feeds, _BAG_TOKENS)
+        long = _blocks(long_feeds, window)
         if not short:
             return [], long
         # The tables of each group of tokens hold a bounded count of numbers.
@@ -525,15 +529,7 @@ class CompiledPlan(FusedPlan):
 
     def __init__(self, feeds: Sequence[Feed], cells: tuple[Tensor, Tensor]) -> None:
         self.cells = cells
-        self._long: list[tuple[Feed, int]] = []
-        short, column = list[int](), 0
-        for feed in feeds:
-            end = column + len(feed.tokens)
-            if len(feed.tokens) <= _BAG_TOKENS:
-                short += range(column, end)
-            else:
-                self._long.append((feed, column))
-            column = end
+        short, self._long = _by_length(feeds, _BAG_TOKENS)
         self._short = torch.tensor(short, dtype=torch.int64)
         self._most_keys = max(feed.end for feed in feeds)
         self._blocks: dict[int | None, list[tuple[Feed, Block]]] = {}
@@ -558,8 +554,7 @@ class CompiledPlan(FusedPlan):
         out = torch.empty(len(qkv), num_heads * qkv.shape[-1])
         out[self._short] = mixed
         if window not in self._blocks:
-            make = partial(make_block, window=window, dtype=torch.float32, device=qkv.device)
-            self._blocks[window] = [(feed, make([feed], column)) for feed, column in self._long]
+            self._blocks[window] = _blocks(self._long, window)
         for feed, block in self._blocks[window]:
             out[block.columns] = attend_block(feed, block, qkv, buffer, num_heads, **how)
         return out

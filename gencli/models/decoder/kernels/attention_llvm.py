@@ -59,7 +59,7 @@ def can_compile(spec: DecoderSpec) -> bool:
 
 @cache
 def kernel(width: int, instructions: str | None = None) -> Callable[[ctypes._CArgObject, int], None]:
-    """Return the function for heads of so many numbers."""
+    """Return the compiled attention for heads of `width`: a function of its arguments and the threads."""
     return compiled(AttentionSource(width, instructions))
 
 

@@ -62,11 +62,11 @@ class CodeFormat:
 
 
 class Inputs(IntEnum):
-    """What the inputs of a product are.
+    """The inputs of a product as a function of x, which the threads compute while they round them.
 
-    Of NORMED they are norm(x), of SUMMED norm(x + factor * more), of POST_NORMED norm(x + factor *
-    post(more)), with RMS norms; the sum is stored too. Of SILU and GELU_TANH they are act(gate) * up, where
-    a row of x holds all gates, then up.
+    NORMED: norm(x). SUMMED: norm(x + factor * more). POST_NORMED: norm(x + factor * post(more)). Norms are
+    RMS norms, and the sum is stored too. SILU, GELU_TANH: act(gate) * up, where a row of x holds all gates,
+    then up.
     """
 
     PLAIN = 0
