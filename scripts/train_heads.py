@@ -7,8 +7,8 @@
     python scripts/train_heads.py OUT --resume --minutes 30               # continues
 
 A head learns the distributions of the target on the target's own texts, as these are what it drafts. OUT is
-usable from the first report on. OUT/training has what `--resume` needs, and can be deleted. A resumed run has the
-options of the first one, and gives the weights of one that was not interrupted (same machine, same threads).
+usable from the first report on. OUT/training has what `--resume` needs, and can be deleted. A resumed run has
+the options of the first one, and gives the weights of an uninterrupted one (same machine, same threads).
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import itertools
 import json
 import math
 import time
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -31,6 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from gencli import LLM
+from gencli.errors import GencliWarning
 from gencli.text.tokenizer import Tokenizer
 
 BLOCK = 256  # texts that are sorted by length, so that those of a batch are about as long
@@ -68,8 +70,11 @@ def make_texts(options: argparse.Namespace) -> list[Text]:
             elif options.prompts:
                 done = llm.generate(read_file(options.prompts), **sampling)
             else:
-                prompts = begun_documents(llm.tokenizer, options.texts, options.seed)
-                done = llm.generate_from_ids([*prompts], **sampling)
+                prompts = [*begun_documents(llm.tokenizer, options.texts, options.seed)]
+                with warnings.catch_warnings(
+                    action="ignore", category=GencliWarning
+                ):  # some end with a space
+                    done = llm.generate_from_ids(prompts, **sampling)
             pairs = ((each.prompt_token_ids, each.token_ids) for each in done)
             texts = [Text((*prompt, *output), len(prompt)) for prompt, output in pairs]
     cut = (Text(text.ids[: options.length], text.start) for text in texts)
@@ -174,7 +179,7 @@ def train(head: Head, target: Target, texts: Sequence[Text], options: argparse.N
     state, losses, step = options.out / "training" / "state.pt", list[float](), 0
     optimizer = torch.optim.AdamW(head.parameters(), betas=(0.9, 0.95), weight_decay=0.01)
     average = {name: weight.clone() for name, weight in head.state_dict().items()}
-    if options.resume:
+    if state.exists():
         kept = torch.load(state, weights_only=True, map_location=target.model.device)
         head.load_state_dict(kept["head"])
         optimizer.load_state_dict(kept["optimizer"])
@@ -232,8 +237,8 @@ def make_head(target: Target, texts: Sequence[Text], options: argparse.Namespace
     return Eagle3(target, taps, vocabulary, options.inner or target.config.intermediate_size)
 
 
-def read_options() -> argparse.Namespace:
-    """Return the options of the command; those of a run that is resumed are the first run's."""
+def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Return the options of the command; a run that is resumed has those of the first run."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -244,22 +249,13 @@ def read_options() -> argparse.Namespace:
     add("--prompts", type=Path, help="file of prompts that the target continues")
     add("--chat", action="store_true", help="the prompts are turns of a user")
     add("--text", type=Path, help="file of texts that are learned as they are")
-    add("--texts", type=int, default=12_000, help="number of texts of a bundled model")
+    add("--texts", type=int, default=16_000, help="number of texts of a bundled model")
     add("--temperature", type=float, default=0.8, help="that of the texts")
     add("--length", type=int, default=384, help="most tokens of a text")
-    add(
-        "--drafts",
-        type=int,
-        default=4,
-        help="drafts in a row that are trained: 1 + recursions, or Medusa heads",
-    )
+    add("--drafts", type=int, default=4, help="drafts in a row: 1 + trained recursions, or Medusa heads")
     add("--taps", type=int, nargs="+", help="hidden states that an EAGLE-3 head reads")
     add("--inner", type=int, help="width of the MLP; the target's by default")
-    add(
-        "--vocabulary",
-        type=int,
-        help="size of the draft vocabulary; by default half of the target's, at most 32,000",
-    )
+    add("--vocabulary", type=int, help="draft vocabulary; by default half of the target's, at most 32,000")
     add("--dtype", choices=sorted(DTYPES), default="float16", help="that of the file")
     add("--batch", type=int, default=1024, help="most tokens of a step")
     add("--rate", type=float, default=2e-3)
@@ -267,10 +263,10 @@ def read_options() -> argparse.Namespace:
     add("--device", default="auto")
     add("--threads", type=int, default=1)
     add("--every", type=int, default=200, help="steps between two reports, which store the head")
-    add("--minutes", type=float, default=math.inf, help="time of this run, texts included")
-    add("--steps", type=int, default=10_000, help="steps of all runs")
+    add("--minutes", type=float, default=30, help="time of this run, texts included")
+    add("--steps", type=float, default=math.inf, help="steps of all runs")
     add("--resume", action="store_true", help="continue the run in OUT with its options")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     folder, options.begun = options.out / "training", time.monotonic()
     if options.resume:
         first = json.loads((folder / "options.json").read_text(encoding="utf-8"))
@@ -282,9 +278,9 @@ def read_options() -> argparse.Namespace:
     return options
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Make the texts, then train."""
-    options = read_options()
+    options = read_options(arguments)
     torch.set_num_threads(options.threads)
     torch.manual_seed(options.seed)
     folder = options.out / "training"
