@@ -7,7 +7,7 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.core.request import Drafting, Limits, Request
+from gencli.core.request import Drafting, Feed, Limits, Request, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
 from gencli.models.hf_runner import HFRunner
 from gencli.models.model_runner import LAST
@@ -93,6 +93,16 @@ def run(model, requests, drafter: Collecting | None = None, make=native, **optio
 
 def wanted(text: str, **rest):
     return request(text, chain="temperature=0.8", drafting=Drafting(tokens=4), **rest)
+
+
+def test_both_runners_give_the_same_logits_of_layers(model):
+    feeds = (Feed(3, 0, (1, 2, 3, 4), 2), Feed(0, 0, (5, 6)), Feed(1, 0, (7,), 0))
+    found = []
+    for make in (native, hugging_face):
+        logits, inner = make(model).forward_layers(StepPlan(feeds), [0, 2], lanes=[3, 1], taps=[4])
+        found.append((logits, inner.early(0), inner.early(2), inner.taps[4]))
+    for own, other in zip(*found, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("make", [native, hugging_face])
