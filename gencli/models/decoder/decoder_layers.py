@@ -30,6 +30,7 @@ from gencli.models.decoder.kernels.layer_kernels import (
 from gencli.models.decoder.products.coded_weights import Int8Weights
 from gencli.models.decoder.products.dense_products import GroupedProduct, Product
 from gencli.models.kv.lane_buffers import as_stored
+from gencli.models.model_runner import LAST
 from gencli.models.rope import rotate
 from processors.kernels.operations import operation
 
@@ -332,16 +333,26 @@ class _LayerReader:
 
 @dataclass(slots=True, eq=False)
 class Inside:
-    """States that a pass leaves for its caller.
+    """States that a pass leaves for its caller, by the number of layers before them.
 
-    `early` gets the states [R, H] of the tokens with logits behind each layer that it names, by the number of
-    layers before it: 0 is the embedding. `last` gets the states [S, H] of the tokens `places` [S] behind the
-    final norm, if these are set.
+    0 is the embedding, LAST behind the final norm. `early` gets the states [R, H] of the tokens with logits
+    at each number that it names, `taps` those [S, H] of the tokens `places` [S] (None: of all).
     """
 
     early: dict[int, Tensor]
+    taps: dict[int, Tensor]
     places: Tensor | None = None
-    last: Tensor | None = None
+
+    def keep(self, number: int, states: Tensor, wanted: Tensor | None) -> None:
+        """Keep the states [N, H] behind `number` layers, where they are asked for."""
+        if number in self.early:
+            self.early[number] = states if wanted is None else states[wanted]
+        if number in self.taps:
+            self.taps[number] = states if self.places is None else states[self.places]
+
+    def taps_behind(self, layer: int) -> bool:
+        """Whether states behind the last layer, `layer`, are tapped: of tokens without logits too."""
+        return LAST in self.taps or layer + 1 in self.taps
 
 
 def fused_layers(
@@ -354,19 +365,18 @@ def fused_layers(
     inside: Inside | None,
 ) -> Tensor:
     """Return the states [R, H] of the tokens `wanted` [R] behind the final norm."""
-    incoming, places = _Sum(states), inside.places if inside else None
+    incoming, last = _Sum(states), len(layers) - 1
+    cut = None if inside and inside.taps_behind(last) else wanted
     for number, (layer, buffer) in enumerate(zip(layers, buffers, strict=True)):
-        if inside and number in inside.early:
+        if inside and (number in inside.early or number in inside.taps):
             # The layer computes the sum anew: its bits do not depend on who reads it here.
-            early = incoming.value()
-            inside.early[number] = early if wanted is None else early[wanted]
-        is_last = number == len(layers) - 1 and places is None
-        incoming = _through(layer, incoming, buffer, step, wanted if is_last else None)
-    normalized = incoming.value_and_norm(norm)[1]
-    if inside is None or places is None:
-        return normalized
-    inside.last = normalized[places]
-    return normalized if wanted is None else normalized[wanted]
+            inside.keep(number, incoming.value(), wanted)
+        incoming = _through(layer, incoming, buffer, step, cut if number == last else None)
+    states, normalized = incoming.value_and_norm(norm)
+    if inside:
+        inside.keep(last + 1, states, wanted)
+        inside.keep(LAST, normalized, wanted)
+    return normalized if wanted is None or cut is wanted else normalized[wanted]
 
 
 def _through(
