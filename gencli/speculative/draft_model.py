@@ -123,7 +123,7 @@ class AutoregressiveDrafter(Drafter):
 
 
 class ModelDrafter(AutoregressiveDrafter):
-    """Drafts with a model of the same vocabulary. DraftLanes keeps the KV cache and decides when to prefill."""
+    """Drafts with a model of the same vocabulary. DraftLanes has its KV cache and decides when to prefill."""
 
     _lanes: DraftLanes
 
