@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -297,6 +298,31 @@ def _maker(
     return make
 
 
+class CachedLayers(Protocol):
+    """Layers over KV buffers, with what comes before and behind them: a decoder, or a part of a draft head."""
+
+    @property
+    def spec(self) -> DecoderSpec: ...
+    @property
+    def layers(self) -> tuple[DecoderLayer, ...]: ...
+    @property
+    def tables(self) -> tuple[RopeTable, ...]: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+
+    def __call__(
+        self,
+        ids: Tensor,
+        step: Pass[AttentionPlan] | Pass[FusedPlan],
+        buffers: Sequence[Tensor],
+        wanted: Tensor | None,
+        inside: Inside | None = None,
+    ) -> Tensor:
+        """Return logits [R, V] of the tokens `wanted` [R] among `ids` [N], as a Decoder does."""
+
+
 class DecoderLanes:
     """Lanes that share one buffer per layer, with keys and values side by side.
 
@@ -310,7 +336,7 @@ class DecoderLanes:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: CachedLayers,
         lengths: LaneLengths,
         kv_dtype: torch.dtype | None = None,
         *,

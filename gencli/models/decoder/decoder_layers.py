@@ -99,21 +99,32 @@ class _Attention:
     sinks: Tensor | None
 
     def __call__(
-        self, states: Tensor, buffer: Tensor, step: Pass[AttentionPlan], wanted: Tensor | None
+        self,
+        states: Tensor,
+        buffer: Tensor,
+        step: Pass[AttentionPlan] | Pass[FusedPlan],
+        wanted: Tensor | None,
     ) -> Tensor:
-        """Return [R, H] for `states` [N, H]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
-        spec = self.spec
-        heads, kv_heads = spec.num_heads, spec.num_kv_heads
-        qkv = self.qkv(states).view(len(states), heads + 2 * kv_heads, spec.head_dim)
-        if self.query_norm is not None and self.key_norm is not None:
-            norms = (self.query_norm, self.key_norm)
-            normalize_heads(qkv, heads, kv_heads, norms, is_whole=spec.qk_norm == "whole")
-        rope = spec.layer_ropes[self.index]
-        if rope is not None:
-            rotate(qkv[:, : heads + kv_heads], *step.ropes[rope])
-        step.plan.store(as_stored(qkv[:, heads:], buffer.dtype), buffer)
-        mixed = step.plan.attend(qkv, buffer, **self.scoring)
+        """Return [R, H] for `states` [N, inputs]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
+        mixed = self.mixed(self.qkv(states), buffer, step)
         return self.out(mixed if wanted is None else mixed[wanted])
+
+    def mixed(self, qkv: Tensor, buffer: Tensor, step: Pass[AttentionPlan] | Pass[FusedPlan]) -> Tensor:
+        """Return the values [N, Hq * D] that the heads mix, for `qkv` [N, (Hq + 2 * Hkv) * D]."""
+        spec, plan = self.spec, step.plan
+        heads, kv_heads, is_whole = spec.num_heads, spec.num_kv_heads, spec.qk_norm == "whole"
+        qkv = qkv.view(len(qkv), heads + 2 * kv_heads, spec.head_dim)
+        norms = None if self.query_norm is None or self.key_norm is None else (self.query_norm, self.key_norm)
+        index = spec.layer_ropes[self.index]
+        rope = None if index is None else step.ropes[index]
+        if isinstance(plan, FusedPlan):
+            return plan.attend_fed(qkv, buffer, rope, norms, is_whole=is_whole, **self.scoring)
+        if norms is not None:
+            normalize_heads(qkv, heads, kv_heads, norms, is_whole=is_whole)
+        if rope is not None:
+            rotate(qkv[:, : heads + kv_heads], *rope)
+        plan.store(as_stored(qkv[:, heads:], buffer.dtype), buffer)
+        return plan.attend(qkv, buffer, **self.scoring)
 
     @property
     def scoring(self) -> Scoring:
@@ -173,14 +184,22 @@ class DecoderLayer:
     residual_scale: float
 
     def __call__(
-        self, states: Tensor, buffer: Tensor, step: Pass[AttentionPlan], wanted: Tensor | None = None
+        self,
+        states: Tensor,
+        buffer: Tensor,
+        step: Pass[AttentionPlan] | Pass[FusedPlan],
+        wanted: Tensor | None = None,
+        read: Tensor | None = None,
     ) -> Tensor:
         """Return the states after this layer, [R, H], of the tokens `wanted` [R] among `states` [N, H].
 
-        None stands for all tokens. Keys and values are written for all of them in any case.
+        None stands for all tokens. Keys and values are written for all of them in any case. Attention reads
+        `read` [N, inputs]; by default the states behind the first norm.
         """
         before, after, mlp_before, mlp_after = self.norms
-        mixed = self.attention(states if before is None else before(states), buffer, step, wanted)
+        if read is None:
+            read = states if before is None else before(states)
+        mixed = self.attention(read, buffer, step, wanted)
         if wanted is not None:
             states = states[wanted]
         states = residual_sum(states, mixed if after is None else after(mixed), self.residual_scale)
@@ -196,9 +215,20 @@ def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) ->
     return Norm(weight, spec.norm_eps)
 
 
-def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int) -> DecoderLayer:
-    """Return a layer with its weights and the products that `make` makes of them."""
-    names, parts = spec.names, _LayerReader(spec, reader, make, f"model.layers.{index}.")
+def read_layer(
+    spec: DecoderSpec,
+    reader: WeightReader,
+    make: ProductMaker,
+    index: int,
+    *,
+    inputs: int | None = None,
+) -> DecoderLayer:
+    """Return a layer with its weights and the products that `make` makes of them.
+
+    Attention reads `inputs` numbers of a token, by default H.
+    """
+    prefix = f"model.layers.{index}."
+    names, parts = spec.names, _LayerReader(spec, reader, make, prefix, inputs or spec.hidden)
     mlp: _Mlp | Experts | StackedExperts
     if index in spec.expert_layers:
         mlp = parts.experts()
@@ -215,12 +245,16 @@ def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, inde
 
 @dataclass(frozen=True, slots=True)
 class _LayerReader:
-    """Reads the parts of one layer, whose tensors have names that begin with `prefix`."""
+    """Reads the parts of one layer, whose tensors have names that begin with `prefix`.
+
+    `inputs` are the numbers of a token that attention reads.
+    """
 
     spec: DecoderSpec
     reader: WeightReader
     make: ProductMaker
     prefix: str
+    inputs: int
 
     def norm(self, name: str, width: int) -> Norm:
         return read_norm(self.spec, self.reader, self.prefix + name, width)
@@ -236,7 +270,7 @@ class _LayerReader:
         return _Attention(
             spec,
             index,
-            self._product(spec.names.qkv, (count * width, spec.hidden), has_bias=spec.has_qkv_bias),
+            self._product(spec.names.qkv, (count * width, self.inputs), has_bias=spec.has_qkv_bias),
             self._product(["self_attn.o_proj"], (spec.hidden, heads * width), has_bias=spec.has_out_bias),
             query_norm,
             key_norm,
@@ -352,15 +386,7 @@ def _through(
     before, after, mlp_before, mlp_after = layer.norms
     block, mlp, spec, scale = layer.attention, layer.mlp, layer.attention.spec, layer.residual_scale
     states, qkv = incoming.into(block.qkv, before)
-    rope = spec.layer_ropes[block.index]
-    mixed = step.plan.attend_fed(
-        qkv.view(len(states), -1, spec.head_dim),
-        buffer,
-        None if rope is None else step.ropes[rope],
-        None if block.query_norm is None or block.key_norm is None else (block.query_norm, block.key_norm),
-        is_whole=spec.qk_norm == "whole",
-        **block.scoring,
-    )
+    mixed = block.mixed(qkv, buffer, step)
     if wanted is not None:
         states, mixed = states[wanted], mixed[wanted]
     incoming = _Sum(states, block.out(mixed), after, scale)
