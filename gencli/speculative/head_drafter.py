@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gencli.core.request import MTP
 from gencli.models.model_runner import LAST, HeadedRunner, ModelSpec
 from gencli.speculative.draft_model import AutoregressiveDrafter
 from gencli.speculative.drafter import Features
 from gencli.speculative.head_files import open_head, open_mtp
 from gencli.speculative.head_lanes import HeadLanes, MedusaLanes
 from gencli.speculative.head_models import MedusaHead, RecursiveHead, read_head
-
-OWN = "mtp"  # names the layers for multi-token prediction in the target's folder
 
 
 class HeadDrafter(AutoregressiveDrafter):
@@ -45,8 +44,8 @@ class HeadDrafter(AutoregressiveDrafter):
 def load_head(name: str, runner: HeadedRunner, folder: str, *, max_lanes: int) -> HeadDrafter:
     """Return the drafter of the head `name` for the model of a runner, which was loaded from `folder`.
 
-    The name is a folder, or OWN. Raises ModelError for a head that does not fit or is not known in full,
-    UsageError for OWN where the folder has no such layers.
+    The name is a folder, or MTP. Raises ModelError for a head that does not fit or is not known in full,
+    UsageError for MTP where the folder has no such layers.
     """
-    file = open_mtp(folder, runner.spec) if name == OWN else open_head(name, runner.spec)
+    file = open_mtp(folder, runner.spec) if name == MTP else open_head(name, runner.spec)
     return HeadDrafter(read_head(file, runner), runner.spec, max_lanes=max_lanes, notices=file.notices)
