@@ -26,8 +26,9 @@ from gencli.speculative.adaptive_drafts import AdaptiveDrafter, Clock, TailFirst
 from gencli.speculative.combined_drafters import AutoDrafter, FallbackDrafter, ForeignDrafter
 from gencli.speculative.draft_model import ModelDrafter, TextModelDrafter
 from gencli.speculative.drafter import Drafter, NgramDrafter, SuffixDrafter
-from gencli.speculative.head_drafter import load_head
-from gencli.speculative.head_files import is_head
+from gencli.speculative.head_drafter import HeadDrafter
+from gencli.speculative.head_files import is_head, open_head, open_mtp
+from gencli.speculative.head_models import Head, read_head
 from gencli.speculative.translation import Translation
 from gencli.text.tokenizer import OnTokenizer, Tokenizer, first_difference, no_template
 from processors.base import Compiler
@@ -200,7 +201,8 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
     """
     kind, _, number = name.partition(":")
     if name == MTP or (find_local(name) is not None and is_head(name)):
-        return _head_drafter(name, target, choice)
+        head, _, notices = read_draft_head(name, target, choice)
+        return HeadDrafter(head, target.runner.spec, max_lanes=choice.max_batch, notices=notices)
     if kind == EARLY_EXIT:
         from gencli.models.kv.lane_buffers import LaneRunner
 
@@ -233,7 +235,13 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
     )
 
 
-def _head_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
+def read_draft_head(
+    name: str, target: Loaded, choice: ModelChoice
+) -> tuple[Head, HeadedRunner, tuple[str, ...]]:
+    """Return the trained head of a folder, or MTP; its target, and notices about the head.
+
+    Raises UsageError for unsuitable options, ModelError for a head that does not fit the target.
+    """
     if choice.spread.is_on:
         raise UsageError(f"`draft` = {name} does not go together with `tp` or `device_map`.")
     if not target.runner.spec.hidden:
@@ -241,7 +249,9 @@ def _head_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
             f"{choice.name} shows no hidden states, which the draft head {name} reads.",
             hint="Draft with ngram, suffix or a smaller model.",
         )
-    return load_head(name, cast(HeadedRunner, target.runner), choice.name, max_lanes=choice.max_batch)
+    runner = cast(HeadedRunner, target.runner)
+    file = open_mtp(choice.name, runner.spec) if name == MTP else open_head(name, runner.spec)
+    return read_head(file, runner), runner, file.notices
 
 
 def load_amateurs(name: str, expert: Loaded, choice: ModelChoice) -> dict[str, ModelRunner]:
