@@ -162,6 +162,7 @@ class Engine:
         seed, is_scored = derive(request.seed, sample), request.prompt_logprobs is not None and sample == 0
         scoring = PromptScoring(request) if is_scored else None
         sequence = Sequence(request, sample, seed, stream, submitted, context, scoring=scoring)
+        sequence.needs_states = request.contrastive is not None or self._speculation.needs_states(request)
         if request.beams is not None:
             self._beams.create(sequence)
         elif request.contrastive is not None:

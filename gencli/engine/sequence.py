@@ -34,7 +34,8 @@ class Sequence:
     the next step feeds it. `context`: maximum number of prompt and output tokens. `group`: the group that it
     belongs to, if any. Times are seconds of a monotonic clock. `decode_cost`: tokens fed by decoding over all
     lanes, including drafts that must not be cut (see span_cost). `scoring`: scores of the prompt. `held`:
-    tokens chosen after `output` that may be taken back (see gencli.engine.rewind).
+    tokens chosen after `output` that may be taken back (see gencli.engine.rewind). `needs_states`: whether
+    hidden states of the whole prompt decide the text.
     """
 
     request: Request
@@ -45,6 +46,7 @@ class Sequence:
     context: int
     group: Group | None = None
     scoring: PromptScoring | None = None
+    needs_states: bool = False
     number: int = 0  # order of submission
     slot: int = -1
     num_computed_tokens: int = 0
@@ -92,9 +94,9 @@ class Sequence:
     def reusable(self) -> tuple[int, ...]:
         """The part of the prompt whose keys and values may come from a cache, always without the last token.
 
-        Empty for a contrastive search, because a cache has no hidden states.
+        Empty where hidden states of the prompt decide the text, because a cache has none.
         """
-        if self.request.contrastive is not None:
+        if self.needs_states:
             return ()
         return self.prompt[: -1 if self.scoring is None else self.scoring.first_read]
 

@@ -85,7 +85,8 @@ class StepRunner:
         if not plan.feeds:
             step.own = torch.empty(0, runner.spec.vocab_size)
         elif step.layers or step.lanes:
-            step.own, step.inner = cast(LayeredRunner, runner).forward_layers(plan, step.layers, step.lanes)
+            layered = cast(LayeredRunner, runner)
+            step.own, step.inner = layered.forward_layers(plan, step.layers, step.lanes, step.taps)
         else:
             step.own = runner.forward(plan)
         for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -92,7 +93,7 @@ from gencli.models.kv.lane_buffers import (
     stored_width,
     wanted_of,
 )
-from gencli.models.model_runner import Inner, Lanes, ModelSpec
+from gencli.models.model_runner import LAST, Inner, Lanes, ModelSpec
 from gencli.models.rope import LongRopeLanes, RopeTable, factors_of
 from processors.graphs import Graphs, upload
 
@@ -147,7 +148,7 @@ class DecoderRunner(LaneRunner):
             rope_switches=spec.rope_switches,
             num_layers=0 if spec.rope_switches else spec.num_layers,  # a lane may be fed twice in a step
             is_tied=spec.is_tied,
-            has_states=not spec.rope_switches,
+            hidden=0 if spec.rope_switches else spec.hidden,
             graphs=graphs,
             no_graphs=elsewhere(decoder.device) or why_not or "`cuda_graphs` is off",
             token_bytes=spec.token_numbers * decoder.dtype.itemsize,
@@ -233,16 +234,31 @@ class DecoderRunner(LaneRunner):
         )
 
     def forward_layers(
-        self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
+        self,
+        plan: StepPlan,
+        layers: Iterable[int] = (),
+        lanes: Collection[int] = (),
+        taps: Collection[int] = (),
     ) -> tuple[Tensor, Inner]:
-        """As `forward`; return also logits of layers and last states (see LayeredRunner)."""
+        """As `forward`; return also logits of layers and states (see LayeredRunner)."""
         assert isinstance(self._lanes, DecoderLanes)
         self._lengths.check(plan)
-        inside = Inside(dict.fromkeys(layers, torch.empty(0)))
+        none = torch.empty(0)
+        inside = Inside(dict.fromkeys(layers, none), dict.fromkeys(taps if lanes else (), none))
         with torch.inference_mode():
             logits = self._lanes.forward(plan.feeds, inside, lanes)
         self._lengths.advance(plan)
-        return logits, Inner(lambda layer: self._decoder.head(inside.early[layer]), inside.last)
+        return logits, Inner(lambda layer: self._decoder.head(inside.early[layer]), inside.taps)
+
+    @torch.inference_mode()
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N], as the first layer reads them."""
+        return self._decoder.embed(ids)
+
+    @torch.inference_mode()
+    def project(self, states: Tensor) -> Tensor:
+        """Return the logits [N, V] of states [N, H] behind the final norm."""
+        return self._decoder.project(states)
 
     def first_layers(self, count: int | None = None, *, max_lanes: int) -> DecoderRunner:
         """Return a runner of the first `count` layers, by default half of them, sharing the weights.
@@ -282,6 +298,31 @@ def _maker(
     return make
 
 
+class CachedLayers(Protocol):
+    """Layers over KV buffers, with what comes before and behind them: a decoder or a part of a draft head."""
+
+    @property
+    def spec(self) -> DecoderSpec: ...
+    @property
+    def layers(self) -> tuple[DecoderLayer, ...]: ...
+    @property
+    def tables(self) -> tuple[RopeTable, ...]: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+
+    def __call__(
+        self,
+        ids: Tensor,
+        step: Pass[AttentionPlan] | Pass[FusedPlan],
+        buffers: Sequence[Tensor],
+        wanted: Tensor | None,
+        inside: Inside | None = None,
+    ) -> Tensor:
+        """Return logits [R, V] of the tokens `wanted` [R] among `ids` [N], as a Decoder does."""
+
+
 class DecoderLanes:
     """Lanes that share one buffer per layer, with keys and values side by side.
 
@@ -295,7 +336,7 @@ class DecoderLanes:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: CachedLayers,
         lengths: LaneLengths,
         kv_dtype: torch.dtype | None = None,
         *,
@@ -329,11 +370,11 @@ class DecoderLanes:
     ) -> Tensor:
         """Feed the lanes; return the wanted logits [R, V] in feed order.
 
-        `inside` gets states of the pass: the last ones are those of all tokens fed to `lanes`. `ids` [N]
-        int64 on the device replace the tokens of the feeds.
+        `inside` gets states of the pass: its taps are those of all tokens fed to `lanes`. `ids` [N] int64 on
+        the device replace the tokens of the feeds.
         """
         decoder, device = self._decoder, self._decoder.device
-        if inside and lanes:
+        if inside and inside.taps and any(feed.lane not in lanes for feed in feeds):
             inside.places = upload(fed_to(lanes, feeds), device)
         feeds = self._store.seat(feeds)
         num_rows, length = room_for(feeds)
@@ -445,14 +486,21 @@ class Decoder:
         `buffers` are the KV buffers of the layers, [rows, 2 * Hkv, capacity, D]: their first heads hold keys,
         the others values. `inside` gets states of the pass.
         """
-        spec, states = self.spec, self.embeddings(ids)
-        if spec.embedding_scale != 1.0:
-            states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
+        states = self.embed(ids)
         if isinstance(step.plan, FusedPlan):
             states = fused_layers(self.layers, self.norm, states, step, buffers, wanted, inside)
         else:
             states = self._plain_layers(states, step, buffers, wanted, inside)
-        logits = self.head(states)
+        return self.project(states)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N], as the first layer reads them."""
+        states, scale = self.embeddings(ids), self.spec.embedding_scale
+        return states if scale == 1.0 else states * torch.tensor(scale, dtype=states.dtype)
+
+    def project(self, states: Tensor) -> Tensor:
+        """Return the logits [N, V] of states [N, H] behind the final norm."""
+        spec, logits = self.spec, self.head(states)
         if spec.logit_divisor != 1.0:
             logits = logits / spec.logit_divisor
         if spec.logit_cap is not None:
@@ -468,18 +516,19 @@ class Decoder:
         inside: Inside | None,
     ) -> Tensor:
         """Return the states [R, H] of the tokens `wanted` [R] behind the final norm."""
-        places = inside.places if inside else None
+        # In the last layer, unless it is tapped, the other tokens leave keys and values only.
+        last = len(self.layers) - 1
+        cut = None if inside and inside.taps_behind(last) else wanted
         for number, (layer, buffer) in enumerate(zip(self.layers, buffers, strict=True)):
-            if inside and number in inside.early:
-                inside.early[number] = states if wanted is None else states[wanted]
-            # In the last layer the other tokens leave keys and values only.
-            is_last = number == len(self.layers) - 1 and places is None
-            states = layer(states, buffer, step, wanted if is_last else None)
+            if inside:
+                inside.keep(number, states, wanted)
+            states = layer(states, buffer, step, cut if number == last else None)
+        if inside:
+            inside.keep(last + 1, states, wanted)
         states = self.norm(states)
-        if inside is None or places is None:
-            return states
-        inside.last = states[places]
-        return states if wanted is None else states[wanted]
+        if inside:
+            inside.keep(LAST, states, wanted)
+        return states if wanted is None or cut is wanted else states[wanted]
 
 
 def read_decoder(
