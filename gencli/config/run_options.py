@@ -376,8 +376,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(("--select",), str, "Write a part of the document by JSON Pointer: a string as text, other values "
            "as compact JSON.", "Structure", metavar="POINTER"),
     Option(("--draft",), str, "Draft tokens, so that one forward may give several; the text is the same. "
-           "none, ngram, suffix, auto, early-exit, or a smaller model: a name or a folder.", "Drafts",
-           NO_DRAFTER, metavar="NAME"),
+           "none, ngram, suffix, auto, early-exit, mtp, or a smaller model or a trained head: a name or a "
+           "folder.", "Drafts", NO_DRAFTER, metavar="NAME"),
     Option(("--draft-tokens",), int | Literal["auto"], "At most this many draft tokens at a time; auto takes "
            "as many as save time.", "Drafts", "auto", Bounds(ge=1, le=64), read=_read_tokens,
            metavar="NUMBER"),

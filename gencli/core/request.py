@@ -72,7 +72,8 @@ class Contrastive:
 
 NO_DRAFTER = "none"
 EARLY_EXIT = "early-exit"
-BUILT_IN_DRAFTERS = ("ngram", "suffix", "auto", EARLY_EXIT)  # they need no model of their own
+MTP = "mtp"  # the layers for multi-token prediction in the files of the model itself
+BUILT_IN_DRAFTERS = ("ngram", "suffix", "auto", EARLY_EXIT, MTP)  # they need no model of their own
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gencli.models.model_runner import LAST, HeadedRunner, ModelSpec
+from gencli.models.model_runner import ModelSpec
 from gencli.speculative.draft_model import AutoregressiveDrafter
 from gencli.speculative.drafter import Features
-from gencli.speculative.head_files import open_head, open_mtp
 from gencli.speculative.head_lanes import HeadLanes, MedusaLanes
-from gencli.speculative.head_models import MedusaHead, RecursiveHead, read_head
-
-OWN = "mtp"  # names the layers for multi-token prediction in the target's folder
+from gencli.speculative.head_models import Head, MedusaHead
 
 
 class HeadDrafter(AutoregressiveDrafter):
@@ -21,19 +18,14 @@ class HeadDrafter(AutoregressiveDrafter):
 
     def __init__(
         self,
-        head: RecursiveHead | MedusaHead,
+        head: Head,
         spec: ModelSpec,
         *,
         max_lanes: int,
         notices: tuple[str, ...] = (),
     ) -> None:
-        self.notices = notices
-        if isinstance(head, MedusaHead):
-            super().__init__(MedusaLanes(head, spec))
-            self.taps = (LAST,)
-        else:
-            super().__init__(HeadLanes(head, spec, max_lanes=max_lanes))
-            self.taps = head.taps
+        super().__init__(make_lanes(head, spec, max_lanes=max_lanes))
+        self.taps, self.notices = head.taps, notices
 
     def feed(self, parts: Sequence[Features]) -> None:
         self._lanes.feed(parts)
@@ -42,11 +34,8 @@ class HeadDrafter(AutoregressiveDrafter):
         self._lanes.fork(source, target)
 
 
-def load_head(name: str, runner: HeadedRunner, folder: str, *, max_lanes: int) -> HeadDrafter:
-    """Return the drafter of the head `name` for the model of a runner, which was loaded from `folder`.
-
-    The name is a folder, or OWN. Raises ModelError for a head that does not fit or is not known in full,
-    UsageError for OWN where the folder has no such layers.
-    """
-    file = open_mtp(folder, runner.spec) if name == OWN else open_head(name, runner.spec)
-    return HeadDrafter(read_head(file, runner), runner.spec, max_lanes=max_lanes, notices=file.notices)
+def make_lanes(head: Head, spec: ModelSpec, *, max_lanes: int) -> HeadLanes | MedusaLanes:
+    """Return lanes of a head for the slots below `max_lanes`; `spec` is the target's."""
+    if isinstance(head, MedusaHead):
+        return MedusaLanes(head, spec)
+    return HeadLanes(head, spec, max_lanes=max_lanes)

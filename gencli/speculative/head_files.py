@@ -369,7 +369,7 @@ def _open_eagle(
     spec = read_spec({**known, "model_type": "llama"})
     if spec.rope_switches:
         raise Unsupported("its rotary embedding is longrope")
-    target_hidden = _whole(config, "target_hidden_size", target.hidden)
+    target_hidden = _whole(config, "target_hidden_size", spec.hidden)
     _check_fit("states as wide as", target_hidden, target.hidden)
     _check_fit("a vocabulary of", spec.vocab_size, target.vocab_size)
     numbers = 2 * sum(rows * columns * times for (rows, columns), times in spec.products.items())
@@ -480,43 +480,28 @@ def _open_medusa(folder: Path, config: Mapping[str, Any], target: Target) -> Hea
 class _Naming(NamedTuple):
     """Names of MTP layers: `pattern` gives the number of a layer and the rest of the name.
 
-    `parts` has canonical names of such rests; others are those of a layer of the model. `unused` are copies
-    of the embedding and head of the model.
+    `parts` are such rests for _PARTS, without ".weight"; others are those of a layer of the model. `unused`
+    are copies of the embedding and head of the model.
     """
 
     pattern: str
-    parts: Mapping[str, str]
+    parts: tuple[str, ...]
     hidden_first: bool = False
     unused: tuple[str, ...] = ()
 
 
+_PARTS = ("embed_norm", "hidden_norm", "fc", "norm")
 _MIMO = _Naming(
-    r"(?:model\.)?mtp_layers\.(\d+)\.(.*)",
-    {
-        "token_layernorm.weight": "embed_norm",
-        "hidden_layernorm.weight": "hidden_norm",
-        "input_proj.weight": "fc",
-        "final_layernorm.weight": "norm",
-    },
+    r"(?:model\.)?mtp_layers\.(\d{1,6})\.(.*)",
+    ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm"),
     hidden_first=True,
 )
 _QWEN = _Naming(
-    r"mtp\.(?:layers\.(\d+)\.)?(.*)",
-    {
-        "pre_fc_norm_embedding.weight": "embed_norm",
-        "pre_fc_norm_hidden.weight": "hidden_norm",
-        "fc.weight": "fc",
-        "norm.weight": "norm",
-    },
+    r"mtp\.(?:layers\.(\d{1,6})\.)?(.*)", ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
 )
 _DEEPSEEK = _Naming(  # layers behind those of the model
-    r"model\.layers\.(\d+)\.(.*)",
-    {
-        "enorm.weight": "embed_norm",
-        "hnorm.weight": "hidden_norm",
-        "eh_proj.weight": "fc",
-        "shared_head.norm.weight": "norm",
-    },
+    r"model\.layers\.(\d{1,6})\.(.*)",
+    ("enorm", "hnorm", "eh_proj", "shared_head.norm"),
     unused=("shared_head.head.weight", "embed_tokens.weight"),
 )
 _MTP_FAMILIES = ("llama", "mimo", "mistral", "qwen2", "qwen3", "qwen3_moe")  # whose layers are all alike
@@ -558,14 +543,14 @@ def _open_mtp(folder: Path, config: Mapping[str, Any], target: Target, *, hidden
 
 def _mtp_tensors(table: Mapping[str, StoredTensor], naming: _Naming, first: int) -> dict[str, StoredTensor]:
     """Return the tensors of MTP layers, whose numbers begin with `first`, by canonical names."""
+    parts = {f"{old}.weight": new for old, new in zip(naming.parts, _PARTS, strict=True)}
     tensors = {}
     for name, stored in table.items():
         match = re.fullmatch(naming.pattern, name)
         if match is None or _UNUSED.fullmatch(name) or match[2] in naming.unused:
             continue
         layer, rest = int(match[1] or 0) - first, match[2]
-        is_part = rest in naming.parts and (naming is not _QWEN or match[1] is None)
-        new = f"mtp.{layer}.{naming.parts[rest]}.weight" if is_part else f"model.layers.{layer}.{rest}"
+        new = f"mtp.{layer}.{parts[rest]}.weight" if rest in parts else f"model.layers.{layer}.{rest}"
         if layer >= 0:
             tensors[new] = replace(stored, name=new)
     return tensors

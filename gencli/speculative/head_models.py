@@ -218,6 +218,7 @@ class MedusaHead:
     blocks: tuple[tuple[Product, ...], ...]
     projections: tuple[Map, ...]
     vocab_size: int
+    taps: tuple[int, ...] = (LAST,)
 
     def __call__(self, draft: int, states: Tensor) -> Tensor:
         """Return logits [R, V] of draft `draft` for the newest states [R, H] of texts."""
@@ -226,7 +227,10 @@ class MedusaHead:
         return self.projections[draft](states)
 
 
-def read_head(file: HeadFile, target: HeadedRunner) -> RecursiveHead | MedusaHead:
+Head = RecursiveHead | MedusaHead
+
+
+def read_head(file: HeadFile, target: HeadedRunner) -> Head:
     """Return the head of a file for a target, in the format and on the device of the target's states.
 
     Raises ModelError for an absent tensor, or one of another shape.

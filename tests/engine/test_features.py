@@ -7,8 +7,9 @@ import pytest
 import torch
 import transformers as hf
 
-from gencli.core.request import Drafting, Limits, Request
+from gencli.core.request import Drafting, Feed, Limits, Request, StepPlan
 from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.hf_runner import HFRunner
 from gencli.models.model_runner import LAST
 from gencli.speculative.drafter import DraftAsk, Drafter, Features
 from processors.verification import Verification
@@ -76,8 +77,16 @@ def expected(model, tokens: tuple[int, ...]) -> torch.Tensor:
     return torch.stack([states[tap][0] for tap in TAPS], 1)
 
 
-def run(model, requests, drafter: Collecting | None = None, **options):
-    runner = DecoderRunner(native_decoder(model), max_lanes=16)
+def native(model):
+    return DecoderRunner(native_decoder(model), max_lanes=16)
+
+
+def hugging_face(model):
+    return HFRunner(model, max_lanes=16)
+
+
+def run(model, requests, drafter: Collecting | None = None, make=native, **options):
+    runner = make(model)
     events = events_of(requests, runner=runner, drafter=drafter, **options)
     return ids_of(events), ends_of(events)
 
@@ -86,6 +95,17 @@ def wanted(text: str, **rest):
     return request(text, chain="temperature=0.8", drafting=Drafting(tokens=4), **rest)
 
 
+def test_both_runners_give_the_same_logits_of_layers(model):
+    feeds = (Feed(3, 0, (1, 2, 3, 4), 2), Feed(0, 0, (5, 6)), Feed(1, 0, (7,), 0))
+    found = []
+    for make in (native, hugging_face):
+        logits, inner = make(model).forward_layers(StepPlan(feeds), [0, 2], lanes=[3, 1], taps=[4])
+        found.append((logits, inner.early(0), inner.early(2), inner.taps[4]))
+    for own, other in zip(*found, strict=True):
+        torch.testing.assert_close(own, other, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("make", [native, hugging_face])
 @pytest.mark.parametrize(
     "options",
     [
@@ -94,17 +114,17 @@ def wanted(text: str, **rest):
         pytest.param({"max_batch": 4, "share_prefixes": False}, id="no prefix shared"),
     ],
 )
-def test_states_are_those_of_a_plain_pass(model, options):
+def test_states_are_those_of_a_plain_pass(model, options, make):
     requests = [
         wanted("A text of some length, that many begin with: one", key=1, n=3),
         wanted("A text of some length, that many begin with: two", key=2),
         wanted("Short", key=3, session="s"),
         wanted("Another text, which has nothing in common with them.", key=4, limits=Limits(max_tokens=9)),
     ]
-    plain, _ = run(model, [replace(one, drafting=Drafting()) for one in requests], **options)
+    plain, _ = run(model, [replace(one, drafting=Drafting()) for one in requests], make=make, **options)
     # The plain output of the first sample is what is guessed.
     drafter = Collecting({one.prompt_ids: plain[one.id, 0] for one in requests})
-    ids, ends = run(model, requests, drafter, **options)
+    ids, ends = run(model, requests, drafter, make, **options)
     assert ids == plain
     assert sum(sum(end.drafted.accepted) for end in ends.values()) > 20
     assert len(drafter.texts) > 40

@@ -29,15 +29,27 @@ if TYPE_CHECKING:
     from gencli.watermark_detector import Detection
 
 
+_LOADING = tuple(map(option, ("model", "dtype", "device", "backend", "quantize", "trust_remote_code")))
 DOCTOR_PAGE = Page(
     """\
 Usage: gencli doctor [OPTIONS]
+       gencli doctor --model NAME --draft HEAD [OPTIONS]
 
 Look at versions, devices, caches, plug-ins and the terminal, with a line of
 advice for each finding. The exit code is 0 whatever is found.
+
+With --draft, measure how often a trained draft head agrees with its model, as
+it is configured and with each neighbouring choice: states one layer off, a norm
+before or after, the other order of fusion. A wrong one slows runs down and is
+seen nowhere else.
 """,
-    FORMAT_AND_DEBUG,
-)
+    (
+        Option(("--draft",), str, "The draft head: a folder, or mtp for layers of the model.", "Drafts",
+               metavar="NAME"),
+        *_LOADING,
+        *FORMAT_AND_DEBUG,
+    ),
+)  # fmt: skip
 
 
 def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -45,6 +57,10 @@ def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     from gencli.runtime.machine import examine
 
     values = values_of(DOCTOR_PAGE.options, flags)
+    if values["draft"] is not None:
+        return _check_head(values)
+    if given := [entry.flag for entry in _LOADING if entry.key in flags]:
+        raise UsageError(f"{given[0]} is for a draft head.", hint="Add --draft NAME, or leave it out.")
     with quiet_libraries(is_on=not values["debug"]):
         findings = list(examine())
     if values["format"] != "text":
@@ -55,6 +71,41 @@ def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     rows = ((finding.area, finding.name, finding.value, with_flags(finding.advice)) for finding in findings)
     marks = ("ok" if finding.is_good else "!" for finding in findings)
     Sink().write(table((mark, *row) for mark, row in zip(marks, rows, strict=True)))
+    return 0
+
+
+_CHOICE = ("dtype", "device", "backend", "quantize", "trust_remote_code")
+
+
+def _check_head(values: Mapping[str, Any]) -> int:
+    """Print how often a draft head and its neighbours agree with their target."""
+    with quiet_libraries(is_on=not values["debug"]):
+        from gencli.runtime.model_loading import ModelChoice, load
+        from gencli.runtime.wiring import read_draft_head
+        from gencli.speculative.head_check import TEXT, agreements, better
+
+        choice = ModelChoice(**{key: value for key, value in values.items() if key in _CHOICE}, max_batch=1)
+        choice = replace(choice, name=values["model"])
+        loaded = load(choice)
+        head, runner, notices = read_draft_head(values["draft"], loaded, choice)
+        found = agreements(head, runner, loaded.tokenizer.encode(TEXT))
+    stderr, best = Stderr(is_quiet=False), better(found)
+    for notice in notices:
+        stderr.notice(notice)
+    if best is not found[0]:
+        stderr.notice(f"The head agrees more often with the model if it {best.change}: see its config.json.")
+    names = [each.change or "as configured" for each in found]
+    if values["format"] != "text":
+        pairs = zip(names, found, strict=True)
+        records = [
+            {"variant": name, "agreement": [*each.shares], "is_best": each is best} for name, each in pairs
+        ]
+        Sink().write(record_text(records, values["format"]))
+        return 0
+    rows = [("", "variant", *(f"draft {number}" for number in range(1, len(best.shares) + 1)))]
+    for name, each in zip(names, found, strict=True):
+        rows.append(("*" if each is best else "", name, *(f"{share:.0%}" for share in each.shares)))
+    Sink().write(table(rows))
     return 0
 
 

@@ -299,7 +299,7 @@ def _maker(
 
 
 class CachedLayers(Protocol):
-    """Layers over KV buffers, with what is before and behind them: a decoder, or a part of a draft head."""
+    """Layers over KV buffers, with what comes before and behind them: a decoder or a part of a draft head."""
 
     @property
     def spec(self) -> DecoderSpec: ...
