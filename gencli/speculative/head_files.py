@@ -362,8 +362,8 @@ def _open_eagle(
     folder: Path, config: Mapping[str, Any], layers: Mapping[str, Any], target: Target, kind: Kind | None
 ) -> HeadFile:
     """Open EAGLE-1 or EAGLE-3, whose layers are those of Llama whatever their configuration is called."""
-    kinds = _list(layers.get("layer_types"))
-    if layers.get("use_sliding_window") or any(kind != "full_attention" for kind in kinds):
+    types = _list(layers.get("layer_types"))
+    if layers.get("use_sliding_window") or any(name != "full_attention" for name in types):
         raise Unsupported("its layers have sliding windows")
     known = {key: value for key, value in layers.items() if key not in _EAGLE_KEYS}
     spec = read_spec({**known, "model_type": "llama"})
