@@ -471,11 +471,9 @@ def half(shape: Shape) -> int:
     return shape.vocab // 2
 
 
-def of_eagle1_with_architecture(shape: Shape) -> TinyHead:
-    """EAGLE-1 that its architecture names, without bias and embedding."""
-    head = eagle1(shape, bias=False, own_embedding=False)
-    config = head.config | {"architectures": ["LlamaForCausalLMEagle"]}
-    return replace(head, config=config, file="model.safetensors")
+def with_architecture(head: TinyHead, name: str) -> TinyHead:
+    """A head under another architecture; published ones of EAGLE are called LlamaForCausalLM too."""
+    return replace(head, config=head.config | {"architectures": [name]})
 
 
 def without_key(head: TinyHead, key: str) -> TinyHead:
@@ -485,11 +483,17 @@ def without_key(head: TinyHead, key: str) -> TinyHead:
 
 EAGLE1: Mapping[str, HeadOf] = {
     "eagle1": eagle1,
-    "eagle1 by architecture": of_eagle1_with_architecture,
+    "eagle1 by architecture": lambda shape: replace(
+        with_architecture(eagle1(shape, bias=False, own_embedding=False), "LlamaForCausalLMEagle"),
+        file="model.safetensors",
+    ),
     "eagle1 of two layers": partial(eagle1, layers=2),
 }
 EAGLE3: Mapping[str, HeadOf] = {
     "eagle3": lambda shape: eagle3(shape, draft_vocab=half(shape)),
+    "eagle3 by tensors": lambda shape: with_architecture(
+        eagle3(shape, draft_vocab=half(shape)), "LlamaForCausalLM"
+    ),
     "eagle3 layers.0": lambda shape: eagle3(
         shape, layout="layers", draft_vocab=half(shape), taps=(1, 3, shape.layers - 2), head_dim=12
     ),
