@@ -128,7 +128,7 @@ class HeadLane:
 
 
 @dataclass(slots=True)
-class _Run:
+class _SlotDrafts:
     """Drafts of a slot: `tokens` of the entries from `first` on, true ones and then drafts."""
 
     first: int
@@ -148,7 +148,7 @@ class HeadLanes:
         self._parts = [_PartLanes(part, lengths.like(), is_fixed=head.is_invariant) for part in head.parts]
         self._lanes: dict[int, HeadLane] = {}
         # Of the drafts of this step: the runs, passes so far, feeds of the last one and what it made.
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, _SlotDrafts] = {}
         self._num_passes, self._fed = 0, list[Feed]()
         self._made = torch.empty(0)
 
@@ -217,7 +217,7 @@ class HeadLanes:
             first = min(count - 1, *[part.lengths[slot] for part in parts])
             for part in parts:
                 part.cut(slot, first)
-            self._runs[slot] = _Run(first, lane.tokens[lane.base + first + 1 :])
+            self._runs[slot] = _SlotDrafts(first, lane.tokens[lane.base + first + 1 :])
             able.append(ask)
         return able
 
