@@ -28,6 +28,11 @@ from processors.graphs import upload, upload_ints
 BLOCK = 256
 
 
+def waits(request: Request, ask: DraftAsk) -> bool:
+    """Return whether drafts begin behind the first token: of the prompt, chunks decide what is known."""
+    return request.drafts_decide and len(ask.tokens) <= len(request.prompt_ids)
+
+
 class _SlotLanes:
     """What a head holds of the first `lengths` tokens of each slot; functions copy, wipe and free it."""
 
@@ -206,7 +211,7 @@ class HeadLanes:
         self._runs, self._num_passes, able = {}, 0, []
         for ask in asks:
             lane, slot, known = self._lanes[ask.slot], ask.slot, len(ask.tokens) - 1
-            if not lane.is_checked:  # drafts depend on the text alone, not on what a lane has kept
+            if not lane.is_checked or waits(lane.request, ask):  # a lane may have kept states
                 continue
             self._keep(slot, ask.tokens, known)
             count = self._features.lengths[slot]
@@ -342,7 +347,8 @@ class MedusaLanes:
     def catch_up(self, asks: Sequence[DraftAsk]) -> list[DraftAsk]:
         """Return the asks that can draft: those whose state is that before the newest token."""
         self._num_passes = 0
-        return [ask for ask in asks if 0 < self._lanes[ask.slot].end == len(ask.tokens) - 1]
+        able = [ask for ask in asks if 0 < self._lanes[ask.slot].end == len(ask.tokens) - 1]
+        return [ask for ask in able if not waits(self._lanes[ask.slot].request, ask)]
 
     def room(self, ask: DraftAsk) -> int:
         """Return the maximum number of drafts for an ask."""
