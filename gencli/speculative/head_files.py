@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["eagle1", "eagle3", "medusa", "mtp"]
 _LAST = -1  # the tap of the states behind the final norm
-_MAX_HEADS, _MAX_LAYERS, _MAX_TAPS = 16, 64, 16
+_MAX_HEADS, _MAX_BLOCKS, _MAX_TAPS = 16, 16, 16
 _FIT = "Was the head trained for this model?"
 
 
@@ -362,9 +362,9 @@ def _open_eagle(
     folder: Path, config: Mapping[str, Any], layers: Mapping[str, Any], target: Target, kind: Kind | None
 ) -> HeadFile:
     """Open EAGLE-1 or EAGLE-3, whose layers are those of Llama whatever their configuration is called."""
-    if layers.get("use_sliding_window") or set(_list(layers.get("layer_types"))) - {"full_attention"}:
+    types = _list(layers.get("layer_types"))
+    if layers.get("use_sliding_window") or any(name != "full_attention" for name in types):
         raise Unsupported("its layers have sliding windows")
-    _whole(layers, "num_hidden_layers", 1, most=_MAX_LAYERS)
     known = {key: value for key, value in layers.items() if key not in _EAGLE_KEYS}
     spec = read_spec({**known, "model_type": "llama"})
     if spec.rope_switches:
@@ -418,9 +418,9 @@ def _eagle3_config(
     has_fc = _flag(nested, "use_aux_hidden_state") is not False
     width = _shape(table, "fc.weight")[1] if has_fc else 0
     taps = _taps(config, nested, target, width, notices) if has_fc else (_LAST,)
-    scale = config.get("logit_scale", 1.0)
-    if type(scale) not in (int, float):
-        raise ModelError(f"config.json: logit_scale is {shortened(repr(scale), 40)}, no number.")
+    scale = 1.0 if config.get("logit_scale") is None else config["logit_scale"]
+    if type(scale) not in (int, float) or not abs(scale) < 1e30:
+        raise ModelError(f"config.json: logit_scale is {shortened(repr(scale), 40)}, no such number.")
     switches = {key: bool(value) for key, value in flags.items()}
     eagle3 = Eagle3Config(spec, taps, target.hidden, draft_vocab, has_fc, float(scale), **switches)
     return eagle3, tuple(notices)
@@ -454,7 +454,7 @@ def _taps(
 def _open_medusa(folder: Path, config: Mapping[str, Any], target: Target) -> HeadFile:
     _check_keys(config, _MEDUSA_KEYS)
     key = "medusa_num_layers" if "medusa_num_layers" in config else "num_hidden_layers"
-    hidden, num_layers = target.hidden, _whole(config, key, 1, most=_MAX_LAYERS)
+    hidden, num_layers = target.hidden, _whole(config, key, 1, most=_MAX_BLOCKS)
     _check_fit("states as wide as", _whole(config, "hidden_size", hidden), hidden)
     renames: Renames = (
         (r"^(medusa_heads?|model)\.", ""),

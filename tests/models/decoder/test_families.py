@@ -39,6 +39,8 @@ def test_what_is_not_known_is_refused_by_name() -> None:
         ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "llama3 lacks low_freq_factor"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "turns": 1}}, "'turns', which the decoder"),
         ({"hidden_size": None}, "cannot be read"),
+        ({"partial_rotary_factor": 1e308}, "cannot be read: OverflowError"),
+        ({"num_hidden_layers": 2**31 - 1}, "more than 10000 layers"),
         ({"model_type": "gemma", "use_bidirectional_attention": True}, "looks ahead"),
         ({"model_type": "smollm3", "layer_types": ["chunked_attention"] * 2}, "layers of type chunked"),
     ]:
