@@ -18,7 +18,7 @@ from processors.verification import Verification
 from tests.engine.harness import ends_of, events_of, ids_of, request
 from tests.models.native import native_decoder
 from tests.models.tiny_models import base
-from tests.speculative.head_cases import DRAFTING, MTP, mtp_folder
+from tests.speculative.head_cases import DRAFTING, MTP
 from tests.speculative.tiny_heads import EAGLE1, EAGLE3, MEDUSA, Shape
 
 SHAPE = Shape(vocab=258)
@@ -40,7 +40,7 @@ class Fixed(HeadDrafter):
 
 def drafter_of(kind, runner, folder) -> AutoregressiveDrafter:
     if kind in MTP:
-        file = open_mtp(str(mtp_folder(folder / kind, **MTP[kind], shape=SHAPE)[0]), runner.spec)
+        file = open_mtp(str(MTP[kind](SHAPE).target.write(folder / kind)), runner.spec)
     else:
         head = {**EAGLE1, **EAGLE3, **MEDUSA}[kind](SHAPE)
         file = open_head(str(head.write(folder / kind)), runner.spec)
@@ -76,7 +76,7 @@ def test_texts_are_those_without_drafts(kind, runner, tmp_path):
         assert accepted > 0
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "medusa", "mtp of three layers"])
+@pytest.mark.parametrize("kind", ["eagle3", "medusa", "deepseek llama of three layers"])
 def test_texts_that_drafts_decide_are_those_of_any_batch(kind, runner, tmp_path):
     verification = Verification("rejection")
     wanted = [
