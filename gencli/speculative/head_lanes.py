@@ -26,6 +26,7 @@ from processors.graphs import upload, upload_ints
 # Entries of a lane that are computed at once while a prompt is read, from a multiple of it on: so their bits
 # do not depend on the chunks in which the target reads it. Fewer entries wait for the next draft.
 BLOCK = 256
+_FEW = 16  # entries before the first draft, accepted drafts at most; more are those of a prompt
 
 
 def waits(request: Request, ask: DraftAsk) -> bool:
@@ -152,6 +153,7 @@ class HeadLanes:
         self._features = _FeatureLanes(head, lengths)
         self._parts = [_PartLanes(part, lengths.like(), is_fixed=head.is_invariant) for part in head.parts]
         self._lanes: dict[int, HeadLane] = {}
+        self.is_reading = False  # whether drafts of this step wait for entries of a prompt
         # Of the drafts of this step: the runs, passes so far, feeds of the last one and what it made.
         self._runs: dict[int, _SlotDrafts] = {}
         self._num_passes, self._fed = 0, list[Feed]()
@@ -224,6 +226,7 @@ class HeadLanes:
                 part.cut(slot, first)
             self._runs[slot] = _SlotDrafts(first, lane.tokens[lane.base + first + 1 :])
             able.append(ask)
+        self.is_reading = any(len(run.tokens) > _FEW for run in self._runs.values())
         return able
 
     def room(self, ask: DraftAsk) -> int:
@@ -312,6 +315,8 @@ class _NewestState:
 
 class MedusaLanes:
     """The newest state of each slot's text, which is all that Medusa reads. `spec` is the target's."""
+
+    is_reading = False
 
     def __init__(self, head: MedusaHead, spec: ModelSpec) -> None:
         self._head, self._spec, self.vocab_size = head, spec, head.vocab_size
