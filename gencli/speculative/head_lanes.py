@@ -26,7 +26,7 @@ from processors.graphs import upload, upload_ints
 # Entries of a lane that are computed at once while a prompt is read, from a multiple of it on: so their bits
 # do not depend on the chunks in which the target reads it. Fewer entries wait for the next draft.
 BLOCK = 256
-_FEW = 16  # entries before the first draft, accepted drafts at most; more are those of a prompt
+_FEW = 32  # entries before the first draft; more than these are those of a prompt, not of accepted drafts
 
 
 def waits(request: Request, ask: DraftAsk) -> bool:
