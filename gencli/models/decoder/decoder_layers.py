@@ -97,19 +97,11 @@ class _Attention:
     key_norm: Norm | None
     scoring: Scoring
 
-    def __call__(
-        self,
-        states: Tensor,
-        buffer: Tensor,
-        step: Pass[AttentionPlan] | Pass[FusedPlan],
-        wanted: Tensor | None,
-    ) -> Tensor:
-        """Return [R, H] for `states` [N, inputs]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
-        mixed = self.mixed(self.qkv(states), buffer, step)
-        return self.out(mixed if wanted is None else mixed[wanted])
-
     def mixed(self, qkv: Tensor, buffer: Tensor, step: Pass[AttentionPlan] | Pass[FusedPlan]) -> Tensor:
-        """Return the values [N, Hq * D] that the heads mix, for `qkv` [N, (Hq + 2 * Hkv) * D]."""
+        """Return the values [N, Hq * D] that the heads mix, for `qkv` [N, (Hq + 2 * Hkv) * D].
+
+        Keys and values are written to `buffer` [rows, 2 * Hkv, C, D].
+        """
         spec, plan = self.spec, step.plan
         heads, kv_heads, is_whole = spec.num_heads, spec.num_kv_heads, spec.qk_norm == "whole"
         qkv = qkv.view(len(qkv), heads + 2 * kv_heads, spec.head_dim)
@@ -192,9 +184,10 @@ class DecoderLayer:
         before, after, mlp_before, mlp_after = self.norms
         if read is None:
             read = states if before is None else before(states)
-        mixed = self.attention(read, buffer, step, wanted)
+        values = self.attention.mixed(self.attention.qkv(read), buffer, step)
         if wanted is not None:
-            states = states[wanted]
+            states, values = states[wanted], values[wanted]
+        mixed = self.attention.out(values)
         states = residual_sum(states, mixed if after is None else after(mixed), self.residual_scale)
         output = self.mlp(states if mlp_before is None else mlp_before(states))
         return residual_sum(states, output if mlp_after is None else mlp_after(output), self.residual_scale)
