@@ -98,19 +98,11 @@ class _Attention:
     key_norm: Norm | None
     sinks: Tensor | None
 
-    def __call__(
-        self,
-        states: Tensor,
-        buffer: Tensor,
-        step: Pass[AttentionPlan] | Pass[FusedPlan],
-        wanted: Tensor | None,
-    ) -> Tensor:
-        """Return [R, H] for `states` [N, inputs]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
-        mixed = self.mixed(self.qkv(states), buffer, step)
-        return self.out(mixed if wanted is None else mixed[wanted])
+    def __call__(self, qkv: Tensor, buffer: Tensor, step: Pass[AttentionPlan] | Pass[FusedPlan]) -> Tensor:
+        """Return what the heads mix, [N, Hq * D], for `qkv` [N, (Hq + 2 * Hkv) * D].
 
-    def mixed(self, qkv: Tensor, buffer: Tensor, step: Pass[AttentionPlan] | Pass[FusedPlan]) -> Tensor:
-        """Return the values [N, Hq * D] that the heads mix, for `qkv` [N, (Hq + 2 * Hkv) * D]."""
+        Keys and values are written to `buffer` [rows, 2 * Hkv, C, D].
+        """
         spec, plan = self.spec, step.plan
         heads, kv_heads, is_whole = spec.num_heads, spec.num_kv_heads, spec.qk_norm == "whole"
         qkv = qkv.view(len(qkv), heads + 2 * kv_heads, spec.head_dim)
@@ -197,14 +189,16 @@ class DecoderLayer:
         `read` [N, inputs]; by default the states behind the first norm.
         """
         before, after, mlp_before, mlp_after = self.norms
+        block, scale = self.attention, self.residual_scale
         if read is None:
             read = states if before is None else before(states)
-        mixed = self.attention(read, buffer, step, wanted)
+        mixed = block(block.qkv(read), buffer, step)
         if wanted is not None:
-            states = states[wanted]
-        states = residual_sum(states, mixed if after is None else after(mixed), self.residual_scale)
+            states, mixed = states[wanted], mixed[wanted]
+        mixed = block.out(mixed)
+        states = residual_sum(states, mixed if after is None else after(mixed), scale)
         output = self.mlp(states if mlp_before is None else mlp_before(states))
-        return residual_sum(states, output if mlp_after is None else mlp_after(output), self.residual_scale)
+        return residual_sum(states, output if mlp_after is None else mlp_after(output), scale)
 
 
 def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) -> Norm:
@@ -386,7 +380,7 @@ def _through(
     before, after, mlp_before, mlp_after = layer.norms
     block, mlp, spec, scale = layer.attention, layer.mlp, layer.attention.spec, layer.residual_scale
     states, qkv = incoming.into(block.qkv, before)
-    mixed = block.mixed(qkv, buffer, step)
+    mixed = block(qkv, buffer, step)
     if wanted is not None:
         states, mixed = states[wanted], mixed[wanted]
     incoming = _Sum(states, block.out(mixed), after, scale)
