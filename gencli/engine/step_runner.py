@@ -46,7 +46,7 @@ class StepRunner:
         """Run the model and choose tokens; None if no token is chosen. Commits nothing, emits no event."""
         hooks = self._owners.active
         behind = {sequence for hook in hooks for sequence in hook.behind()} if hooks else ()
-        step = self._scheduler.plan(self._propose, behind)
+        step = self._scheduler.plan(self._propose if hooks else None, behind)
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
             self._runner.truncate(fork.target, fork.length)
@@ -162,8 +162,11 @@ class StepRunner:
                 step.kept.append((sequence, taken))
         for hook in hooks:
             events += hook.after(step)
-        with self._guard:  # what was committed cannot be undone, so all sequences restart
+        try:
             self._commit(step.kept)
+        except Exception as error:  # what was committed cannot be undone, so all sequences restart
+            if not self._guard.takes(error):
+                raise
         return events
 
     def append(self, step: Step, index: int, settle: Settle | None = None) -> tuple[Taken, Exception | None]:

@@ -29,7 +29,6 @@ from gencli.models.decoder.kernels.layer_kernels import (
 )
 from gencli.models.decoder.products.coded_weights import Int8Weights
 from gencli.models.decoder.products.dense_products import GroupedProduct, Product
-from gencli.models.kv.lane_buffers import as_stored
 from gencli.models.model_runner import LAST
 from gencli.models.rope import rotate
 from processors.kernels.operations import operation
@@ -96,7 +95,7 @@ class _Attention:
     out: Product
     query_norm: Norm | None
     key_norm: Norm | None
-    sinks: Tensor | None
+    scoring: Scoring
 
     def __call__(self, qkv: Tensor, buffer: Tensor, step: Pass[AttentionPlan] | Pass[FusedPlan]) -> Tensor:
         """Return what the heads mix, [N, Hq * D], for `qkv` [N, (Hq + 2 * Hkv) * D].
@@ -115,14 +114,8 @@ class _Attention:
             normalize_heads(qkv, heads, kv_heads, norms, is_whole=is_whole)
         if rope is not None:
             rotate(qkv[:, : heads + kv_heads], *rope)
-        plan.store(as_stored(qkv[:, heads:], buffer.dtype), buffer)
+        plan.store(qkv[:, heads:], buffer)
         return plan.attend(qkv, buffer, **self.scoring)
-
-    @property
-    def scoring(self) -> Scoring:
-        spec = self.spec
-        window = spec.windows[self.index]
-        return {"window": window, "scale": spec.scale, "cap": spec.score_cap, "sinks": self.sinks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +254,9 @@ class _LayerReader:
             is_whole = spec.qk_norm == "whole"
             query_norm = self.norm("self_attn.q_norm", heads * width if is_whole else width)
             key_norm = self.norm("self_attn.k_norm", spec.num_kv_heads * width if is_whole else width)
+        scoring: Scoring = {"window": spec.windows[index], "scale": spec.scale, "cap": spec.score_cap}
+        if spec.has_sinks:
+            scoring["sinks"] = self._read("self_attn.sinks", heads).float()
         return _Attention(
             spec,
             index,
@@ -268,7 +264,7 @@ class _LayerReader:
             self._product(["self_attn.o_proj"], (spec.hidden, heads * width), has_bias=spec.has_out_bias),
             query_norm,
             key_norm,
-            self._read("self_attn.sinks", heads).float() if spec.has_sinks else None,
+            scoring,
         )
 
     def mlp(self, gate_up: Sequence[str], down: str, width: int, *, has_bias: bool) -> _Mlp:
