@@ -93,7 +93,7 @@ class _FeatureLanes(_SlotLanes):
 
     def _cells(self, seated: Sequence[Feed]) -> Tensor:
         """Return the rows and positions [2, N] of tokens in the buffer."""
-        return upload([*zip(*cells_of(seated), strict=True)], self._like.device)
+        return upload([*cells_of(seated)], self._like.device)
 
 
 class _PartLanes(_SlotLanes):
