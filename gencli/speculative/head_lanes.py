@@ -208,6 +208,8 @@ class HeadLanes:
             lane, slot, known = self._lanes[ask.slot], ask.slot, len(ask.tokens) - 1
             if not lane.is_checked:  # drafts depend on the text alone, not on what a lane has kept
                 continue
+            if _is_too_early(lane.request, ask):
+                continue
             self._keep(slot, ask.tokens, known)
             count = self._features.lengths[slot]
             if not count or lane.base + count != known:
@@ -296,6 +298,14 @@ class HeadLanes:
         return [Feed(slot, first, tuple(text[start + k : last + k]), num_logits=0) for k in range(count)]
 
 
+def _is_too_early(request: Request, ask: DraftAsk) -> bool:
+    """Whether a draft would make the text depend on the chunks in which the target read the prompt.
+
+    Only if the last one is a single token are the states before it there when the first token is chosen.
+    """
+    return request.drafts_decide and len(ask.tokens) <= len(request.prompt_ids)
+
+
 @dataclass(slots=True)
 class _NewestState:
     """The newest state [H] of a slot's text, that of token `end` - 1."""
@@ -341,8 +351,12 @@ class MedusaLanes:
 
     def catch_up(self, asks: Sequence[DraftAsk]) -> list[DraftAsk]:
         """Return the asks that can draft: those whose state is that before the newest token."""
-        self._num_passes = 0
-        return [ask for ask in asks if 0 < self._lanes[ask.slot].end == len(ask.tokens) - 1]
+        self._num_passes, able = 0, []
+        for ask in asks:
+            lane = self._lanes[ask.slot]
+            if 0 < lane.end == len(ask.tokens) - 1 and not _is_too_early(lane.request, ask):
+                able.append(ask)
+        return able
 
     def room(self, ask: DraftAsk) -> int:
         """Return the maximum number of drafts for an ask."""
