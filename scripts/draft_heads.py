@@ -65,8 +65,8 @@ class Target:
 class Eagle3(nn.Module):
     """An EAGLE-3 head. Its parameters have the names and shapes of the reference's file.
 
-    `vocabulary` [D]: the target's ids of the draft vocabulary, in ascending order. At first `fc` copies the
-    last tap, and `lm_head` has the target's rows.
+    `vocabulary` [D]: the target's ids of the draft vocabulary, in ascending order. At first `lm_head` has
+    the target's rows, and the other matrices are random.
     """
 
     weights_file = "model.safetensors"
@@ -97,7 +97,6 @@ class Eagle3(nn.Module):
             if weight.dim() == 2:
                 nn.init.normal_(weight, std=0.02)
         with torch.no_grad():
-            self.fc.weight[:, -width:] += torch.eye(width)
             self.lm_head.weight.copy_(target.head.weight[vocabulary])
 
     def forward(self, states: Tensor, ids: Tensor, drafts: int) -> list[Tensor]:

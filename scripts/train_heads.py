@@ -37,7 +37,7 @@ from gencli.text.tokenizer import Tokenizer
 
 BLOCK = 256  # texts that are sorted by length, so that those of a batch are about as long
 DECAY = 0.8  # weight of the loss of a draft relative to that of the draft before
-WARM_UP, KEPT_RATE, AVERAGED = 100, 1_000, 10  # steps
+WARM_UP, KEPT_RATE, AVERAGED = 50, 1_000, 10  # steps
 OF_RUN = "kind target drafts taps inner vocabulary dtype batch rate seed every".split()  # kept by --resume
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
@@ -258,7 +258,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--vocabulary", type=int, help="draft vocabulary; by default half of the target's, at most 32,000")
     add("--dtype", choices=sorted(DTYPES), default="float16", help="that of the file")
     add("--batch", type=int, default=1024, help="most tokens of a step")
-    add("--rate", type=float, default=2e-3)
+    add("--rate", type=float, default=6e-3)
     add("--seed", type=int, default=1)
     add("--device", default="auto")
     add("--threads", type=int, default=1)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Kind = Literal["eagle1", "eagle3", "medusa", "mtp"]
 _LAST = -1  # the tap of the states behind the final norm
-_MAX_HEADS, _MAX_LAYERS, _MAX_TAPS = 16, 64, 16
+_MAX_HEADS, _MAX_BLOCKS, _MAX_TAPS = 16, 16, 16
 _FIT = "Was the head trained for this model?"
 
 
@@ -362,9 +362,9 @@ def _open_eagle(
     folder: Path, config: Mapping[str, Any], layers: Mapping[str, Any], target: Target, kind: Kind | None
 ) -> HeadFile:
     """Open EAGLE-1 or EAGLE-3, whose layers are those of Llama whatever their configuration is called."""
-    if layers.get("use_sliding_window") or set(_list(layers.get("layer_types"))) - {"full_attention"}:
+    types = _list(layers.get("layer_types"))
+    if layers.get("use_sliding_window") or any(name != "full_attention" for name in types):
         raise Unsupported("its layers have sliding windows")
-    _whole(layers, "num_hidden_layers", 1, most=_MAX_LAYERS)
     known = {key: value for key, value in layers.items() if key not in _EAGLE_KEYS}
     spec = read_spec({**known, "model_type": "llama"})
     if spec.rope_switches:
@@ -418,9 +418,9 @@ def _eagle3_config(
     has_fc = _flag(nested, "use_aux_hidden_state") is not False
     width = _shape(table, "fc.weight")[1] if has_fc else 0
     taps = _taps(config, nested, target, width, notices) if has_fc else (_LAST,)
-    scale = config.get("logit_scale", 1.0)
-    if type(scale) not in (int, float):
-        raise ModelError(f"config.json: logit_scale is {shortened(repr(scale), 40)}, no number.")
+    scale = 1.0 if config.get("logit_scale") is None else config["logit_scale"]
+    if type(scale) not in (int, float) or not abs(scale) < 1e30:
+        raise ModelError(f"config.json: logit_scale is {shortened(repr(scale), 40)}, no such number.")
     switches = {key: bool(value) for key, value in flags.items()}
     eagle3 = Eagle3Config(spec, taps, target.hidden, draft_vocab, has_fc, float(scale), **switches)
     return eagle3, tuple(notices)
@@ -454,7 +454,7 @@ def _taps(
 def _open_medusa(folder: Path, config: Mapping[str, Any], target: Target) -> HeadFile:
     _check_keys(config, _MEDUSA_KEYS)
     key = "medusa_num_layers" if "medusa_num_layers" in config else "num_hidden_layers"
-    hidden, num_layers = target.hidden, _whole(config, key, 1, most=_MAX_LAYERS)
+    hidden, num_layers = target.hidden, _whole(config, key, 1, most=_MAX_BLOCKS)
     _check_fit("states as wide as", _whole(config, "hidden_size", hidden), hidden)
     renames: Renames = (
         (r"^(medusa_heads?|model)\.", ""),
@@ -480,43 +480,28 @@ def _open_medusa(folder: Path, config: Mapping[str, Any], target: Target) -> Hea
 class _Naming(NamedTuple):
     """Names of MTP layers: `pattern` gives the number of a layer and the rest of the name.
 
-    `parts` has canonical names of such rests; others are those of a layer of the model. `unused` are copies
-    of the embedding and head of the model.
+    `parts` are such rests for _PARTS, without ".weight"; others are those of a layer of the model. `unused`
+    are copies of the embedding and head of the model.
     """
 
     pattern: str
-    parts: Mapping[str, str]
+    parts: tuple[str, ...]
     hidden_first: bool = False
     unused: tuple[str, ...] = ()
 
 
+_PARTS = ("embed_norm", "hidden_norm", "fc", "norm")
 _MIMO = _Naming(
-    r"(?:model\.)?mtp_layers\.(\d+)\.(.*)",
-    {
-        "token_layernorm.weight": "embed_norm",
-        "hidden_layernorm.weight": "hidden_norm",
-        "input_proj.weight": "fc",
-        "final_layernorm.weight": "norm",
-    },
+    r"(?:model\.)?mtp_layers\.(\d{1,6})\.(.*)",
+    ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm"),
     hidden_first=True,
 )
 _QWEN = _Naming(
-    r"mtp\.(?:layers\.(\d+)\.)?(.*)",
-    {
-        "pre_fc_norm_embedding.weight": "embed_norm",
-        "pre_fc_norm_hidden.weight": "hidden_norm",
-        "fc.weight": "fc",
-        "norm.weight": "norm",
-    },
+    r"mtp\.(?:layers\.(\d{1,6})\.)?(.*)", ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
 )
 _DEEPSEEK = _Naming(  # layers behind those of the model
-    r"model\.layers\.(\d+)\.(.*)",
-    {
-        "enorm.weight": "embed_norm",
-        "hnorm.weight": "hidden_norm",
-        "eh_proj.weight": "fc",
-        "shared_head.norm.weight": "norm",
-    },
+    r"model\.layers\.(\d{1,6})\.(.*)",
+    ("enorm", "hnorm", "eh_proj", "shared_head.norm"),
     unused=("shared_head.head.weight", "embed_tokens.weight"),
 )
 _MTP_FAMILIES = ("llama", "mimo", "mistral", "qwen2", "qwen3", "qwen3_moe")  # whose layers are all alike
@@ -558,14 +543,14 @@ def _open_mtp(folder: Path, config: Mapping[str, Any], target: Target, *, hidden
 
 def _mtp_tensors(table: Mapping[str, StoredTensor], naming: _Naming, first: int) -> dict[str, StoredTensor]:
     """Return the tensors of MTP layers, whose numbers begin with `first`, by canonical names."""
+    parts = {f"{old}.weight": new for old, new in zip(naming.parts, _PARTS, strict=True)}
     tensors = {}
     for name, stored in table.items():
         match = re.fullmatch(naming.pattern, name)
         if match is None or _UNUSED.fullmatch(name) or match[2] in naming.unused:
             continue
         layer, rest = int(match[1] or 0) - first, match[2]
-        is_part = rest in naming.parts and (naming is not _QWEN or match[1] is None)
-        new = f"mtp.{layer}.{naming.parts[rest]}.weight" if is_part else f"model.layers.{layer}.{rest}"
+        new = f"mtp.{layer}.{parts[rest]}.weight" if rest in parts else f"model.layers.{layer}.{rest}"
         if layer >= 0:
             tensors[new] = replace(stored, name=new)
     return tensors

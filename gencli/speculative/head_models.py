@@ -167,7 +167,7 @@ class TapMix:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class DraftVocabulary:
     """A vocabulary projection: logits [R, V], minus infinity for tokens that are not among `ids` [Vd]."""
 
     product: Map
@@ -313,7 +313,7 @@ class _PartReader:
             weight = self.reader.read(name, (config.rows, self.target.spec.hidden))
             if ids is not None and config.draft_vocab < config.rows:
                 weight = weight[ids]
-            return Spread(self._wide(weight), size, ids)
+            return DraftVocabulary(self._wide(weight), size, ids)
 
         if config.has_shared_head:
             projections = (projection(HEAD),) * config.num_heads
@@ -366,7 +366,7 @@ class _PartReader:
         name = HEAD if HEAD in self.reader else EMBEDDINGS
         if name in self.reader and (name == HEAD or spec.is_tied):
             project = self._wide(self.reader.read(name, (config.draft_vocab, spec.hidden)))
-        return Spread(project, self.file.vocab_size, self._token_ids(), config.logit_scale)
+        return DraftVocabulary(project, self.file.vocab_size, self._token_ids(), config.logit_scale)
 
     def _token_ids(self) -> Tensor | None:
         """Return the target's ids of the draft vocabulary; None if all are in order."""

@@ -254,7 +254,7 @@ class Eagle1(Recursive):
 
     taps = (LAST,)
 
-    def __init__(self, weights: Weights, shape: LayerShape, target: Target) -> None:
+    def __init__(self, weights: Weights, target: Target, *, shape: LayerShape) -> None:
         self.weights, self.target = doubled(weights), target
         self.embedding = self.weights.get("embed_tokens.weight", target.embedding.double())
         self.blocks = [plain_block(layer, shape) for layer in layers_of(self.weights)]
@@ -289,9 +289,9 @@ class Eagle3(Recursive):
     def __init__(
         self,
         weights: Weights,
-        shape: LayerShape,
         target: Target,
         *,
+        shape: LayerShape,
         taps: tuple[int, ...],
         norm_before_residual: bool = False,
         norm_output: bool = False,
@@ -349,10 +349,10 @@ class Mtp(Recursive):
     def __init__(
         self,
         weights: Weights,
-        shape: LayerShape,
-        blocks: Sequence[Block],
         target: Target,
         *,
+        shape: LayerShape,
+        blocks: Sequence[Block],
         hidden_first: bool = False,
         feeds_before_norm: bool = False,
     ) -> None:
@@ -415,9 +415,9 @@ class DFlash(Reference):
     def __init__(
         self,
         weights: Weights,
-        shape: LayerShape,
         target: Target,
         *,
+        shape: LayerShape,
         taps: tuple[int, ...],
         mask_id: int,
         block_size: int,

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
@@ -28,6 +28,7 @@ from tests.speculative.reference_heads import (
     Medusa,
     Reference,
     Target,
+    Weights,
 )
 
 Config = dict[str, Any]
@@ -58,12 +59,11 @@ class Shape:
 
 
 @dataclass(frozen=True)
-class TinyHead:
-    """config.json and tensors of a head under their published names, and the maker of its reference."""
+class HeadFolder:
+    """config.json and tensors of a folder, under their published names."""
 
     config: Config
     tensors: Tensors
-    reference: Callable[[Target], Reference]
     file: str = "model.safetensors"
 
     def write(self, folder: Path) -> Path:
@@ -72,6 +72,20 @@ class TinyHead:
         (folder / "config.json").write_text(json.dumps(self.config, indent=2), encoding="utf-8")
         write_tensors(folder / self.file, self.tensors)
         return folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class TinyHead(HeadFolder):
+    """The folder of a head, and the class, weights and settings of its reference."""
+
+    kind: Callable[..., Reference]
+    weights: Tensors
+    settings: dict[str, Any] = field(default_factory=dict)
+
+    def reference(self, target: Target, weights: Weights | None = None, **changes: Any) -> Reference:
+        """The head's reference; other weights or changed settings make a head with a fault."""
+        weights = self.weights if weights is None else weights
+        return self.kind(weights, target, **self.settings | changes)
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor]) -> None:
@@ -189,13 +203,12 @@ def eagle1(
         tensors["embed_tokens.weight"] = noise.matrix(shape.vocab, shape.hidden, math.sqrt(shape.hidden))
     if bias:
         tensors["fc.bias"] = noise.vector(shape.hidden)
-    for i in range(layers):
-        tensors |= named(
-            f"layers.{i}.", layer_tensors(noise, shape, gain=1.0)
-        )  # nothing normalizes its output
+    for i in range(layers):  # nothing normalizes their output
+        tensors |= named(f"layers.{i}.", layer_tensors(noise, shape, gain=1.0))
     del tensors["layers.0.input_layernorm.weight"]
     config = llama_config(shape, layers) | ({} if bias else {"bias": False})
-    return TinyHead(config, tensors, partial(Eagle1, tensors, layer_shape(shape)), "pytorch_model.bin")
+    settings = {"shape": layer_shape(shape)}
+    return TinyHead(config, tensors, "pytorch_model.bin", kind=Eagle1, weights=tensors, settings=settings)
 
 
 def eagle3(
@@ -270,18 +283,16 @@ def eagle3(
         eagle |= {} if uses_taps else {"use_aux_hidden_state": False}
         options |= {"eagle_config": eagle} if eagle else {}
         config |= {"architectures": ["LlamaForCausalLMEagle3"], **options}
-    reference = partial(
-        Eagle3,
-        weights,
-        layer_shape(shape),
-        taps=(taps or shape.taps) if uses_taps else (LAST,),
-        norm_before_residual=norm_before_residual,
-        norm_output=norm_output,
-        logit_scale=1.0 if logit_scale is None else logit_scale,
-    )
+    settings = {
+        "shape": layer_shape(shape),
+        "taps": (taps or shape.taps) if uses_taps else (LAST,),
+        "norm_before_residual": norm_before_residual,
+        "norm_output": norm_output,
+        "logit_scale": 1.0 if logit_scale is None else logit_scale,
+    }
     tensors = eagle3_names(weights, layout, noise)
     file = "pytorch_model.bin" if layout == "reference" else "model.safetensors"
-    return TinyHead(config, tensors, reference, file)
+    return TinyHead(config, tensors, file, kind=Eagle3, weights=weights, settings=settings)
 
 
 def eagle3_names(weights: Mapping[str, Tensor], layout: Layout, noise: Noise) -> Tensors:
@@ -294,7 +305,8 @@ def eagle3_names(weights: Mapping[str, Tensor], layout: Layout, noise: Noise) ->
         bare = ("lm_head.weight", "d2t", "t2d")
         tensors = {name if name in bare else f"model.{name}": tensor for name, tensor in weights.items()}
     if layout == "speculators":
-        tensors["verifier_lm_head.weight"] = torch.randn_like(weights["lm_head.weight"])
+        rows, columns = weights["lm_head.weight"].shape
+        tensors["verifier_lm_head.weight"] = noise.matrix(rows, columns, GAIN)
         tensors["verifier_norm.weight"] = noise.norm(len(weights["norm.weight"]))
     return tensors
 
@@ -335,7 +347,7 @@ def medusa(
         own = f"{rest[0]}.linear.{rest[1]}" if kind == "blocks" else f"{layers}.weight"
         tensors[f"{head}.{own}"] = tensor
     config = {"medusa_num_heads": 2, "medusa_num_layers": layers, "base_model_name_or_path": "target"}
-    return TinyHead(config, tensors, partial(Medusa, weights), file)
+    return TinyHead(config, tensors, file, kind=Medusa, weights=weights)
 
 
 def medusa_vllm(
@@ -386,7 +398,7 @@ def medusa_vllm(
     }
     if truncated:
         weights["token_map"] = tensors["token_map"] = token_map
-    return TinyHead(config, tensors, partial(Medusa, weights))
+    return TinyHead(config, tensors, kind=Medusa, weights=weights)
 
 
 def dflash(
@@ -406,7 +418,7 @@ def dflash(
     """
     noise = Noise(seed)
     last = max(layers - 1, 1)
-    taps = taps or tuple(2 + round(i * (shape.layers - 4) / last) for i in range(layers))
+    taps = taps or tuple(1 + round(1 + i * (shape.layers - 4) / last) for i in range(layers))
     weights = {
         "fc.weight": noise.matrix(shape.hidden, len(taps) * shape.hidden),
         "hidden_norm.weight": noise.norm(shape.hidden),
@@ -446,16 +458,9 @@ def dflash(
             "dflash_config": {"mask_token_id": mask_id, "target_layer_ids": layer_ids},
             "num_target_layers": shape.layers,
         }
-    reference = partial(
-        DFlash,
-        weights,
-        layer_shape(shape),
-        taps=taps,
-        mask_id=mask_id,
-        block_size=block_size,
-        samples_anchor=samples_anchor,
-    )
-    return TinyHead(config, weights, reference)
+    settings = {"shape": layer_shape(shape), "taps": taps, "mask_id": mask_id}
+    settings |= {"block_size": block_size, "samples_anchor": samples_anchor}
+    return TinyHead(config, weights, kind=DFlash, weights=weights, settings=settings)
 
 
 HeadOf = Callable[[Shape], TinyHead]
@@ -466,11 +471,9 @@ def half(shape: Shape) -> int:
     return shape.vocab // 2
 
 
-def of_eagle1_with_architecture(shape: Shape) -> TinyHead:
-    """EAGLE-1 that its architecture names, without bias and embedding."""
-    head = eagle1(shape, bias=False, own_embedding=False)
-    config = head.config | {"architectures": ["LlamaForCausalLMEagle"]}
-    return replace(head, config=config, file="model.safetensors")
+def with_architecture(head: TinyHead, name: str) -> TinyHead:
+    """A head under another architecture; published ones of EAGLE are called LlamaForCausalLM too."""
+    return replace(head, config=head.config | {"architectures": [name]})
 
 
 def without_key(head: TinyHead, key: str) -> TinyHead:
@@ -480,11 +483,17 @@ def without_key(head: TinyHead, key: str) -> TinyHead:
 
 EAGLE1: Mapping[str, HeadOf] = {
     "eagle1": eagle1,
-    "eagle1 by architecture": of_eagle1_with_architecture,
+    "eagle1 by architecture": lambda shape: replace(
+        with_architecture(eagle1(shape, bias=False, own_embedding=False), "LlamaForCausalLMEagle"),
+        file="model.safetensors",
+    ),
     "eagle1 of two layers": partial(eagle1, layers=2),
 }
 EAGLE3: Mapping[str, HeadOf] = {
     "eagle3": lambda shape: eagle3(shape, draft_vocab=half(shape)),
+    "eagle3 by tensors": lambda shape: with_architecture(
+        eagle3(shape, draft_vocab=half(shape)), "LlamaForCausalLM"
+    ),
     "eagle3 layers.0": lambda shape: eagle3(
         shape, layout="layers", draft_vocab=half(shape), taps=(1, 3, shape.layers - 2), head_dim=12
     ),

@@ -268,6 +268,9 @@ _COMMON = frozenset(
 )
 
 
+_MAX_LAYERS = 10_000
+
+
 def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder of a configuration. Raises Unsupported with the reason if it is none of ours."""
     family = config.get("model_type")
@@ -285,8 +288,10 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
     if unknown:
         raise Unsupported(f"the configuration has {unknown[0]!r}, which the decoder does not know")
     try:
+        if int(config["num_hidden_layers"]) > _MAX_LAYERS:  # each has entries in the description
+            raise Unsupported(f"it has more than {_MAX_LAYERS} layers")
         return read(config)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise Unsupported(f"the configuration cannot be read: {type(error).__name__}: {error}") from None
 
 

@@ -171,6 +171,10 @@ def weight_files(folder: Path) -> list[Path]:
         shards = read_object(folder / INDEX).get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
             raise ModelError(f"{folder / INDEX} has no weight_map of files", hint="Download it again")
+        if outside := [
+            name for name in shards.values() if Path(name).is_absolute() or ".." in Path(name).parts
+        ]:
+            raise ModelError(f"{folder / INDEX} names a file that is not in its folder: {outside[0]}")
         files = [folder / name for name in sorted(set(shards.values()))]
         if missing := [file.name for file in files if not file.is_file()]:
             raise ModelError(
