@@ -150,7 +150,8 @@ class StepRunner:
             if sequence.group is None and step.taken[index] is None:
                 step.taken[index] = self.append(step, index)
         for hook in hooks:
-            hook.on_taken(step)
+            with self._guard:  # a draft head computes features here
+                hook.on_taken(step)
         for (sequence, _), result in zip(step.sampled, step.taken, strict=True):
             if result is None:
                 continue
