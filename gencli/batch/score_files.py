@@ -64,7 +64,7 @@ class ScoreWork:
     def __init__(self, plan: BatchPlan, *, seed: int) -> None:
         self._plan, self._conditions = plan, ""
         self.sums = Sums(samples=plan["bootstrap"], seed=seed)
-        text = OutputFormat("text", (".txt",), lines=self._open_text)
+        text = OutputFormat("text", (".txt",), lines=self._open_text, has_fields=False)
         shared = {name: OUTPUT_FORMATS[name] for name in ("jsonl", "csv", "tsv", "parquet")}
         self.formats: Mapping[str, OutputFormat] = {"text": text, **shared}
 
@@ -111,7 +111,7 @@ class ScoreWork:
         """Yield the counts of rows, their errors, and the totals unless they are among the results."""
         yield f"{summary.counts} in {clock(summary.seconds)}"
         yield from summary.error_lines()
-        if batch.output.format.name != "text":
+        if batch.output.format.has_fields:
             yield from self._totals()
 
     def record(self, summary: BatchSummary) -> dict[str, Any]:

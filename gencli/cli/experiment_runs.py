@@ -15,10 +15,10 @@ from gencli.cli.experiment_tables import comparison_text, head_text, summary_tex
 from gencli.cli.render import Sink, say_error, table
 from gencli.cli.stderr import Interrupts, Stderr
 from gencli.cli.trace_views import open_trace
-from gencli.cli.usage import record_text
 from gencli.config.job import Job, Jobs, chat_notices, encode_prompt, make_request
 from gencli.config.layers import ComparedSide
 from gencli.config.option_names import with_flags
+from gencli.config.result_formats import format_of
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Finish, Token
 from gencli.errors import GencliError, GenerationError, ModelError, UsageError
@@ -165,16 +165,16 @@ def _write(
     """Write each comparison when it is complete, and the totals; return the exit code."""
     page = None if values["html"] is None else Sink(values["html"])  # opened before any computation
     form, records, verdict = (
-        values["format"],
+        format_of(values),
         list[dict[str, Any]](),
         Verdict(values["max_tv"], is_equal=values["assert_equal"]),
     )
     for comparison, text_of in comparisons:
         record = comparing.comparison_record(comparison, text_of)
-        if form == "text":
+        if form.is_text:
             sink.write(("" if verdict.texts else head_text(head)) + "\n" + comparison_text(record))
-        elif form == "jsonl":
-            sink.write(record_text({"kind": "text", **record}, form))
+        elif form.is_lines:
+            sink.write(form.encode({"kind": "text", **record}))
         else:
             records.append(record)
         verdict.add(comparison)
@@ -191,10 +191,9 @@ def _write(
         "equal": verdict.equal,
         **comparing.summary_record(verdict.summary),
     }
-    if form == "jsonl":
-        sink.write(record_text({"kind": "summary", **sums}, form))
-    elif form != "text":
-        sink.write(record_text({"summary": sums, "texts": records}, form))
+    if not form.is_text:
+        whole = {"summary": sums, "texts": records}
+        sink.write(form.encode({"kind": "summary", **sums} if form.is_lines else whole))
     elif verdict.texts > 1:
         sink.write(f"\n== {verdict.texts} texts, {verdict.equal} equal\n{summary_text(sums)}")
     for text in verdict.faults():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gencli.config.chain_assembly import Assembly, greedy_cause
 from gencli.config.job_parts import refuse_guidance
+from gencli.config.result_formats import RECORDS_LISTED, format_of
 from gencli.config.run_options import CONTRASTS, GUIDES, STAGES
 from gencli.config.settings import DEFAULT, FLAG, Assigned, Settings
 from gencli.core.request import NO_DRAFTER
@@ -128,11 +129,11 @@ def _refuse_output(settings: Settings) -> None:
             raise UsageError(f"{name(key)} is given, but no trace.", hint="Add `trace`.")
     if settings["color"] != "off":
         _refuse_beside_color(settings, settings.with_value("color"))
-    if settings["stream"] and settings["format"] != "text":
-        has_records = settings["format"] in ("jsonl", "yaml")
-        hint = f"{settings['format']} writes each prompt's record as it finishes." if has_records else ""
+    form = format_of(settings)
+    if settings["stream"] and not form.is_text:
         fault = f"shows text while it is generated, which {settings.with_value('format')} cannot."
-        hint = hint or "Leave out `stream`, or use `format` = jsonl."
+        by_record = f"{form.name} writes each prompt's record as it finishes."
+        hint = by_record if form.by_record else "Leave out `stream`, or use `format` = jsonl."
         raise UsageError(f"{name('stream')} {fault}", hint=hint)
     output = settings["output"]
     if output is not None and Path(output).resolve() in [Path(path).resolve() for path in settings["file"]]:
@@ -160,7 +161,7 @@ def _refuse_beside_color(settings: Settings, color: str) -> None:
 def refuse_quiet_scores(settings: Settings) -> None:
     """Raise UsageError for log-probabilities on a terminal if no output shows them."""
     for key in ("logprobs", "prompt_logprobs"):
-        if settings[key] is not None and settings["quiet"] and settings["format"] == "text":
+        if settings[key] is not None and settings["quiet"] and format_of(settings).is_text:
             name, hint = settings.name, "Use `format` = json, or leave `quiet` out."
             message = f"{name('quiet')} writes no {name(key)}: with text as output they go to stderr."
             raise UsageError(message, hint=hint)
@@ -174,8 +175,8 @@ def refuse_unwritten_ids(settings: Settings) -> None:
     for key in ("parsed", "select"):
         if settings[key] not in (None, False):
             raise _conflict(f"{ids}, but {settings.name(key)} writes a document.")
-    if settings["format"] == "text":
-        raise UsageError(f"{ids}, but the result is text.", hint="Use `format` = json, jsonl or yaml.")
+    if format_of(settings).is_text:
+        raise UsageError(f"{ids}, but the result is text.", hint=f"Use `format` = {RECORDS_LISTED}.")
 
 
 _DETAILS = ("length_penalty", "early_stopping")

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, get_args
 
 from gencli.config.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option, read_pairs
+from gencli.config.result_formats import FORMATS, RECORDS_LISTED
 from gencli.core.request import NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.text.escapes import unescape
@@ -388,12 +389,12 @@ OPTIONS: tuple[Option, ...] = (
            "lossy-threshold: more tokens, and the text may differ.", "Drafts", MATCH.policy),
     Option(("--verify-threshold",), float, "lossy-threshold accepts draft tokens with at least this "
            f"probability in the model; {MATCH.threshold} by default.", "Drafts", None, Bounds(gt=0, le=1)),
-    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Format of the result; by default that "
-           "of the suffix of `output`, unless the output is a JSON document.", "Output", "text"),
+    Option(("--format",), Literal[tuple(FORMATS)], "Format of the result; by default that of the suffix of "
+           "`output`, unless the output is a JSON document.", "Output", "text"),
     Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE",
            flag_only="a preset must not be able to write over a file"),
     Option(("--token-ids",), bool, "Add the token ids of the prompt and of the output to the records of "
-           "`format` = json, jsonl or yaml, stops included.", "Output", False),
+           f"`format` = {RECORDS_LISTED}, stops included.", "Output", False),
     Option(("--trace",), str, "Write what each stage did to each token to this file, a line of JSON a token; "
            "gencli explain reads it.", "Output", metavar="FILE",
            flag_only="a preset must not be able to write over a file"),

@@ -12,13 +12,13 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from gencli.cli.render import Sink, say, table
-from gencli.cli.usage import FORMS, record_text
 from gencli.config.option import MAX_BATCH
+from gencli.config.result_formats import FORMATS
 from gencli.errors import ModelError, UsageError
 from gencli.models.files.local_models import find_local
 
@@ -234,7 +234,7 @@ class RunCost:
 
 # Options that the benchmarks share.
 Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
-Form = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
+Form = Annotated[Literal["text", "json", "yaml"], typer.Option("--format", help="Form of the result.")]
 
 
 def help_of(measures: str, kind: type[Any]) -> str:
@@ -250,7 +250,7 @@ def help_of(measures: str, kind: type[Any]) -> str:
 
 def write_report(
     records: Sequence[Any],
-    form: FORMS,
+    form: str,
     *,
     conditions: Mapping[str, Any],
     summary: Mapping[str, Any] | None = None,
@@ -261,10 +261,10 @@ def write_report(
     A report is {"conditions": ..., "records": [...], "summary": ...}. `summary`: results computed from
     several records; `lines`: the same in words. With a table the conditions go to stderr.
     """
-    if form != "text":
+    if not FORMATS[form].is_text:
         rows = [asdict(record) for record in records]
         report = {"conditions": dict(conditions), "records": rows, "summary": dict(summary or {})}
-        Sink().write(record_text(report, form))
+        Sink().write(FORMATS[form].encode(report))
         return
     Sink().write(table(cells(records)))
     Sink().write("".join(f"{line}\n" for line in lines))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from gencli.cli.inputs import read_prompts
 from gencli.cli.render import Sink, table
 from gencli.cli.stderr import Stderr
-from gencli.cli.usage import DEBUG, FORMAT, FORMAT_AND_DEBUG, Page, record_text, unknown_word, values_of
+from gencli.cli.usage import DEBUG, FORMAT, FORMAT_AND_DEBUG, Page, in_format, unknown_word, values_of
 from gencli.config.option import Option
 from gencli.config.option_names import with_flags
 from gencli.config.run_options import option
@@ -47,14 +47,12 @@ def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     values = values_of(DOCTOR_PAGE.options, flags)
     with quiet_libraries(is_on=not values["debug"]):
         findings = list(examine())
-    if values["format"] != "text":
-        keys = ("area", "name", "value", "is_good", "advice")
-        records = [{key: getattr(finding, key) for key in keys} for finding in findings]
-        Sink().write(record_text(records, values["format"]))
-        return 0
+    keys = ("area", "name", "value", "is_good", "advice")
+    records = [{key: getattr(finding, key) for key in keys} for finding in findings]
     rows = ((finding.area, finding.name, finding.value, with_flags(finding.advice)) for finding in findings)
     marks = ("ok" if finding.is_good else "!" for finding in findings)
-    Sink().write(table((mark, *row) for mark, row in zip(marks, rows, strict=True)))
+    text = table((mark, *row) for mark, row in zip(marks, rows, strict=True))
+    Sink().write(in_format(text, records, values))
     return 0
 
 
@@ -94,7 +92,7 @@ def run_quantize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     record = {"model": name, "folder": str(written.folder), "bits": int(values["bits"])}
     record |= {"bytes_before": written.before, "bytes": written.after}
     text = f"{written.folder}: {size(written.before)} of weights became {size(written.after)}.\n"
-    Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))
+    Sink().write(in_format(text, record, values))
     return 0
 
 
@@ -145,15 +143,13 @@ def run_schema(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     )
     plan = choose(schema, request)
     plan = plan if values["formats"] else without_formats(plan)
-    if values["format"] != "text":
-        Sink().write(record_text({**audit_json(plan), "remarks": remarks}, values["format"]))
-        return 0
     # The reason for the choice, and a table: a row for each keyword, a column for each back end.
     text, rows = f"{with_flags(plan.reason)}\n", list(_rows(plan))
     if rows:
         names = (variant.audit.backend for variant in plan.variants)
         text += "\n" + table([("pointer", "keyword", *names, "why"), *rows])
-    Sink().write("".join([text, *(f"\n{with_flags(remark)}\n" for remark in remarks)]))
+    text += "".join(f"\n{with_flags(remark)}\n" for remark in remarks)
+    Sink().write(in_format(text, {**audit_json(plan), "remarks": remarks}, values))
     return 0
 
 
@@ -232,7 +228,7 @@ def run_detect(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         scorer = scorer_of(params, vocab=declared[0], eos_ids=declared[1])
         detection = detect(scorer, ids, level=values["level"], window=values["window"])
     record = _record(detection, ids, tokenizer, values)
-    Sink().write(_lines(record) if values["format"] == "text" else record_text(record, values["format"]))
+    Sink().write(in_format(_lines(record), record, values))
     return _CODES[detection.verdict]
 
 
