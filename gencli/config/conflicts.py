@@ -15,6 +15,7 @@ from gencli.errors import UsageError
 from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec
 from processors.catalog import Phase
 from processors.registry import Registry, builtin_registry
+from processors.request_values import Verification
 
 
 def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
@@ -113,7 +114,7 @@ def _refuse_drafts(settings: Settings) -> None:
         raise UsageError(f"{name('draft')} is empty.", hint=hint)
     is_asked = settings.is_given("verify_threshold")
     is_newer = settings.rank("verify_threshold") >= settings.rank("verify")
-    if is_asked and is_newer and settings["verify"] != "lossy-threshold":
+    if is_asked and is_newer and not Verification(settings["verify"]).has_threshold:
         verify = f"{name('verify')} is {settings['verify']}"
         message = f"{name('verify_threshold')} is for lossy-threshold, but {verify}."
         raise UsageError(message, hint="Add `verify` = lossy-threshold.")

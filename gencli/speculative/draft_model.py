@@ -76,7 +76,7 @@ class ModelDrafter(Drafter):
             slots = list(to_feed)
             lanes, drafts = [self._lanes[slot] for slot in slots], [runs[slot] for slot in slots]
             min_p = [lane.request.drafting.min_p for lane in lanes]
-            apart = [lane.request.verification.policy == "rejection" for lane in lanes]
+            apart = [lane.request.verification.is_drawn for lane in lanes]
             choices = self._choose(logits, slots, drafts, least=min_p, apart=apart)
             to_feed = {}
             for slot, choice in zip(slots, choices, strict=True):
@@ -89,7 +89,7 @@ class ModelDrafter(Drafter):
                     to_feed[slot] = (choice.token,)
         drafts_by_slot: dict[int, Sequence[int]] = {**runs}
         for slot, drawn in choices_by_slot.items():
-            if self._lanes[slot].request.verification.policy == "rejection":
+            if self._lanes[slot].request.verification.is_drawn:
                 kept = tuple(choice.logits for choice in drawn if choice.logits is not None)
                 chances = tuple(choice.probability for choice in drawn)
                 drafts_by_slot[slot] = Drawn(tuple(runs[slot]), kept, chances)
