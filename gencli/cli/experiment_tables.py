@@ -235,7 +235,7 @@ def _at(side: Mapping[str, Any], at: int) -> str:
 
 def _token(named: list[Any]) -> str:
     token, text = named
-    return f"id {token}" if text is None else quoted(text)
+    return quoted(text) if text else f"id {token}"
 
 
 _HEAD = ("pos", "A", "B", "TV", "KL A|B", "KL B|A", "decided A", "decided B")

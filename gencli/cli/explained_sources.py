@@ -80,7 +80,7 @@ def of_prompts(arguments: Sequence[str], flags: Mapping[str, Any], why: str | No
     settings, job = settings_of(flags, **more)
     if why is not None and job.structure is not None and job.structure.retries:
         raise UsageError("--why and --retries do not go together.", hint="Leave one of them out.")
-    source = read_prompts(arguments, settings["file"], wanted_template(settings))
+    source = read_prompts(arguments, settings["file"], wanted_template(settings), command="explain")
     stderr = Stderr(is_quiet=settings["quiet"])
     run_given = {key: value for key, value in flags.items() if key in RUN_KEYS} | more
     job, settings = begin(job, settings, source, run_given, stderr)
@@ -168,9 +168,10 @@ def of_logits(name: str, flags: Mapping[str, Any], values: Mapping[str, Any]) ->
         settings, job = settings_of(flags)
         rows = read_logits(name, values["tensor"])
         has_names = settings.is_given("model")
-        tokenizer: Any = (
-            load_tokenizer(settings["model"]) if has_names else ListVocabulary.numbered(rows.shape[1])
-        )
+        tokenizer: Any = ListVocabulary.numbered(rows.shape[1])
+        if has_names:
+            trusted = settings["trust_remote_code"]
+            tokenizer = load_tokenizer(settings["model"], trust_remote_code=trusted)
     try:
         ids = [int(part) for part in values["tokens"].split(",")] if values["tokens"] is not None else []
     except ValueError:

@@ -286,12 +286,12 @@ def _begin(
 
 
 def known_texts(text: TracedText) -> dict[int, str]:
-    """Return the texts of all ids in the records."""
-    names = {record["id"]: record["text"] for record in text.records}
+    """Return the texts of all ids in the records; the names of special tokens that were not chosen."""
+    names = dict[int, str]()
     for record in text.records:
         for state in (record["raw"], record["final"], *record["stages"]):
             names |= {token: name for token, name, _ in state["top"] if isinstance(token, int)}
-    return names
+    return names | {record["id"]: record["text"] for record in text.records}
 
 
 TextOf = Callable[[int], str | None]  # returns the text of a token id; None if unknown

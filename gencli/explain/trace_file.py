@@ -190,7 +190,7 @@ _MAX_COUNT = 1 << 53  # the largest integer that every JSON reader represents ex
 
 def check_record(line: Mapping[str, Any]) -> None:
     """Raise KeyError, TypeError or ValueError if a field that readers use is missing or invalid."""
-    typed(line, text=str, bytes=str, raw=dict, final=dict, stages=list, draw=dict)
+    typed({"name": "", **line}, name=str, text=str, bytes=str, raw=dict, final=dict, stages=list, draw=dict)
     _counts(line, "pos", "id")
     for key in ("raw", "final"):
         _check_state(line[key])

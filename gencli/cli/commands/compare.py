@@ -129,7 +129,8 @@ def _side(key: str, text: str, shared: Mapping[str, Any], registry: Registry | N
 
 def _prompts(arguments: Sequence[str], path: str | None, side: ComparedSide) -> tuple[str, ...]:
     if path is None:
-        return read_prompts(arguments, side.settings["file"], wanted_template(side.settings)).texts
+        template = wanted_template(side.settings)
+        return read_prompts(arguments, side.settings["file"], template, command="compare").texts
     if arguments or side.settings["file"] or side.settings["template"]:
         hint = "Leave out other prompts, --file and --template."
         raise UsageError("--prompts gives all prompts.", hint=hint)
@@ -234,7 +235,7 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     run_given = {key: value for key, value in flags.items() if key in _RUN_KEYS} | {"trace": os.devnull}
     settings = gather(run_given, os.environ)
     job = make_job(settings)
-    source = read_prompts(arguments, settings["file"], wanted_template(settings))
+    source = read_prompts(arguments, settings["file"], wanted_template(settings), command="sweep")
     stderr = Stderr(is_quiet=settings["quiet"])
     if (count := len(grid) * len(source.texts) * job.n) > _MAX_TEXTS:
         fault = f"The sweep has {count} texts, but at most {_MAX_TEXTS} are possible."

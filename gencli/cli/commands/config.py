@@ -313,7 +313,7 @@ def run_tokenize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         raise UsageError("tokenize takes one text.", hint="Put it between quotes.")
     text = ""
     if not values["decode"]:  # the argument or stdin, joined as `gencli run` joins them
-        prompts = read_prompts(arguments, ())
+        prompts = read_prompts(arguments, None, command="tokenize")
         say_notice(*prompts.notices)
         text = prompts.texts[0]
     with quiet_libraries(is_on=not values["debug"]):

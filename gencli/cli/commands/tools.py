@@ -237,7 +237,7 @@ def _read_text(arguments: Sequence[str]) -> str:
     if len(arguments) > 1:
         raise UsageError("detect takes one text.", hint="Put it between quotes.")
     if not arguments or arguments[0] == "-":
-        return read_prompts(arguments, ()).texts[0]
+        return read_prompts(arguments, None, command="detect").texts[0]
     if not exists(Path(arguments[0])):
         return arguments[0]
     try:

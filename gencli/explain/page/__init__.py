@@ -109,6 +109,7 @@ def texts_data(texts: Sequence[TracedText]) -> dict[str, Any]:
             written.append(_text(text, names) | {"command": command(text, texts)})
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise GenerationError(f"A record of the text {text.key[0]!r} is no record: {error}.") from None
+    names |= {record["id"]: record["text"] for text in texts for record in text.records}
     return {"texts": written, "names": names, "bytes": spellings}
 
 
@@ -129,7 +130,6 @@ def _text(text: TracedText, names: dict[int, str]) -> dict[str, Any]:
 
 
 def _token(record: Record, stages: dict[tuple[str, str], int], names: dict[int, str]) -> list[Any]:
-    names[record["id"]] = record["text"]
     ran = [stage["name"] for stage in record["stages"]]
     draw, forgone, runner_up = record["draw"], record["forgone"], None
     mask = record.get("mask", _NO_MASK)
