@@ -44,7 +44,7 @@ from gencli.batch.table_columns import INPUT, OutputFormat, RowWriter, Table, Te
 from gencli.config.job import Jobs
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, UsageError
-from gencli.helpers import clock
+from gencli.helpers import clock, counted
 from gencli.runtime.compiled_grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.wiring import load_model, make_engine
 from gencli.scoring.scorer import Task, Terms, TextScorer, make_convention, read_item
@@ -373,14 +373,15 @@ class Sums:
             totals, (interval, _) = group.totals, self._intervals(group)
             range_ = f" (95 % {interval[0]:.4f} to {interval[1]:.4f})" if interval else ""
             words = f", per word {shown(totals.word_perplexity)}" if totals.words else ""
-            banned = f"; {totals.banned} more tokens are banned" if totals.banned else ""
+            more = counted(totals.banned, "more token is", "more tokens are")
+            banned = f"; {more} banned" if totals.banned else ""
             yield (
                 f"{'' if name is None else f'{name}: '}{'' if kind == 'texts' else f'{kind}: '}"
                 f"perplexity per token {shown(totals.perplexity)} "
                 f"+/- {shown(totals.perplexity_error)}{range_}{words}, "
                 f"per byte {shown(totals.byte_perplexity)}; "
                 f"bits per byte {shown(totals.bits_per_byte)}; "
-                f"{totals.tokens} tokens of {len(group.rows) // 3} rows{banned}"
+                f"{counted(totals.tokens, 'token')} of {counted(len(group.rows) // 3, 'row')}{banned}"
             )
 
     def _intervals(self, group: _ScoreGroup) -> tuple[list[float] | None, list[float] | None]:

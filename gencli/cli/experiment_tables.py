@@ -15,7 +15,7 @@ from gencli.config.option_names import with_flags
 from gencli.errors import UsageError
 from gencli.explain.text_sets import MEASURES, SweepAxis, mean_of
 from gencli.explain.trace_file import text_label
-from gencli.helpers import shortened
+from gencli.helpers import counted, shortened
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -266,7 +266,8 @@ def summary_text(summary: Mapping[str, Any]) -> str:
         rows.append(("TV", f"mean {probability(summary['tv_mean'])}, max {probability(summary['tv_max'])}"))
         for name, key in (("A|B", "ab"), ("B|A", "ba")):  # the mean is over the finite values
             mean, infinite = summary[f"kl_{key}_mean"], summary[f"infinite_{key}"]
-            shown = "" if mean is None else f"mean {mean:.3g} bits over {measured - infinite} places"
+            finite = measured - infinite
+            shown = "" if mean is None else f"mean {mean:.3g} bits over {counted(finite, 'place')}"
             kinds = filter(None, [shown, f"infinite at {infinite}" if infinite else ""])
             rows.append((f"KL {name}", ", ".join(kinds)))
     for name in "ab":

@@ -14,7 +14,7 @@ from gencli.cli.render import table
 from gencli.cli.token_colors import legend, level_of, marked
 from gencli.errors import GenerationError
 from gencli.explain.token_record import Record
-from gencli.helpers import shortened
+from gencli.helpers import counted, shortened
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ class TraceTotals:
     def head(self) -> str:
         """Return the first line of the page. Bits are -log2 of the probability under the model."""
         mean = self._bits / self.count if self.count else 0.0
-        return f"{self.count} tokens   {self._bits:.1f} bits, {mean:.2f} a token\n"
+        return f"{counted(self.count, 'token')}   {self._bits:.1f} bits, {mean:.2f} a token\n"
 
     def table(self) -> str:
         """Return a line for each stage, and the number of tokens decided by each cause."""

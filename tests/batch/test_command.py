@@ -61,7 +61,7 @@ TABLE = "name,age\nAnn,1\nBob,2\n"
 def test_columns_that_let_no_row_run_are_refused_before_the_model_is_loaded(bench):
     cases = [
         (TABLE, ["--prompt-column", "nam"], "in.csv:2: The row has no column 'nam'. It has: name, age."),
-        (TABLE, ["--template", "{{ nme }}"], "the row has no column 'nme'. Did you mean 'name'?"),
+        (TABLE, ["--template", "{{ nme }}"], "the row has no column 'nme'. Did you mean 'name'?\n"),
         (TABLE, ["--prompt-column", "name", "--id-column", "key"], "The row has no column 'key'."),
         (TABLE, [], "The row has neither prompt nor messages. It has: name, age."),
         ("prompt,title\na,b\n", [], "There is no option 'title'."),

@@ -27,6 +27,7 @@ from gencli.config.result_formats import FORMATS, RECORDS, format_of
 from gencli.config.settings import DEFAULT, FLAG, SettingsLayer
 from gencli.errors import GencliError, UsageError
 from gencli.explain.text_sets import MEASURES, VARIED, SweepAxis, cells, read_axis
+from gencli.helpers import counted
 from gencli.runtime.machine import importing, quiet_libraries
 from processors.errors import ProcessorsError
 from processors.params import Bounds
@@ -271,7 +272,7 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         with Sink(values["html"]) as page:
             page.write(tables.grid_page(axes, results, " ".join(source.texts)[:_MAX_TITLE]))
     samples = [sample for cell in results for sample in cell.samples]
-    stderr.say(f"{len(results)} of {len(grid)} cells, seed {job.seed}")
+    stderr.say(f"{len(results)} of {counted(len(grid), 'cell')}, seed {job.seed}")
     if any(sample.reason == "interrupted" for sample in samples):
         return 130
     failed = [sample.error for sample in samples if sample.error]

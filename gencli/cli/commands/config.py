@@ -36,6 +36,7 @@ from gencli.config.result_formats import format_of
 from gencli.config.run_options import OPTIONS, option, read_ids
 from gencli.errors import UsageError
 from gencli.files import open_regular
+from gencli.helpers import counted
 from gencli.json_text import to_json
 from gencli.plugins.plugin_registry import PluginRegistry, list_stages, make_registry
 from gencli.runtime.machine import quiet_libraries
@@ -136,7 +137,7 @@ def _lint(files: _Files, plugins: Plugins = None) -> int:
     for line in faults:
         say(with_flags(line))
     if not faults:
-        Sink().write(f"{len(files)} {'preset is' if len(files) == 1 else 'presets are'} valid.\n")
+        Sink().write(f"{counted(len(files), 'preset is', 'presets are')} valid.\n")
     return 3 if faults else 0
 
 

@@ -18,7 +18,7 @@ from gencli.config.option import MAX_ROWS, Option
 from gencli.config.result_formats import array_parts, format_of
 from gencli.config.run_options import option
 from gencli.errors import UsageError
-from gencli.helpers import shortened
+from gencli.helpers import counted, shortened
 from gencli.run_log import Entry, clear_log, list_runs, log_file, read_run
 from processors.params import MOST, Bounds
 
@@ -63,13 +63,13 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     word, names = read_subcommand("gencli log", _OF_WORD, arguments, flags)
     if word == "clear":
         numbers = [read_run(name)[0] for name in names]
-        selection = f"{len(set(numbers))} runs" if names else "all runs"
+        selection = counted(len(set(numbers)), "run") if names else "all runs"
         if not values["yes"] and not (answer := confirm(f"Remove {selection} from {log_file()}?")):
             if answer is None:
                 raise UsageError("Removing runs asks first, and stdin is no terminal.", hint="Add --yes.")
             return 0
         count = clear_log(numbers)
-        say(f"{count} {'run is' if count == 1 else 'runs are'} removed.")
+        say(f"{counted(count, 'run is', 'runs are')} removed.")
         return 0
     if len(names) != (0 if word == "list" else 1):
         argument = {"list": "nothing more", "search": "one text"}.get(word, "the number of one run, or last")

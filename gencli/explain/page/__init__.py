@@ -34,6 +34,7 @@ from gencli.explain.page.html_fragments import text as marked_text
 from gencli.explain.text_sets import ROOT, Tree
 from gencli.explain.token_record import Record
 from gencli.explain.trace_file import TracedText, text_label
+from gencli.helpers import counted
 from gencli.results.run_results import significant
 from processors.chain import Chain
 from processors.errors import ProcessorsError
@@ -349,7 +350,7 @@ def compared_fragment(comparison: Comparison, sums: DivergenceSums) -> str:
     rows = [_row(comparison, position) for position in comparison.places if position.is_parted]
     head = ("token", "A", "B", "total variation", "decided by")
     return fragment(
-        facts(f"{sums.parted} of {sums.places} tokens chosen differently", mean, where),
+        facts(f"{sums.parted} of {counted(sums.places, 'token')} chosen differently", mean, where),
         legend(_LEGEND),
         lanes(*sides),
         table(f"Where the chains choose differently: {len(rows)}", head, rows),
