@@ -148,7 +148,7 @@ _COLUMNS = ("text", "context", *_SCORED, "messages")
 def score_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs, mode: MODES) -> Iterator[Row]:
     """Yield a row for each record; other columns are data, options are in the column `options`."""
 
-    def row(record: Record, name: str) -> Row:
+    def row(record: Record, name: str) -> Iterator[Row]:
         scored, values = _scored(record.columns, options), nested_options(record.columns)
         read_item(scored)
         for key in values:
@@ -162,7 +162,7 @@ def score_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs, mode:
         messages = read_messages(scored.get("messages"))
         if mode == "processed":
             jobs.job(values, is_chat=bool(messages))
-        return Row(record, name, messages=messages, options=values, scored=scored)
+        yield Row(record, name, messages=messages, options=values, scored=scored)
 
     return read_rows(records, options, row)
 

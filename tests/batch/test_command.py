@@ -44,6 +44,7 @@ def test_faulty_rows_have_records_and_the_rest_goes_on(bench):
     assert [one["error"] and one["error"]["type"] for one in bench.results[4:9]] == [
         None, "InputError", "UsageError", "UsageError", None,
     ]  # fmt: skip
+    assert [one["prompt"] for one in bench.results[5:8]] == [None, *(row.get("prompt") for row in BAD[1:3])]
     summary = json.loads((bench.folder / "sum.json").read_text())
     assert (summary["rows"], summary["succeeded"], summary["failed"]) == (16, 12, 4)
     assert summary["errors"] == {"InputError": 1, "UsageError": 3}
