@@ -233,7 +233,7 @@ def _show_text(record: Mapping[str, Any]) -> str:
         rollback = "yes: drafts, and chats that go back"
     rows = [
         ("name", record["name"]),
-        ("folder", record["folder"]),
+        ("file" if is_gguf(Path(record["folder"])) else "folder", record["folder"]),
         ("architecture", f"{record['architecture']} ({record['model_type']})"),
         ("weights", f"{record['parameters']:,} numbers, {size(record['bytes'])} in {record['dtype'] or '-'}"),
         ("context", str(record["context"] or "?")),
