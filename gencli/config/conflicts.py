@@ -136,9 +136,14 @@ def _refuse_output(settings: Settings) -> None:
         by_record = f"{form.name} writes each prompt's record as it finishes."
         hint = by_record if form.by_record else "Leave out `stream`, or use `format` = jsonl."
         raise UsageError(f"{name('stream')} {fault}", hint=hint)
-    output = settings["output"]
-    if output is not None and Path(output).resolve() in [Path(path).resolve() for path in settings["file"]]:
-        raise UsageError(f"`output` and `file` are both {output!r}; the prompt would be lost.")
+    prompts, written = {Path(path).resolve() for path in settings["file"]}, dict[Path, str]()
+    for key in (key for key in ("output", "trace") if settings[key] is not None):
+        path = Path(settings[key]).resolve()
+        if path in prompts:
+            raise UsageError(f"`{key}` and `file` are both {settings[key]!r}; the prompt would be lost.")
+        if path in written and (path.is_file() or not path.exists()):  # not a device
+            raise UsageError(f"`{written[path]}` and `{key}` are both {settings[key]!r}: each has its file.")
+        written[path] = key
 
 
 def _refuse_finish_open(settings: Settings, name: str) -> None:

@@ -1,6 +1,7 @@
 """gencli explain: traces, prompts, kept logits, files of logits, lessons."""
 
 import json
+import os
 import pickle
 
 import numpy as np
@@ -47,6 +48,14 @@ def test_a_trace_is_refused_beside_what_chooses_no_token(gencli, tmp_path):
     words = ("run", "-m", "fake", "--trace", tmp_path / "t", "hi")
     for others in (("--beams", "2"), ("--finish-open", "--json")):
         gencli(*words, *others).refused("--trace", others[0])
+    same = tmp_path / "same"
+    same.write_text("hi")
+    run = ("run", "-m", "fake", "--max-tokens", "2")
+    gencli(*run, "--trace", same, "-o", same, "hi").refused("--output and --trace are both")
+    gencli(*run, "--trace", same, "--file", same).refused("the prompt would be lost")
+    gencli(*run, "--output", same, "--file", same).refused("the prompt would be lost")
+    assert same.read_text() == "hi"
+    assert gencli(*run, "--trace", os.devnull, "-o", os.devnull, "hi").code == 0
     assert "--trace-top is given, but no trace" in gencli("run", "-m", "fake", "--trace-top", "2", "hi").err
 
 
