@@ -164,7 +164,8 @@ class Speculation(StepHook):
         """Pass on the states of the tokens that these sequences were fed and that are in their texts."""
         if not self._drafter.taps or step.inner is None:
             return
-        start, parts, slots = self._clock(), list[Features](), {sequence.slot for sequence in sequences}
+        start, parts = self._clock(), list[Features]()
+        slots = self.slots & {sequence.slot for sequence in sequences}  # searches have states, and no drafts
         for index, states in step.states():
             sequence, feed = step.sequences[index], step.plan.feeds[index]
             if feed.lane in slots and self._drafter.taps_for(sequence.request):

@@ -150,7 +150,11 @@ class StepRunner:
             if sequence.group is None and step.taken[index] is None:
                 step.taken[index] = self.append(step, index)
         for hook in hooks:
-            hook.on_taken(step)
+            try:
+                hook.on_taken(step)
+            except Exception as error:  # a draft head computes features there
+                if not self._guard.takes(error):
+                    raise
         for (sequence, _), result in zip(step.sampled, step.taken, strict=True):
             if result is None:
                 continue

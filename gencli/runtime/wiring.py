@@ -244,9 +244,10 @@ def read_draft_head(
     """
     if choice.spread.is_on:
         raise UsageError(f"`draft` = {name} does not go together with `tp` or `device_map`.")
-    if not target.runner.spec.hidden:
+    spec = target.runner.spec
+    if not (spec.hidden and spec.num_layers):
         raise ModelError(
-            f"{choice.name} shows no hidden states, which the draft head {name} reads.",
+            f"{choice.name} shows no hidden states of layers, which the draft head {name} reads.",
             hint="Draft with ngram, suffix or a smaller model.",
         )
     runner = cast(HeadedRunner, target.runner)

@@ -467,7 +467,7 @@ def _open_medusa(folder: Path, config: Mapping[str, Any], target: Target) -> Hea
     table, mapped = _read(folder, renames, numbers)
     # Published configurations say 2 heads and files have 5.
     num_heads = len([*takewhile(lambda head: f"blocks.{head}.0.weight" in table, range(_MAX_HEADS))])
-    _shape(table, "blocks.0.0.weight")
+    _check_fit("states as wide as", _shape(table, "blocks.0.0.weight")[1], hidden)
     has_shared_head = "lm_head.weight" in table
     rows = _shape(table, "lm_head.weight" if has_shared_head else "heads.0.weight")[0]
     draft_vocab = _whole(config, "truncated_vocab_size", target.vocab_size)

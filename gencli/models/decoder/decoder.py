@@ -71,12 +71,11 @@ from gencli.models.device import (
 from gencli.models.files.checkpoint import Checkpoint
 from gencli.models.files.gguf_header import is_gguf, kept_bits, kept_kinds, weight_format, widening
 from gencli.models.files.gguf_weights import kept_maker, open_gguf, wide_dtype
-from gencli.models.files.model_card import declared_ends
+from gencli.models.files.model_card import STEP, declared_ends
 from gencli.models.files.model_files import OnBytes, Quantize, Sum, bits_of
 from gencli.models.hf_runner import first_count
 from gencli.models.kv.lane_buffers import (
     SPARE_ROWS,
-    STEP,
     LaneBuffer,
     LaneLengths,
     LaneRunner,

@@ -97,8 +97,8 @@ class _Attention:
     key_norm: Norm | None
     scoring: Scoring
 
-    def mixed(self, qkv: Tensor, buffer: Tensor, step: Pass[AttentionPlan] | Pass[FusedPlan]) -> Tensor:
-        """Return the values [N, Hq * D] that the heads mix, for `qkv` [N, (Hq + 2 * Hkv) * D].
+    def __call__(self, qkv: Tensor, buffer: Tensor, step: Pass[AttentionPlan] | Pass[FusedPlan]) -> Tensor:
+        """Return what the heads mix, [N, Hq * D], for `qkv` [N, (Hq + 2 * Hkv) * D].
 
         Keys and values are written to `buffer` [rows, 2 * Hkv, C, D].
         """
@@ -182,15 +182,16 @@ class DecoderLayer:
         `read` [N, inputs]; by default the states behind the first norm.
         """
         before, after, mlp_before, mlp_after = self.norms
+        block, scale = self.attention, self.residual_scale
         if read is None:
             read = states if before is None else before(states)
-        values = self.attention.mixed(self.attention.qkv(read), buffer, step)
+        mixed = block(block.qkv(read), buffer, step)
         if wanted is not None:
-            states, values = states[wanted], values[wanted]
-        mixed = self.attention.out(values)
-        states = residual_sum(states, mixed if after is None else after(mixed), self.residual_scale)
+            states, mixed = states[wanted], mixed[wanted]
+        mixed = block.out(mixed)
+        states = residual_sum(states, mixed if after is None else after(mixed), scale)
         output = self.mlp(states if mlp_before is None else mlp_before(states))
-        return residual_sum(states, output if mlp_after is None else mlp_after(output), self.residual_scale)
+        return residual_sum(states, output if mlp_after is None else mlp_after(output), scale)
 
 
 def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) -> Norm:
@@ -375,7 +376,7 @@ def _through(
     before, after, mlp_before, mlp_after = layer.norms
     block, mlp, spec, scale = layer.attention, layer.mlp, layer.attention.spec, layer.residual_scale
     states, qkv = incoming.into(block.qkv, before)
-    mixed = block.mixed(qkv, buffer, step)
+    mixed = block(qkv, buffer, step)
     if wanted is not None:
         states, mixed = states[wanted], mixed[wanted]
     incoming = _Sum(states, block.out(mixed), after, scale)

@@ -22,14 +22,13 @@ from torch import Tensor
 
 from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
+from gencli.models.files.model_card import STEP
 from gencli.models.model_runner import Lanes, ModelSpec
 from gencli.models.rope import factors_of
 from processors.graphs import Graphs, bucket_of, upload_into
 
 if TYPE_CHECKING:
     from gencli.models.kv.lane_batches import ForwardBatch
-
-STEP = 256  # tokens; the capacity of lanes is a multiple of it
 
 
 class ContractError(AssertionError):
