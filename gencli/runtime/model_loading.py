@@ -129,7 +129,8 @@ def _naming_heads(name: str) -> Iterator[None]:
         if find_local(name) is None or not is_head(name):
             raise
         raise ModelError(
-            f"{name} is a draft head, not a model.", hint=f"Name the model that it drafts for, and `draft` = {name}."
+            f"{name} is a draft head, not a model.",
+            hint=f"Name the model that it drafts for, and `draft` = {name}.",
         ) from None
 
 
