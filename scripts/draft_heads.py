@@ -234,6 +234,7 @@ def default_taps(layers: int) -> list[int]:
 def store(head: Head, weights: dict[str, Tensor], target: Target, folder: Path) -> None:
     """Write the head's folder, with weights in the format of `weights`."""
     save_file(weights | head.maps(target), folder / head.weights_file)
+    (folder / head.weights_file).chmod(0o644)
     dtype = str(next(iter(weights.values())).dtype).removeprefix("torch.")
     content = json.dumps(head.config(target) | {"torch_dtype": dtype}, indent=2) + "\n"
     (folder / "config.json").write_text(content, encoding="utf-8")

@@ -16,6 +16,8 @@ import inflate
 from draft_heads import LAST, Eagle3, Medusa, Target, default_taps
 from train_heads import Text, batches, main
 
+from gencli import LLM
+
 TINY = Path(__file__).parents[1] / "gencli" / "assets" / "tiny"
 WIDTH, INNER, VOCABULARY, DRAFTS, STEPS = 160, 64, 2048, 3, 4
 IDS = torch.randint(3, VOCABULARY, (2, 12), generator=torch.Generator().manual_seed(1))
@@ -148,6 +150,19 @@ def test_training_drafts_as_a_head_with_a_cache_does(eagle, tiny):
                 out, logits = last_state(features, ids[1 : entry + 2 + i])
                 assert torch.allclose(logits, together[i][text, entry], atol=1e-4), (text, entry, i)
                 features = torch.cat([features, out])
+
+
+@pytest.mark.parametrize("kind", ["eagle", "medusa"])
+def test_a_trained_head_drafts_and_changes_no_text(kind, request):
+    folder = request.getfixturevalue(kind)
+    ends = []
+    for options in ({}, {"draft": str(folder)}):
+        with LLM("tiny", **options) as llm:
+            *_, end = llm.stream("Once upon a time", max_tokens=16, seed=1)
+            ends.append(end)
+    plain, drafted = ends
+    assert plain.text == drafted.text
+    assert sum(drafted.drafted.proposed) > 0
 
 
 def test_a_resumed_run_equals_an_uninterrupted_one(eagle, tmp_path):

@@ -19,7 +19,7 @@ from gencli.batch.batch_records import BatchSummary, Failure, Outcome, Record, R
 from gencli.batch.batch_rows import RowOptions, Survey, conversation, row_jobs, survey
 from gencli.batch.batch_sources import Input, Selected, open_input, read_shard
 from gencli.batch.journal import Places, check_trace, fingerprint, read_header
-from gencli.batch.output_formats import OPENAI, TEXTS, OutputTarget, plan_output
+from gencli.batch.output_formats import OutputTarget, plan_output
 from gencli.batch.table_columns import DocumentColumns, OutputFormat, Table, document_columns
 from gencli.config.job import Job, Jobs, make_request
 from gencli.config.job_parts import is_draft_model, wanted_template
@@ -144,7 +144,7 @@ def prepare(plan: BatchPlan, settings: Settings, work: Work) -> Batch:
             )
         taken.append(Path(path))
     check_trace(settings["trace"], output, taken)
-    if settings["token_ids"] and output.format in (OPENAI, TEXTS):
+    if settings["token_ids"] and not output.format.has_fields:
         raise UsageError(
             f"{settings.name('token_ids')} adds ids to results, but those of {output.format.name} have none.",
             hint="Use `format` = jsonl, csv, tsv or parquet.",

@@ -21,6 +21,7 @@ from gencli.explain.text_sets import ROOT, Tree
 from gencli.explain.trace_file import TracedText, objects, read_trace
 from gencli.explain.tree_file import TreeFile, checked_head, node_line, recipe_of
 from gencli.files import locked
+from gencli.helpers import counted
 from gencli.runtime.machine import importing
 from gencli.text.escapes import unescape
 
@@ -82,7 +83,8 @@ def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], stderr
         say_error(message)
     if nodes:
         where, tokens = f" in {source.path}" if source.path else "", sum(len(node.ids) for node in nodes)
-        stderr.say(f"{len(nodes)} {'child' if len(nodes) == 1 else 'children'}{where}, {tokens} tokens")
+        children = counted(len(nodes), "child", "children")
+        stderr.say(f"{children}{where}, {counted(tokens, 'token')}")
     return results.exit_code
 
 

@@ -121,7 +121,7 @@ def check_contrastive(request: Request, spec: ModelSpec, max_batch: int) -> None
     if not spec.hidden:
         raise UsageError(
             f"{spec.name} gives no hidden states, which `contrastive_alpha` compares.",
-            hint="It needs gencli's own decoder (`backend` = native), without a long rope.",
+            hint="It needs gencli's own decoder, or lanes that share a cache, and no long rope.",
         )
     if asked.k > max_batch:
         raise UsageError(

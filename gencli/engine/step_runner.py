@@ -46,7 +46,7 @@ class StepRunner:
         """Run the model and choose tokens; None if no token is chosen. Commits nothing, emits no event."""
         hooks = self._owners.active
         behind = {sequence for hook in hooks for sequence in hook.behind()} if hooks else ()
-        step = self._scheduler.plan(self._propose, behind)
+        step = self._scheduler.plan(self._propose if hooks else None, behind)
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
             self._runner.truncate(fork.target, fork.length)
@@ -150,8 +150,11 @@ class StepRunner:
             if sequence.group is None and step.taken[index] is None:
                 step.taken[index] = self.append(step, index)
         for hook in hooks:
-            with self._guard:  # a draft head computes features here
+            try:
                 hook.on_taken(step)
+            except Exception as error:  # a draft head computes features there
+                if not self._guard.takes(error):
+                    raise
         for (sequence, _), result in zip(step.sampled, step.taken, strict=True):
             if result is None:
                 continue
@@ -163,8 +166,11 @@ class StepRunner:
                 step.kept.append((sequence, taken))
         for hook in hooks:
             events += hook.after(step)
-        with self._guard:  # what was committed cannot be undone, so all sequences restart
+        try:
             self._commit(step.kept)
+        except Exception as error:  # what was committed cannot be undone, so all sequences restart
+            if not self._guard.takes(error):
+                raise
         return events
 
     def append(self, step: Step, index: int, settle: Settle | None = None) -> tuple[Taken, Exception | None]:

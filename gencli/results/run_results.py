@@ -419,7 +419,7 @@ def draft_lines(finishes: Sequence[Finish], drafter: str) -> Iterator[str]:
     if total.proposed[0] >= _TRIES and total.accepted[0] < _FEW * total.proposed[0]:
         yield (
             f"The first draft was accepted {total.accepted[0]} of {total.proposed[0]} times. Does the "
-            "drafter belong to this model? For a trained head, `gencli doctor --draft` finds wrong settings."
+            "drafter belong to this model? For a trained head, doctor with `draft` finds wrong settings."
         )
     if total.speedup is not None:
         is_loss = total.speedup < _LOSS

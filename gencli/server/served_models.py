@@ -20,6 +20,7 @@ from gencli.config.settings import AUTO_BATCH, Settings, run_variables, untraced
 from gencli.core.events import Drafted, Error, Event, Finish
 from gencli.errors import UsageError
 from gencli.files import read_file
+from gencli.helpers import counted
 from gencli.server.access import (
     AccessRules,
     Bodies,
@@ -252,7 +253,8 @@ class AdmissionControl:
     def full(self) -> ApiError:
         """Return the error for a full server, and count the refusal."""
         self.num_refused += 1
-        return ApiError(429, f"The server is full: it takes {self.limit} texts at a time.", code="queue_full")
+        texts = counted(self.limit, "text")
+        return ApiError(429, f"The server is full: it takes {texts} at a time.", code="queue_full")
 
 
 Family = tuple[str, str, list[str]]  # name, type, lines

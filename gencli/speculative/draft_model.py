@@ -102,7 +102,7 @@ class AutoregressiveDrafter(Drafter):
             slots = list(to_feed)
             requests, drafts = [source.request(slot) for slot in slots], [runs[slot] for slot in slots]
             min_p = [request.drafting.min_p for request in requests]
-            apart = [request.verification.policy == "rejection" for request in requests]
+            apart = [request.verification.is_drawn for request in requests]
             choices = self._choose(logits, slots, drafts, least=min_p, apart=apart)
             to_feed = {}
             for slot, choice in zip(slots, choices, strict=True):
@@ -115,7 +115,7 @@ class AutoregressiveDrafter(Drafter):
                     to_feed[slot] = (choice.token,)
         drafts_by_slot: dict[int, Sequence[int]] = {**runs}
         for slot, drawn in choices_by_slot.items():
-            if source.request(slot).verification.policy == "rejection":
+            if source.request(slot).verification.is_drawn:
                 kept = tuple(choice.logits for choice in drawn if choice.logits is not None)
                 chances = tuple(choice.probability for choice in drawn)
                 drafts_by_slot[slot] = Drawn(tuple(runs[slot]), kept, chances)

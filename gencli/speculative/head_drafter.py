@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from gencli.models.model_runner import ModelSpec
 from gencli.speculative.draft_model import AutoregressiveDrafter
-from gencli.speculative.drafter import Features
+from gencli.speculative.drafter import DraftAsk, Features
 from gencli.speculative.head_lanes import HeadLanes, MedusaLanes
 from gencli.speculative.head_models import Head, MedusaHead
 
@@ -26,6 +26,11 @@ class HeadDrafter(AutoregressiveDrafter):
     ) -> None:
         super().__init__(make_lanes(head, spec, max_lanes=max_lanes))
         self.taps, self.notices = head.taps, notices
+
+    def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
+        runs = super().propose(asks)
+        self.is_reading = self._lanes.is_reading
+        return runs
 
     def feed(self, parts: Sequence[Features]) -> None:
         self._lanes.feed(parts)

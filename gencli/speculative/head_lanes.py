@@ -26,6 +26,12 @@ from processors.graphs import upload, upload_ints
 # Entries of a lane that are computed at once while a prompt is read, from a multiple of it on: so their bits
 # do not depend on the chunks in which the target reads it. Fewer entries wait for the next draft.
 BLOCK = 256
+_FEW = 32  # entries before the first draft; more than these are those of a prompt, not of accepted drafts
+
+
+def waits(request: Request, ask: DraftAsk) -> bool:
+    """Return whether drafts begin behind the first token: of the prompt, chunks decide what is known."""
+    return request.drafts_decide and len(ask.tokens) <= len(request.prompt_ids)
 
 
 class _SlotLanes:
@@ -87,7 +93,7 @@ class _FeatureLanes(_SlotLanes):
 
     def _cells(self, seated: Sequence[Feed]) -> Tensor:
         """Return the rows and positions [2, N] of tokens in the buffer."""
-        return upload([*zip(*cells_of(seated), strict=True)], self._like.device)
+        return upload([*cells_of(seated)], self._like.device)
 
 
 class _PartLanes(_SlotLanes):
@@ -128,7 +134,7 @@ class HeadLane:
 
 
 @dataclass(slots=True)
-class _Run:
+class _SlotDrafts:
     """Drafts of a slot: `tokens` of the entries from `first` on, true ones and then drafts."""
 
     first: int
@@ -147,8 +153,9 @@ class HeadLanes:
         self._features = _FeatureLanes(head, lengths)
         self._parts = [_PartLanes(part, lengths.like(), is_fixed=head.is_invariant) for part in head.parts]
         self._lanes: dict[int, HeadLane] = {}
+        self.is_reading = False  # whether drafts of this step wait for entries of a prompt
         # Of the drafts of this step: the runs, passes so far, feeds of the last one and what it made.
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, _SlotDrafts] = {}
         self._num_passes, self._fed = 0, list[Feed]()
         self._made = torch.empty(0)
 
@@ -206,9 +213,7 @@ class HeadLanes:
         self._runs, self._num_passes, able = {}, 0, []
         for ask in asks:
             lane, slot, known = self._lanes[ask.slot], ask.slot, len(ask.tokens) - 1
-            if not lane.is_checked:  # drafts depend on the text alone, not on what a lane has kept
-                continue
-            if _is_too_early(lane.request, ask):
+            if not lane.is_checked or waits(lane.request, ask):  # a lane may have kept states
                 continue
             self._keep(slot, ask.tokens, known)
             count = self._features.lengths[slot]
@@ -219,8 +224,9 @@ class HeadLanes:
             first = min(count - 1, *[part.lengths[slot] for part in parts])
             for part in parts:
                 part.cut(slot, first)
-            self._runs[slot] = _Run(first, lane.tokens[lane.base + first + 1 :])
+            self._runs[slot] = _SlotDrafts(first, lane.tokens[lane.base + first + 1 :])
             able.append(ask)
+        self.is_reading = any(len(run.tokens) > _FEW for run in self._runs.values())
         return able
 
     def room(self, ask: DraftAsk) -> int:
@@ -298,14 +304,6 @@ class HeadLanes:
         return [Feed(slot, first, tuple(text[start + k : last + k]), num_logits=0) for k in range(count)]
 
 
-def _is_too_early(request: Request, ask: DraftAsk) -> bool:
-    """Whether a draft would make the text depend on the chunks in which the target read the prompt.
-
-    Only if the last one is a single token are the states before it there when the first token is chosen.
-    """
-    return request.drafts_decide and len(ask.tokens) <= len(request.prompt_ids)
-
-
 @dataclass(slots=True)
 class _NewestState:
     """The newest state [H] of a slot's text, that of token `end` - 1."""
@@ -317,6 +315,8 @@ class _NewestState:
 
 class MedusaLanes:
     """The newest state of each slot's text, which is all that Medusa reads. `spec` is the target's."""
+
+    is_reading = False
 
     def __init__(self, head: MedusaHead, spec: ModelSpec) -> None:
         self._head, self._spec, self.vocab_size = head, spec, head.vocab_size
@@ -351,12 +351,9 @@ class MedusaLanes:
 
     def catch_up(self, asks: Sequence[DraftAsk]) -> list[DraftAsk]:
         """Return the asks that can draft: those whose state is that before the newest token."""
-        self._num_passes, able = 0, []
-        for ask in asks:
-            lane = self._lanes[ask.slot]
-            if 0 < lane.end == len(ask.tokens) - 1 and not _is_too_early(lane.request, ask):
-                able.append(ask)
-        return able
+        self._num_passes = 0
+        able = [ask for ask in asks if 0 < self._lanes[ask.slot].end == len(ask.tokens) - 1]
+        return [ask for ask in able if not waits(self._lanes[ask.slot].request, ask)]
 
     def room(self, ask: DraftAsk) -> int:
         """Return the maximum number of drafts for an ask."""

@@ -43,6 +43,7 @@ from gencli.models.rope import RopeTable
 from gencli.speculative.head_files import Eagle1Config, Eagle3Config, HeadFile, MedusaConfig, MtpConfig
 
 Map = Callable[[Tensor], Tensor]
+_ROWS = 4096  # of embeddings that are compared at once
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
@@ -336,22 +337,29 @@ class _PartReader:
 
     def _ends(self, spec: DecoderSpec) -> dict[str, Any]:
         """Return the fields that all kinds of parts share, but for the layers."""
-        dtype, device, embed = self.reader.dtype, self.reader.device, self.target.embed
-        if EMBEDDINGS in self.reader:
-            shape = (spec.vocab_size, spec.hidden)
-            if stays_in_file(math.prod(shape) * dtype.itemsize, device):
-                embed = self.reader.embeddings(EMBEDDINGS, shape)
-            else:
-                embed = HeldEmbeddings(self.reader.read(EMBEDDINGS, shape))
+        dtype, device = self.reader.dtype, self.reader.device
         tables = tuple([RopeTable(rope, dtype, device) for rope in spec.ropes])
         return {
             "spec": spec,
             "tables": tables,
-            "embed": embed,
+            "embed": self._embedding((spec.vocab_size, spec.hidden)),
             "project": self.target.project,
             "dtype": dtype,
             "device": device,
         }
+
+    def _embedding(self, shape: tuple[int, int]) -> Map:
+        """Return the embeddings: the target's, if there are no others. Published heads often have a copy."""
+        reader, target = self.reader, self.target
+        if EMBEDDINGS not in reader:
+            return target.embed
+        if stays_in_file(math.prod(shape) * reader.dtype.itemsize, reader.device):
+            return reader.embeddings(EMBEDDINGS, shape)
+        weight = reader.read(EMBEDDINGS, shape)
+        ids, is_copy = torch.arange(len(weight), device=reader.device), shape[1] == target.spec.hidden
+        for some, part in zip(torch.split(ids, _ROWS), torch.split(weight, _ROWS), strict=True):
+            is_copy = is_copy and torch.equal(target.embed(some), part)
+        return target.embed if is_copy else HeldEmbeddings(weight)
 
     def _layers(self, spec: DecoderSpec, inputs: int) -> tuple[DecoderLayer, ...]:
         """Return the layers of EAGLE. The first one reads `inputs` numbers of a token, and norms none."""

@@ -21,7 +21,6 @@ from report import measuring, run_benchmark
 
 from gencli.cli.commands.bench import Form, Threads, figure, write_report
 from gencli.cli.render import say_notice
-from gencli.cli.usage import FORMS
 from gencli.config.option import MAX_BATCH
 from gencli.core.events import Error, Finish
 from gencli.core.request import NO_DRAFTER, Limits, Request
@@ -161,7 +160,7 @@ def _gains(
     ]
 
 
-def _write(gains: Sequence[DraftGain], form: FORMS, conditions: Mapping[str, Any]) -> None:
+def _write(gains: Sequence[DraftGain], form: str, conditions: Mapping[str, Any]) -> None:
 
     tops, even = best(gains), break_even(gains)
     lines = [

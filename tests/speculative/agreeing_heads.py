@@ -72,7 +72,7 @@ def quiet_layer(noise: Noise, shape: Shape, *, width: int = 0, gain: float = LAY
 
 
 def write_model(folder: Path, *, mtp: str = "", layers: int = 1, shape: Shape = SHAPE) -> Path:
-    """Write the model; with `mtp` ("qwen", "mimo", "deepseek") it has layers for multi-token prediction."""
+    """Write the model; `mtp` ("qwen", "mimo", "deepseek") names layers for multi-token prediction, if any."""
     model, noise = make_model(shape), Noise(1)
     tensors = {
         "model.embed_tokens.weight": model.embedding,

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,19 +20,10 @@ from gencli.speculative.head_files import HeadFile, open_head, open_mtp
 from gencli.speculative.head_lanes import HeadLanes
 from gencli.speculative.head_models import read_head
 from tests.engine.harness import request
-from tests.speculative.reference_heads import Mtp, Reference, Target, plain_block
-from tests.speculative.tiny_heads import (
-    EAGLE1,
-    EAGLE3,
-    MEDUSA,
-    Noise,
-    Shape,
-    layer_shape,
-    layer_tensors,
-    llama_config,
-    named,
-    write_tensors,
-)
+from tests.speculative.reference_heads import Reference, Target
+from tests.speculative.tiny_heads import EAGLE1, EAGLE3, MEDUSA, Noise, Shape
+from tests.speculative.tiny_targets import MTP as OWN_MTP
+from tests.speculative.tiny_targets import tiny_mtp
 
 SHAPE = Shape()
 CONTEXT = 1024
@@ -42,12 +32,14 @@ CONTEXT = 1024
 class TensorTarget:
     """The ends of a target, and its states: state i at a tap is tanh(rows[token i] + mix @ state i - 1)."""
 
-    def __init__(self, shape: Shape = SHAPE, seed: int = 0) -> None:
-        noise = Noise(seed)
-        self.embedding = noise.matrix(shape.vocab, shape.hidden, shape.hidden**0.5)
-        self.lm_head = noise.matrix(shape.vocab, shape.hidden)
+    def __init__(self, ends: Target | None = None, shape: Shape = SHAPE) -> None:
+        noise = Noise(0)
+        self.ends = ends or Target(
+            noise.matrix(shape.vocab, shape.hidden, shape.hidden**0.5),
+            noise.matrix(shape.vocab, shape.hidden),
+        )
         taps = (LAST, *range(shape.layers + 1))
-        self._project = PackedProduct(self.lm_head) if can_pack() else PlainProduct(self.lm_head)
+        self._project = (PackedProduct if can_pack() else PlainProduct)(self.ends.lm_head)
         self._rows = {tap: noise.matrix(shape.vocab, shape.hidden, shape.hidden**0.5) for tap in taps}
         self._mix = noise.matrix(shape.hidden, shape.hidden, 0.9)
         self.spec = ModelSpec(
@@ -60,12 +52,8 @@ class TensorTarget:
             hidden=shape.hidden,
         )
 
-    @property
-    def ends(self) -> Target:
-        return Target(self.embedding, self.lm_head)
-
     def embed(self, ids: Tensor) -> Tensor:
-        return self.embedding[ids]
+        return self.ends.embedding[ids]
 
     def project(self, states: Tensor) -> Tensor:
         return self._project(states)
@@ -74,7 +62,7 @@ class TensorTarget:
         """The states [len(tokens), H] of a text at taps."""
         found = {}
         for tap in taps:
-            state, rows = torch.zeros(self.embedding.shape[1]), []
+            state, rows = torch.zeros(self.spec.hidden), []
             for token in tokens:
                 state = torch.tanh(self._rows[tap][token] + self._mix @ state)
                 rows.append(state)
@@ -82,42 +70,16 @@ class TensorTarget:
         return found
 
 
-def mtp_folder(
-    folder: Path, count: int, *, mimo: bool = False, shape: Shape = SHAPE, seed: int = 9
-) -> tuple[Path, Any]:
-    """A target's folder of which only MTP layers are there, and the maker of their reference."""
-    noise, tensors, weights, blocks = Noise(seed), dict[str, Tensor](), dict[str, Tensor](), []
-    for layer in range(count):
-        inner = layer_tensors(noise, shape)
-        blocks.append(plain_block({name: w.double() for name, w in inner.items()}, layer_shape(shape)))
-        norms = {name: noise.norm(shape.hidden) for name in ("enorm", "hnorm", "post_norm")}
-        parts = {**norms, "eh_proj": noise.matrix(shape.hidden, 2 * shape.hidden)}
-        weights |= {f"{layer}.{name}.weight": part for name, part in parts.items()}
-        prefix = f"model.mtp_layers.{layer}." if mimo else f"model.layers.{shape.layers + layer}."
-        names = {"enorm": "enorm", "hnorm": "hnorm", "eh_proj": "eh_proj", "post_norm": "shared_head.norm"}
-        if mimo:
-            names = {"enorm": "token_layernorm", "hnorm": "hidden_layernorm"}
-            names |= {"eh_proj": "input_proj", "post_norm": "final_layernorm"}
-        tensors |= named(prefix, inner | {f"{names[name]}.weight": part for name, part in parts.items()})
-    config = llama_config(shape, shape.layers) | {"num_nextn_predict_layers": count}
-    folder.mkdir(parents=True)
-    (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-    write_tensors(folder / "model.safetensors", tensors)
-
-    def reference(target: Target) -> Reference:
-        return Mtp(weights, layer_shape(shape), blocks, target, hidden_first=mimo)
-
-    return folder, reference
-
-
-MTP: Mapping[str, dict[str, Any]] = {
-    "mtp": {"count": 1},
-    "mtp mimo": {"count": 1, "mimo": True},
-    "mtp of three layers": {"count": 3},
-}
+# Layers that share their own tensors, and the names of transformers, are not read.
+UNREAD = ("qwen qwen3_moe of two layers", "transformers qwen2")
+MTP = {kind: of for kind, of in OWN_MTP.items() if kind not in UNREAD}
+MTP["deepseek llama of three layers"] = partial(tiny_mtp, layers=3)
 KINDS = (*EAGLE1, *EAGLE3, *MEDUSA, *MTP)
 # Of them one for each way to draft.
-DRAFTING = ("eagle1", "eagle3", "eagle3 of two layers", "medusa", "mtp", "mtp of three layers")
+DRAFTING = (
+    *("eagle1", "eagle3", "eagle3 of two layers", "medusa"),
+    *("deepseek llama", "deepseek llama of three layers"),
+)
 
 
 @dataclass
@@ -134,11 +96,12 @@ class Drafts:
 
     @classmethod
     def of(cls, kind: str, folder: Path) -> Drafts:
-        target = TensorTarget()
         if kind in MTP:
-            path, reference = mtp_folder(folder / "head", **MTP[kind])
-            return cls(target, open_mtp(str(path), target.spec), reference(target.ends))
-        head = {**EAGLE1, **EAGLE3, **MEDUSA}[kind](SHAPE)
+            own = MTP[kind](SHAPE)
+            target, path = TensorTarget(own.target.shared), (own.head or own.target).write(folder / "head")
+            file = open_mtp(str(path), target.spec) if own.head is None else open_head(str(path), target.spec)
+            return cls(target, file, own.reference())
+        target, head = TensorTarget(), {**EAGLE1, **EAGLE3, **MEDUSA}[kind](SHAPE)
         file = open_head(str(head.write(folder / "head")), target.spec)
         reference = head.reference(target.ends)
         if file.kind == "eagle3":  # which states a head reads is told by its file

@@ -93,7 +93,7 @@ def test_every_layout_is_read_to_the_same_numbers(tmp_path: Path, name: str) -> 
     head = open_head(str(folder), TARGET)
     assert head.kind == name.split()[0]
     assert isinstance(head.config, KINDS[head.kind])
-    tensors, weights = numbers(head), dict(made.reference.args[0])  # type: ignore[attr-defined]
+    tensors, weights = numbers(head), dict(made.weights)
     if (ids := tensors.pop("ids", None)) is not None:
         offsets = weights.pop("d2t", None)
         wanted = weights.pop("token_map", None) if offsets is None else offsets + torch.arange(len(offsets))

@@ -85,7 +85,7 @@ def test_a_lane_that_begins_within_a_text_is_that_of_no_other_text(tmp_path):
 
 
 def test_memory_is_freed_when_no_slot_is_in_use(tmp_path):
-    drafts, lanes = Drafts.of("mtp of three layers", tmp_path), None
+    drafts, lanes = Drafts.of("deepseek llama of three layers", tmp_path), None
     for _ in range(2):
         admit(drafts.drafter, 0, 1)
         drafts.feed([(0, LONG[:40], 0, 39), (1, LONG[:50], 0, 49)])

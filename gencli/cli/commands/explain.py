@@ -17,6 +17,7 @@ from gencli.cli.usage import Page, values_of
 from gencli.errors import UsageError
 from gencli.explain.token_record import Record
 from gencli.explain.trace_file import TracedText, follow, text_label
+from gencli.helpers import counted
 from processors.errors import nearest
 
 if TYPE_CHECKING:
@@ -158,7 +159,7 @@ def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) ->
     elif values["at"] is None and values["decided_by"] is None:
         page = whole_text(records)
     elif not records:
-        page = f"{values['decided_by']} decided none of {count} tokens.\n"
+        page = f"{values['decided_by']} decided none of {counted(count, 'token')}.\n"
     else:
         page = "\n".join(map(one_token, records, befores, repeat(count)))
     Sink().write(page)
@@ -175,7 +176,8 @@ def _records(text: TracedText, records: Sequence[Record], values: Mapping[str, A
     """Return the records to show. Raises UsageError for a missing position or stage."""
     if (at := values["at"]) is not None:
         if at >= len(records):
-            raise UsageError(f"--at is {at}, but the text has {len(records)} tokens, from 0 on.")
+            tokens = counted(len(records), "token", "tokens, from 0 on")
+            raise UsageError(f"--at is {at}, but the text has {tokens}.")
         return records[at : at + 1]
     if (stage := values["decided_by"]) is not None:
         stages = list(dict.fromkeys(ran["name"] for record in text.records for ran in record["stages"]))

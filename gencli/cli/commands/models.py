@@ -10,7 +10,7 @@ from typing import Any
 from gencli.cli import fetching
 from gencli.cli.fetching import CommandOutput
 from gencli.cli.render import Sink, table
-from gencli.cli.usage import FORMAT_AND_DEBUG, Page, read_subcommand, record_text, values_of
+from gencli.cli.usage import FORMAT_AND_DEBUG, Page, in_format, read_subcommand, values_of
 from gencli.config.option import MAX_BATCH, Option
 from gencli.config.option_names import with_flags
 from gencli.config.preset_files import folder_words as folders
@@ -89,7 +89,7 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     word, names = read_subcommand("gencli models", _OF_WORD, arguments, flags)
     functions = {"pull": fetching.pull, "rm": fetching.remove, "alias": fetching.alias}
     record, text = {**functions, "list": _list, "show": _show}[word](names, values)
-    Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))
+    Sink().write(in_format(text, record, values))
     return 0
 
 
@@ -251,7 +251,7 @@ def _show_text(record: Mapping[str, Any]) -> str:
         rollback = "yes: drafts, and chats that go back"
     rows = [
         ("name", record["name"]),
-        ("folder", record["folder"]),
+        ("file" if is_gguf(Path(record["folder"])) else "folder", record["folder"]),
         ("architecture", f"{record['architecture']} ({record['model_type']})"),
         ("weights", f"{record['parameters']:,} numbers, {size(record['bytes'])} in {record['dtype'] or '-'}"),
         ("context", str(record["context"] or "?")),

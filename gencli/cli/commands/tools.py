@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from gencli.cli.inputs import read_prompts
 from gencli.cli.render import Sink, table
 from gencli.cli.stderr import Stderr
-from gencli.cli.usage import DEBUG, FORMAT, FORMAT_AND_DEBUG, Page, record_text, unknown_word, values_of
+from gencli.cli.usage import DEBUG, FORMAT, FORMAT_AND_DEBUG, Page, in_format, unknown_word, values_of
 from gencli.config.option import Option
 from gencli.config.option_names import with_flags
 from gencli.config.run_options import option
@@ -63,14 +63,12 @@ def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         raise UsageError(f"{given[0]} is for a draft head.", hint="Add --draft NAME, or leave it out.")
     with quiet_libraries(is_on=not values["debug"]):
         findings = list(examine())
-    if values["format"] != "text":
-        keys = ("area", "name", "value", "is_good", "advice")
-        records = [{key: getattr(finding, key) for key in keys} for finding in findings]
-        Sink().write(record_text(records, values["format"]))
-        return 0
+    keys = ("area", "name", "value", "is_good", "advice")
+    records = [{key: getattr(finding, key) for key in keys} for finding in findings]
     rows = ((finding.area, finding.name, finding.value, with_flags(finding.advice)) for finding in findings)
     marks = ("ok" if finding.is_good else "!" for finding in findings)
-    Sink().write(table((mark, *row) for mark, row in zip(marks, rows, strict=True)))
+    text = table((mark, *row) for mark, row in zip(marks, rows, strict=True))
+    Sink().write(in_format(text, records, values))
     return 0
 
 
@@ -94,18 +92,13 @@ def _check_head(values: Mapping[str, Any]) -> int:
         stderr.notice(notice)
     if best is not found[0]:
         stderr.notice(f"The head agrees more often with the model if it {best.change}: see its config.json.")
-    names = [each.change or "as configured" for each in found]
-    if values["format"] != "text":
-        pairs = zip(names, found, strict=True)
-        records = [
-            {"variant": name, "agreement": [*each.shares], "is_best": each is best} for name, each in pairs
-        ]
-        Sink().write(record_text(records, values["format"]))
-        return 0
     rows = [("", "variant", *(f"draft {number}" for number in range(1, len(best.shares) + 1)))]
-    for name, each in zip(names, found, strict=True):
-        rows.append(("*" if each is best else "", name, *(f"{share:.0%}" for share in each.shares)))
-    Sink().write(table(rows))
+    records = list[dict[str, Any]]()
+    for each in found:
+        name, is_best = each.change or "as configured", each is best
+        records.append({"variant": name, "agreement": [*each.shares], "is_best": is_best})
+        rows.append(("*" if is_best else "", name, *(f"{share:.0%}" for share in each.shares)))
+    Sink().write(in_format(table(rows), records, values))
     return 0
 
 
@@ -145,7 +138,7 @@ def run_quantize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     record = {"model": name, "folder": str(written.folder), "bits": int(values["bits"])}
     record |= {"bytes_before": written.before, "bytes": written.after}
     text = f"{written.folder}: {size(written.before)} of weights became {size(written.after)}.\n"
-    Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))
+    Sink().write(in_format(text, record, values))
     return 0
 
 
@@ -196,15 +189,13 @@ def run_schema(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     )
     plan = choose(schema, request)
     plan = plan if values["formats"] else without_formats(plan)
-    if values["format"] != "text":
-        Sink().write(record_text({**audit_json(plan), "remarks": remarks}, values["format"]))
-        return 0
     # The reason for the choice, and a table: a row for each keyword, a column for each back end.
     text, rows = f"{with_flags(plan.reason)}\n", list(_rows(plan))
     if rows:
         names = (variant.audit.backend for variant in plan.variants)
         text += "\n" + table([("pointer", "keyword", *names, "why"), *rows])
-    Sink().write("".join([text, *(f"\n{with_flags(remark)}\n" for remark in remarks)]))
+    text += "".join(f"\n{with_flags(remark)}\n" for remark in remarks)
+    Sink().write(in_format(text, {**audit_json(plan), "remarks": remarks}, values))
     return 0
 
 
@@ -283,7 +274,7 @@ def run_detect(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         scorer = scorer_of(params, vocab=declared[0], eos_ids=declared[1])
         detection = detect(scorer, ids, level=values["level"], window=values["window"])
     record = _record(detection, ids, tokenizer, values)
-    Sink().write(_lines(record) if values["format"] == "text" else record_text(record, values["format"]))
+    Sink().write(in_format(_lines(record), record, values))
     return _CODES[detection.verdict]
 
 
@@ -292,7 +283,7 @@ def _read_text(arguments: Sequence[str]) -> str:
     if len(arguments) > 1:
         raise UsageError("detect takes one text.", hint="Put it between quotes.")
     if not arguments or arguments[0] == "-":
-        return read_prompts(arguments, ()).texts[0]
+        return read_prompts(arguments, None, command="detect").texts[0]
     if not exists(Path(arguments[0])):
         return arguments[0]
     try:

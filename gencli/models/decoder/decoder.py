@@ -71,12 +71,11 @@ from gencli.models.device import (
 from gencli.models.files.checkpoint import Checkpoint, unused_notices
 from gencli.models.files.gguf_header import is_gguf, kept_bits, kept_kinds, weight_format, widening
 from gencli.models.files.gguf_weights import kept_maker, open_gguf, wide_dtype
-from gencli.models.files.model_card import declared_ends
+from gencli.models.files.model_card import STEP, declared_ends
 from gencli.models.files.model_files import OnBytes, Quantize, Sum, bits_of
 from gencli.models.hf_runner import first_count
 from gencli.models.kv.lane_buffers import (
     SPARE_ROWS,
-    STEP,
     LaneBuffer,
     LaneLengths,
     LaneRunner,
@@ -95,7 +94,7 @@ from gencli.models.kv.lane_buffers import (
 )
 from gencli.models.model_runner import LAST, Inner, Lanes, ModelSpec
 from gencli.models.rope import LongRopeLanes, RopeTable, factors_of
-from processors.graphs import Graphs, upload
+from processors.graphs import Graphs, upload_ints
 
 _MAX_WORKERS = 4  # that load a model; each holds a matrix beside those that are done
 
@@ -344,13 +343,14 @@ class DecoderLanes:
         graphs: Graphs | None = None,
     ) -> None:
         spec, dtype = decoder.spec, kv_dtype or decoder.dtype
-        self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
+        self._decoder, self._device = decoder, decoder.device
+        self._is_fixed = is_fixed and self._device.type != "cpu"
         self._switches = spec.rope_switches
         # Of one token a feed, or of one with draft tokens.
-        self._steps = None if graphs is None else StaticSteps(graphs, decoder.device, self._switches)
+        self._steps = None if graphs is None else StaticSteps(graphs, self._device, self._switches)
         self._store = LaneStore(lengths, spare=0 if graphs is None else SPARE_ROWS)
         is_exact = decoder.dtype == dtype == torch.float32
-        self._is_tiled = graphs is None and decoder.device.type == "cpu" and is_exact
+        self._is_tiled = graphs is None and self._device.type == "cpu" and is_exact
         self._is_compiled = self._is_tiled and is_compiled and can_compile(spec)
         tile = TILE if self._is_tiled else 1
         self._buffers = [LaneBuffer(self._store, tile=tile) for _ in decoder.layers]
@@ -358,7 +358,7 @@ class DecoderLanes:
         self._tables = BagTables(spec.num_heads, spec.scale)
         self._cells: Cells | None = None
         shape = (1, 2 * spec.num_kv_heads, 0, stored_width(dtype, spec.head_dim))
-        self._like = torch.empty(shape, dtype=dtype, device=decoder.device)
+        self._like = torch.empty(shape, dtype=dtype, device=self._device)
 
     def forward(
         self,
@@ -372,18 +372,22 @@ class DecoderLanes:
         `inside` gets states of the pass: its taps are those of all tokens fed to `lanes`. `ids` [N] int64 on
         the device replace the tokens of the feeds.
         """
-        decoder, device = self._decoder, self._decoder.device
+        decoder, device = self._decoder, self._device
         if inside and inside.taps and any(feed.lane not in lanes for feed in feeds):
-            inside.places = upload(fed_to(lanes, feeds), device)
+            inside.places = upload_ints(fed_to(lanes, feeds), device)
         feeds = self._store.seat(feeds)
-        num_rows, length = room_for(feeds)
+        rows, positions = cells_of(feeds)
+        num_rows, length = max(rows) + 1, max(positions) + 1
         capacity = length if self._steps is None else roomy(length, decoder.spec.context)
         static = None
         may_be_static = self._steps is not None and inside is None
         if may_be_static and (is_decode_step(feeds) or is_drafted_step(feeds)):
             static = step_rows(feeds, self._store.spare)
             num_rows = static.num_held
-        buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]
+        if not self._buffers[-1].holds(num_rows, capacity):  # the buffers grow in order
+            for buffer in self._buffers:
+                buffer.reserve(num_rows, capacity, like=self._like)
+        buffers = [buffer.data for buffer in self._buffers]
         if self._steps is not None and static is not None:
 
             def run(inputs: StaticInputs) -> Tensor:
@@ -394,19 +398,15 @@ class DecoderLanes:
             capacity = buffers[0].shape[2]  # that of `roomy`
             placed = (*buffers, *(table.reserve(capacity) for table in decoder.tables))
             return self._steps(feeds, static, placed, capacity, run, ids)
-        held = cells_of(feeds)
-        rows, positions = zip(*held, strict=True)
         tokens = [token for feed in feeds for token in feed.tokens]
-        packed = upload([tokens, positions, rows], device)
-        wanted = wanted_of(feeds)
-        wanted_rows: Tensor | None = None
-        if len(wanted) < len(tokens):
-            wanted_rows = upload(wanted, device) if wanted else packed.new_empty(0)
-        factors = None
+        packed = upload_ints([*tokens, *positions, *rows], device).view(3, -1)
+        wanted = factors = None
+        if sum([feed.num_logits for feed in feeds]) < len(tokens):
+            wanted = upload_ints(wanted_of(feeds), device)
         if self._switches:
             numbers = [factors_of(feed, self._switches) for feed in feeds for _ in feed.tokens]
-            factors = upload(numbers, device)
-        ropes = tuple(table.rows(packed[1], factors, length) for table in decoder.tables)
+            factors = upload_ints(numbers, device)
+        ropes = tuple([table.rows(packed[1], factors, length) for table in decoder.tables])
         step: Pass[AttentionPlan] | Pass[FusedPlan]
         if packed.is_cuda:
             end = -(-length // STEP) * STEP
@@ -419,8 +419,9 @@ class DecoderLanes:
             if self._cells is None or self._cells.shape != buffers[0].shape:
                 self._cells = Cells(buffers[0].shape)
             heads, windows = decoder.spec.num_heads, decoder.spec.windows
-            step = Pass(TiledPlan(feeds, held, self._cells, self._tables, heads, windows), ropes)
-        return decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
+            plan = TiledPlan(feeds, rows, positions, self._cells, self._tables, heads, windows)
+            step = Pass(plan, ropes)
+        return decoder(packed[0] if ids is None else ids, step, buffers, wanted, inside)
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds without growing. No lane of them is empty."""

@@ -29,7 +29,6 @@ from gencli.models.decoder.kernels.layer_kernels import (
 )
 from gencli.models.decoder.products.coded_weights import Int8Weights
 from gencli.models.decoder.products.dense_products import GroupedProduct, Product
-from gencli.models.kv.lane_buffers import as_stored
 from gencli.models.model_runner import LAST
 from gencli.models.rope import rotate
 from processors.kernels.operations import operation
@@ -96,21 +95,13 @@ class _Attention:
     out: Product
     query_norm: Norm | None
     key_norm: Norm | None
-    sinks: Tensor | None
+    scoring: Scoring
 
-    def __call__(
-        self,
-        states: Tensor,
-        buffer: Tensor,
-        step: Pass[AttentionPlan] | Pass[FusedPlan],
-        wanted: Tensor | None,
-    ) -> Tensor:
-        """Return [R, H] for `states` [N, inputs]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
-        mixed = self.mixed(self.qkv(states), buffer, step)
-        return self.out(mixed if wanted is None else mixed[wanted])
+    def __call__(self, qkv: Tensor, buffer: Tensor, step: Pass[AttentionPlan] | Pass[FusedPlan]) -> Tensor:
+        """Return what the heads mix, [N, Hq * D], for `qkv` [N, (Hq + 2 * Hkv) * D].
 
-    def mixed(self, qkv: Tensor, buffer: Tensor, step: Pass[AttentionPlan] | Pass[FusedPlan]) -> Tensor:
-        """Return the values [N, Hq * D] that the heads mix, for `qkv` [N, (Hq + 2 * Hkv) * D]."""
+        Keys and values are written to `buffer` [rows, 2 * Hkv, C, D].
+        """
         spec, plan = self.spec, step.plan
         heads, kv_heads, is_whole = spec.num_heads, spec.num_kv_heads, spec.qk_norm == "whole"
         qkv = qkv.view(len(qkv), heads + 2 * kv_heads, spec.head_dim)
@@ -123,14 +114,8 @@ class _Attention:
             normalize_heads(qkv, heads, kv_heads, norms, is_whole=is_whole)
         if rope is not None:
             rotate(qkv[:, : heads + kv_heads], *rope)
-        plan.store(as_stored(qkv[:, heads:], buffer.dtype), buffer)
+        plan.store(qkv[:, heads:], buffer)
         return plan.attend(qkv, buffer, **self.scoring)
-
-    @property
-    def scoring(self) -> Scoring:
-        spec = self.spec
-        window = spec.windows[self.index]
-        return {"window": window, "scale": spec.scale, "cap": spec.score_cap, "sinks": self.sinks}
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,14 +182,16 @@ class DecoderLayer:
         `read` [N, inputs]; by default the states behind the first norm.
         """
         before, after, mlp_before, mlp_after = self.norms
+        block, scale = self.attention, self.residual_scale
         if read is None:
             read = states if before is None else before(states)
-        mixed = self.attention(read, buffer, step, wanted)
+        mixed = block(block.qkv(read), buffer, step)
         if wanted is not None:
-            states = states[wanted]
-        states = residual_sum(states, mixed if after is None else after(mixed), self.residual_scale)
+            states, mixed = states[wanted], mixed[wanted]
+        mixed = block.out(mixed)
+        states = residual_sum(states, mixed if after is None else after(mixed), scale)
         output = self.mlp(states if mlp_before is None else mlp_before(states))
-        return residual_sum(states, output if mlp_after is None else mlp_after(output), self.residual_scale)
+        return residual_sum(states, output if mlp_after is None else mlp_after(output), scale)
 
 
 def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) -> Norm:
@@ -267,6 +254,9 @@ class _LayerReader:
             is_whole = spec.qk_norm == "whole"
             query_norm = self.norm("self_attn.q_norm", heads * width if is_whole else width)
             key_norm = self.norm("self_attn.k_norm", spec.num_kv_heads * width if is_whole else width)
+        scoring: Scoring = {"window": spec.windows[index], "scale": spec.scale, "cap": spec.score_cap}
+        if spec.has_sinks:
+            scoring["sinks"] = self._read("self_attn.sinks", heads).float()
         return _Attention(
             spec,
             index,
@@ -274,7 +264,7 @@ class _LayerReader:
             self._product(["self_attn.o_proj"], (spec.hidden, heads * width), has_bias=spec.has_out_bias),
             query_norm,
             key_norm,
-            self._read("self_attn.sinks", heads).float() if spec.has_sinks else None,
+            scoring,
         )
 
     def mlp(self, gate_up: Sequence[str], down: str, width: int, *, has_bias: bool) -> _Mlp:
@@ -386,7 +376,7 @@ def _through(
     before, after, mlp_before, mlp_after = layer.norms
     block, mlp, spec, scale = layer.attention, layer.mlp, layer.attention.spec, layer.residual_scale
     states, qkv = incoming.into(block.qkv, before)
-    mixed = block.mixed(qkv, buffer, step)
+    mixed = block(qkv, buffer, step)
     if wanted is not None:
         states, mixed = states[wanted], mixed[wanted]
     incoming = _Sum(states, block.out(mixed), after, scale)

@@ -270,10 +270,6 @@ def test_what_does_not_go_with_a_contrastive_search_is_refused_by_name(run, genc
     ]:
         run(PROMPT, *flags).refused(*names)
 
-    gencli("run", PROMPT, "--model", "tiny", "--backend", "transformers", *SEARCH).refused(
-        "gives no hidden states"
-    )
-
 
 TINY = ("run", "--model", "tiny", "--dtype", "float32", "--chat", "--seed", "2", "--max-tokens", "16")
 
