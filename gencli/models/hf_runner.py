@@ -26,7 +26,7 @@ from gencli.models.device import (
     refuse_graphs,
     refusing_full,
 )
-from gencli.models.files.checkpoint import Checkpoint, open_checkpoint
+from gencli.models.files.checkpoint import Checkpoint, open_checkpoint, unused_notices
 from gencli.models.files.model_card import CONTEXT_KEYS
 from gencli.models.files.model_files import OnBytes, watched
 from gencli.models.kv.lane_buffers import LaneLengths, LaneRunner, fed_to, wanted_of
@@ -240,9 +240,7 @@ def load_model(
         with refusing_full(chosen):
             loaded = loaded.to(chosen)
         loaded = widen_head(pack(loaded))
-    unused = sorted(report["unexpected_keys"])
-    notice = f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}" if unused else ""
-    return loaded, reason, (notice,) if unused else ()
+    return loaded, reason, unused_notices(sorted(report["unexpected_keys"]))
 
 
 def _load(

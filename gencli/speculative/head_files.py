@@ -16,7 +16,7 @@ The names are those of the native decoder where it has the part, so that it read
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
@@ -125,6 +125,14 @@ class HeadFile:
     mapped: Mapping[str, Tensor] = field(default_factory=dict)
     notices: tuple[str, ...] = ()
 
+    @property
+    def lane_values(self) -> int:
+        """The values that a token adds to a lane of the head: its feature, keys and values."""
+        if isinstance(self.config, MedusaConfig):
+            return 0
+        spec = self.config.spec
+        return spec.hidden + 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim
+
     @contextmanager
     def reader(
         self, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
@@ -175,13 +183,23 @@ class HeadFile:
 
 def is_head(name: str) -> bool:
     """Return whether a folder holds a draft head, not a model. Raises ModelError for a damaged one."""
-    folder, config = read_folder(name)
+    return holds_head(*read_folder(name))
+
+
+def holds_head(folder: Path, config: Mapping[str, Any]) -> bool:
+    """Return whether a folder with this configuration holds a draft head, not a model.
+
+    Raises ModelError for a kind that this version does not have, and for damaged weights.
+    """
     if is_gguf(folder):
         return False
     with _naming(folder):
-        if _named_kind(config) is not None or _pickle(folder) is not None:  # models of pickles are not loaded
+        if _named_kind(config) is not None:
             return True
-        return "fc.weight" in _renamed(read_table(weight_files(folder)), _EAGLE)
+        names: Iterable[str] = read_table(sorted(folder.glob("*.safetensors")))
+        if (path := _pickle(folder)) is not None:
+            names, _ = _read(folder, (), path.stat().st_size)
+        return any(name in ("fc.weight", "model.fc.weight") for name in names)
 
 
 def open_head(name: str, target: Target) -> HeadFile:

@@ -151,16 +151,19 @@ def agreeing_eagle3(
     model: Model, shape: Shape = SHAPE, *, draft_vocab: int | None = None, taps: tuple[int, ...] = (1, 3, 5)
 ) -> TinyHead:
     """Its attention looks mostly at the newest entry, whose embedding it adds to a little of the feature."""
-    head, size = eagle3(shape, layout="layers", draft_vocab=draft_vocab, taps=taps), shape.hidden
-    noise, tensors = Noise(4), dict(head.tensors)
+    head = eagle3(shape, layout="layers", draft_vocab=draft_vocab, taps=taps, norm_before_residual=True)
+    size, noise, tensors = shape.hidden, Noise(4), dict(head.tensors)
     layer, eye, none = "layers.0.", torch.eye(size), torch.zeros(size, size)
     tensors |= named(layer, quiet_layer(noise, shape, width=2 * size))
     tensors[layer + "input_layernorm.weight"] = torch.ones(size)
     for name in ("q_proj", "k_proj"):
         tensors[f"{layer}self_attn.{name}.weight"] = torch.cat((2.5 * eye, none), 1)
-    tensors[layer + "self_attn.v_proj.weight"] = torch.cat((eye, 0.1 * noise.matrix(size, size)), 1)
+    tensors[layer + "self_attn.v_proj.weight"] = torch.cat((eye, noise.matrix(size, size)), 1)
     tensors[layer + "self_attn.o_proj.weight"] = eye
-    tensors["fc.weight"] = 0.1 * noise.matrix(size, len(taps) * size)
+    tensors[layer + "hidden_norm.weight"] = 0.1 * noise.norm(
+        size
+    )  # the residual, and half of what attention reads
+    tensors["fc.weight"] = noise.matrix(size, len(taps) * size)
     tensors["norm.weight"] = model.norm
     rows = model.head
     if draft_vocab is not None:

@@ -180,14 +180,16 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     folder = local.find_local(names[0])
     if folder is None:
         raise local.absent(names[0])
-    card = read_card(folder)
+    card, config = read_card(folder), read_config(folder)
+    from gencli.speculative.head_files import holds_head
+    from gencli.text.tokenizer import grammar_support
+
+    if holds_head(folder, config):
+        return _head(names[0], card)
     if context is not None and card.context is not None and context > card.context:
         raise UsageError(f"--context is {context}, but the model takes {card.context}.")
     tokens = context or card.context or 4096
-    from gencli.text.tokenizer import grammar_support
-
     record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
-    config = read_config(folder)
     spec, reason = choose_backend("auto", config)
     record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
     why_not = why_no_graphs(spec, has_shared_lanes=card.lanes == "shared")
@@ -223,6 +225,22 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
         memory.append({"dtype": dtype, "weights": weights, "kv": kv})
     record["memory"] = {"batch": batch, "context": tokens, "of": memory}
     return record, _show_text(record)
+
+
+def _head(name: str, card: Card) -> CommandOutput:
+    """Return a trained draft head, which needs no memory of its own without its model."""
+    files = (file for kind in ("safetensors", "bin", "pt") for file in card.folder.glob(f"*.{kind}"))
+    held = sum(file.stat().st_size for file in files)
+    folder = str(card.folder)
+    record = {"name": name, "folder": folder, "is_head": True, "architecture": card.architecture}
+    rows = [
+        ("name", name),
+        ("folder", folder),
+        ("kind", f"a draft head: --draft {name} drafts with it for its model"),
+        ("architecture", card.architecture),
+        ("weights", size(held)),
+    ]
+    return {**record, "bytes": held}, table(rows)
 
 
 def _show_text(record: Mapping[str, Any]) -> str:

@@ -68,7 +68,7 @@ from gencli.models.device import (
     pick_kv_dtype,
     refusing_full,
 )
-from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.files.checkpoint import Checkpoint, unused_notices
 from gencli.models.files.gguf_header import is_gguf, kept_bits, kept_kinds, weight_format, widening
 from gencli.models.files.gguf_weights import kept_maker, open_gguf, wide_dtype
 from gencli.models.files.model_card import STEP, declared_ends
@@ -216,8 +216,7 @@ class DecoderRunner(LaneRunner):
                 f"Weights of {bits or 4} bits have the kernel of PyTorch, as {why_not}; the compiled one of "
                 "pip install 'gencli[cpu]' is faster and closer to the weights."
             )
-        if unused:
-            notices.append(f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}")
+        notices += unused_notices(unused)
         return cls(
             decoder,
             name=str(folder),

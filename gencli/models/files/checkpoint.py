@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -215,6 +215,18 @@ def check_files(folder: Path) -> None:
     for name in _SMALL:
         if (folder / name).exists():
             read_object(folder / name)
+
+
+_MTP = re.compile(r"(model\.)?mtp(_layers)?\.")
+
+
+def unused_notices(names: Sequence[str]) -> tuple[str, ...]:
+    """Return a notice about tensors that a model does not use, unless a drafter may: layers for multi-token
+    prediction, which have names of their own or are behind those of the model.
+    """
+    deep = tuple([name.removesuffix("eh_proj.weight") for name in names if name.endswith(".eh_proj.weight")])
+    names = [name for name in names if not _MTP.match(name) and not name.startswith(deep)]
+    return (f"{len(names)} tensors of the checkpoint are not used, such as {names[0]}",) if names else ()
 
 
 def check_config(folder: Path, config: Mapping[str, Any]) -> None:
