@@ -164,11 +164,8 @@ def _write(
 ) -> int:
     """Write each comparison when it is complete, and the totals; return the exit code."""
     page = None if values["html"] is None else Sink(values["html"])  # opened before any computation
-    form, records, verdict = (
-        format_of(values),
-        list[dict[str, Any]](),
-        Verdict(values["max_tv"], is_equal=values["assert_equal"]),
-    )
+    form, records = format_of(values), list[dict[str, Any]]()
+    verdict = Verdict(values["max_tv"], is_equal=values["assert_equal"])
     for comparison, text_of in comparisons:
         record = comparing.comparison_record(comparison, text_of)
         if form.is_text:
@@ -185,12 +182,8 @@ def _write(
                 page.write(compared_page(comparison, head, text_of))
     if not verdict.texts:
         raise UsageError("The trace has no text.")
-    sums = {
-        **head,
-        "texts": verdict.texts,
-        "equal": verdict.equal,
-        **comparing.summary_record(verdict.summary),
-    }
+    counts = {"texts": verdict.texts, "equal": verdict.equal}
+    sums = {**head, **counts, **comparing.summary_record(verdict.summary)}
     if not form.is_text:
         whole = {"summary": sums, "texts": records}
         sink.write(form.encode({"kind": "summary", **sums} if form.is_lines else whole))

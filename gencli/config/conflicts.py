@@ -136,14 +136,15 @@ def _refuse_output(settings: Settings) -> None:
         by_record = f"{form.name} writes each prompt's record as it finishes."
         hint = by_record if form.by_record else "Leave out `stream`, or use `format` = jsonl."
         raise UsageError(f"{name('stream')} {fault}", hint=hint)
-    prompts, written = {Path(path).resolve() for path in settings["file"]}, dict[Path, str]()
-    for key in (key for key in ("output", "trace") if settings[key] is not None):
+    taken = {Path(path).resolve(): "file" for path in settings["file"]}
+    for key in ("output", "trace"):
+        if not isinstance(settings[key], str):  # the trace of a request to the server is a number
+            continue
         path = Path(settings[key]).resolve()
-        if path in prompts:
-            raise UsageError(f"`{key}` and `file` are both {settings[key]!r}; the prompt would be lost.")
-        if path in written and (path.is_file() or not path.exists()):  # not a device
-            raise UsageError(f"`{written[path]}` and `{key}` are both {settings[key]!r}: each has its file.")
-        written[path] = key
+        other = taken.setdefault(path, key)
+        if other == "file" or (other != key and (path.is_file() or not path.exists())):  # not a device
+            lost = "the prompt would be lost" if other == "file" else "each needs a file of its own"
+            raise UsageError(f"`{key}` and `{other}` are both {settings[key]!r}; {lost}.")
 
 
 def _refuse_finish_open(settings: Settings, name: str) -> None:

@@ -16,7 +16,7 @@ class ResultFormat:
 
     `encode` returns the lines of a record; it takes the encoding of the output, and whether the record is the
     first one there. `by_record`: a run writes each record when its prompt finishes; otherwise one document at
-    the end. `is_lines`: a record is a line, and no command writes records of its own in another record.
+    the end. `is_lines`: a record is a line, so that commands write records one by one, never a list of them.
     `brackets` are around an array with commas; arrays without them are joined as they are. `suffixes`: of
     files, besides the name.
     """

@@ -206,12 +206,11 @@ def wanted_scale(settings: Settings, sink: Sink, notice: Callable[[str], None]) 
     scale: Scale | Literal["off"] = settings["color"]
     if scale == "off":
         return None
-    is_text = format_of(settings).is_text
-    if is_text and sink.is_terminal:
-        return scale
     reason = "the result goes to a file" if settings["output"] else "stdout is no terminal"
-    if not is_text:
+    if not format_of(settings).is_text:
         reason = f"{settings.with_value('format')} writes records"
+    elif sink.is_terminal:
+        return scale
     notice(f"{settings.name('color')} has no effect: {reason}.")
     return None
 

@@ -51,7 +51,7 @@ def test_a_trace_is_refused_beside_what_chooses_no_token(gencli, tmp_path):
     same = tmp_path / "same"
     same.write_text("hi")
     run = ("run", "-m", "fake", "--max-tokens", "2")
-    gencli(*run, "--trace", same, "-o", same, "hi").refused("--output and --trace are both")
+    gencli(*run, "--trace", same, "-o", same, "hi").refused("--trace and --output are both")
     gencli(*run, "--trace", same, "--file", same).refused("the prompt would be lost")
     gencli(*run, "--output", same, "--file", same).refused("the prompt would be lost")
     assert same.read_text() == "hi"
