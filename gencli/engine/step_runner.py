@@ -152,8 +152,8 @@ class StepRunner:
         for hook in hooks:
             try:
                 hook.on_taken(step)
-            except Exception as error:  # a draft head computes features there
-                if not self._guard.takes(error):
+            except Exception as fault:  # a draft head computes features there
+                if not self._guard.takes(fault):
                     raise
         for (sequence, _), result in zip(step.sampled, step.taken, strict=True):
             if result is None:
@@ -168,8 +168,8 @@ class StepRunner:
             events += hook.after(step)
         try:
             self._commit(step.kept)
-        except Exception as error:  # what was committed cannot be undone, so all sequences restart
-            if not self._guard.takes(error):
+        except Exception as fault:  # what was committed cannot be undone, so all sequences restart
+            if not self._guard.takes(fault):
                 raise
         return events
 

@@ -39,7 +39,8 @@ and that the garden would need some work in the spring. She read it twice, folde
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Shares of places where draft k of a head is the token that its target finds most likely, for each k.
+    """Shares of places where draft k of a head is the token that its target finds most likely, for each k
+    up to NUM_DRAFTS or the most that the head makes.
 
     `change` is what differs from the configuration, "" for the head as it is configured. Drafts are
     teacher-forced: each follows the text, not the drafts before it.
@@ -54,7 +55,7 @@ def agreements(head: Head, runner: HeadedRunner, tokens: Sequence[int]) -> list[
 
     Raises ModelError for a text that is too short. Uses lane 0 of the runner, which has to be empty.
     """
-    tokens = tokens[:MOST_TOKENS]
+    tokens = tokens[: min(MOST_TOKENS, runner.spec.context)]
     if len(tokens) < _FIRST + NUM_DRAFTS + _LANES:
         raise ModelError(f"A text of {len(tokens)} tokens is too short to check a draft head.")
     variants = [("", head), *_neighbours(head, runner.spec.num_layers)]
@@ -129,7 +130,8 @@ def _agreement(
     """Return the shares of places where the drafts of a head are the tokens `best` [N]."""
     lanes = make_lanes(head, runner.spec, max_lanes=_LANES)
     request = Request("check", tuple(tokens[:1]))
-    hits, count, ends = torch.zeros(NUM_DRAFTS, device=best.device), 0, dict[int, int]()
+    hits, count, most = torch.zeros(NUM_DRAFTS, device=best.device), 0, NUM_DRAFTS
+    ends = dict[int, int]()  # of the states that each slot has
     places = range(_FIRST, len(tokens) - NUM_DRAFTS)
     for slot in range(_LANES):
         lanes.admit(slot, request)
@@ -145,10 +147,11 @@ def _agreement(
         asks = [DraftAsk(slot, tokens[:place], NUM_DRAFTS) for slot, place in slots.items()]
         asks = lanes.catch_up(asks)
         fed = {ask.slot: lanes.missing(ask) for ask in asks}
-        for draft in range(min(NUM_DRAFTS, min(map(lanes.room, asks)))):
+        most = min(map(lanes.room, asks))
+        for draft in range(most):
             logits = lanes.extend(fed)
             target = best[[slots[slot] - 1 + draft for slot in fed]]
             hits[draft] += (logits.argmax(-1) == target).sum()
             fed = {slot: (tokens[slots[slot] + draft],) for slot in fed}
         count += len(asks)
-    return tuple([hit / count for hit in hits.tolist()])
+    return tuple([hit / count for hit in hits.tolist()[:most]])

@@ -13,9 +13,11 @@ from gencli.cli.inputs import read_prompts
 from gencli.cli.render import Sink, table
 from gencli.cli.stderr import Stderr
 from gencli.cli.usage import DEBUG, FORMAT, FORMAT_AND_DEBUG, Page, in_format, unknown_word, values_of
+from gencli.config.job_parts import is_draft_model
 from gencli.config.option import Option
 from gencli.config.option_names import with_flags
 from gencli.config.run_options import option
+from gencli.core.request import MTP
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
 from gencli.helpers import size
@@ -81,11 +83,15 @@ def _check_head(values: Mapping[str, Any]) -> int:
         from gencli.runtime.model_loading import ModelChoice, load
         from gencli.runtime.wiring import read_draft_head
         from gencli.speculative.head_check import TEXT, agreements, better
+        from gencli.speculative.head_files import is_head
 
+        name = values["draft"]
+        if name != MTP and not (is_draft_model(name, None) and is_head(name)):
+            raise UsageError(f"--draft {name} is no trained draft head, which doctor checks.")
         choice = ModelChoice(**{key: value for key, value in values.items() if key in _CHOICE}, max_batch=1)
         choice = replace(choice, name=values["model"])
         loaded = load(choice)
-        head, runner, notices = read_draft_head(values["draft"], loaded, choice)
+        head, runner, notices = read_draft_head(name, loaded, choice)
         found = agreements(head, runner, loaded.tokenizer.encode(TEXT))
     stderr, best = Stderr(is_quiet=False), better(found)
     for notice in notices:
