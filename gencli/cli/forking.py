@@ -16,6 +16,7 @@ from gencli.cli.stderr import Stderr, running
 from gencli.cli.trace_views import block, matching, trace_lines
 from gencli.config.job import encode_prompt, make_job
 from gencli.config.layers import CODE
+from gencli.config.result_formats import format_of
 from gencli.errors import UsageError
 from gencli.explain.text_sets import ROOT, Tree
 from gencli.explain.trace_file import TracedText, objects, read_trace
@@ -76,7 +77,7 @@ def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], stderr
         nodes, results = grower.grow(tree, cut, count, seed=values["seed"], on_event=bar.add if bar else None)
     if source.path is not None and nodes:
         (source.file or TreeFile.create(source.path, tree)).add(nodes)
-    grown, is_text = tree.grown(nodes), values["format"] == "text"
+    grown, is_text = tree.grown(nodes), format_of(values).is_text
     shown = [block(grown, node) if is_text else node_line(node) for node in nodes]
     sink.write(("\n" if is_text else "").join(shown))
     for message in dict.fromkeys(failed.message for failed in results.failures):

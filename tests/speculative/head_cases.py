@@ -15,9 +15,8 @@ from gencli.models.decoder.attention_plans import dense_keys
 from gencli.models.decoder.products.dense_products import PackedProduct, PlainProduct, can_pack
 from gencli.models.model_runner import LAST, ModelSpec
 from gencli.speculative.drafter import DraftAsk, Features
-from gencli.speculative.head_drafter import HeadDrafter
+from gencli.speculative.head_drafter import HeadDrafter, HeadLanes
 from gencli.speculative.head_files import HeadFile, open_head, open_mtp
-from gencli.speculative.head_lanes import HeadLanes
 from gencli.speculative.head_models import read_head
 from tests.engine.harness import request
 from tests.speculative.reference_heads import Reference, Target

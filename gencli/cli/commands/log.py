@@ -253,5 +253,5 @@ def _show(path: Path, values: Mapping[str, Any]) -> int:
             sink.write(branches_page(tree))
         return 0
     lines = (node_line(node) for _, node in tree.walk())
-    Sink().write("".join(lines) if values["format"] == "jsonl" else tree_text(tree))
+    Sink().write(tree_text(tree) if format_of(values).is_text else "".join(lines))
     return 0
