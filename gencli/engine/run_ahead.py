@@ -221,7 +221,8 @@ class LaunchAhead(StepHook):
         self._runner.forget(slot)
 
     def meanwhile(self, step: Step) -> None:
-        self._runner.launch(step.sampled, step.tokens, self._scheduler)
+        if not step.lanes:  # whose states the next step needs too, and a pass ahead keeps none
+            self._runner.launch(step.sampled, step.tokens, self._scheduler)
 
     def on_host(self, step: Step) -> None:
         self._runner.read(step.ids)

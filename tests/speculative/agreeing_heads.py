@@ -71,11 +71,13 @@ def paired(matrix: Tensor) -> Tensor:
 
 
 def differences(noise: Noise, shape: Shape, scale: Tensor | None = None) -> Tensor:
-    """A matrix [H, H] whose products are loud, but zero if x / scale is paired."""
+    """A matrix [H, H] whose product y with x is loud, but zero if x / scale is paired. y / scale is paired:
+    a head that reads its own output does not multiply errors of rounding again and again.
+    """
     signs = torch.ones(shape.hidden)
     signs[1::2] = -1
-    columns = paired(noise.matrix(shape.hidden, shape.hidden, LOUD).T).T * signs
-    return columns if scale is None else columns / scale
+    matrix = paired(paired(noise.matrix(shape.hidden, shape.hidden, LOUD)).T).T * signs
+    return matrix if scale is None else scale[:, None] * matrix / scale
 
 
 def rows_of(embedding: Tensor) -> Tensor:
@@ -189,7 +191,7 @@ def agreeing_eagle3(
         tensors[f"{layer}self_attn.{name}.weight"] = torch.cat((2.0 * eye, none), 1)
     tensors[layer + "self_attn.v_proj.weight"] = torch.cat((eye, differences(noise, shape)), 1)
     tensors[layer + "self_attn.o_proj.weight"] = eye
-    loud = differences(noise, shape).T
+    loud = differences(noise, shape).T  # no products of it are paired
     tensors["fc.weight"] = torch.cat((loud, -loud, paired(noise.matrix(size, size))), 1)
     tensors["norm.weight"] = model.norm
     rows = model.head

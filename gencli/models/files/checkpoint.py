@@ -366,6 +366,9 @@ class ModelIdentity:
     sha256: str
 
 
+_OF_HEADS = ("*.safetensors", "*.bin", "*.pt")  # files of draft heads, which have any name
+
+
 def identify_model(name: str, on_bytes: OnBytes | None = None) -> ModelIdentity | None:
     """Return the identity of a model by name; None for `fake` and for models not on this machine."""
     folder = None if name == "fake" else find_local(name)
@@ -381,7 +384,9 @@ def identify(folder: Path, on_bytes: OnBytes | None = None) -> ModelIdentity:
         files = list(read_gguf_head(folder).files)
         folder = files[0]
     else:
-        files = sorted(weight_files(folder), key=lambda path: path.name)
+        is_model = (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
+        heads = [] if is_model else [path for kind in _OF_HEADS for path in folder.glob(kind)]
+        files = sorted(heads or weight_files(folder), key=lambda path: path.name)
     hashes = dict(_hashes(files, on_bytes))
     if len(hashes) == 1:
         (digest,) = hashes.values()
