@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import count
+from itertools import count, islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -126,10 +126,10 @@ def within(grammar: GrammarParams, one: Request) -> Request:
     return replace(one, chain=Chain((("grammar", grammar), *one.chain.stages)), limits=Limits(max_tokens=60))
 
 
-def conditioned(name: str, number: int) -> list[Request]:
-    """Requests of one of CONDITIONS, each with another prompt."""
+def conditioned(name: str, number: int, first: int = 0) -> list[Request]:
+    """Requests of one of CONDITIONS, with `number` prompts from the `first` one on."""
     made = []
-    for index, text in zip(range(number), prompts(), strict=False):
+    for index, text in islice(enumerate(prompts()), first, first + number):
         chain = "temperature=0" if name == "greedy" else "temperature=0.9"
         if name == "penalties":
             chain = "repetition=1.3 | frequency=0.4 | presence=0.3 | temperature=0.8"
