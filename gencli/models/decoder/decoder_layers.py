@@ -70,7 +70,7 @@ class Int8Embeddings(Embeddings):
     """Rows of a matrix [V, H] of eight bits in memory."""
 
     def __init__(self, weights: Int8Weights, dtype: torch.dtype = torch.float32) -> None:
-        self._weights, self.nbytes = weights, weights.codes.nbytes
+        self._weights, self.nbytes = weights, sum(part.nbytes for part in weights.tensors)
         self.dtype, self.device = dtype, weights.codes.device
 
     def __call__(self, ids: Tensor) -> Tensor:
