@@ -28,6 +28,7 @@ from gencli.models.decoder.kernels.layer_kernels import (
     residual_sum,
 )
 from gencli.models.decoder.products.coded_weights import Int8Weights
+from gencli.models.decoder.products.compiled_products import CompiledProduct
 from gencli.models.decoder.products.dense_products import GroupedProduct, Product
 from gencli.models.kv.lane_buffers import as_stored
 from gencli.models.rope import rotate
@@ -75,6 +76,19 @@ class Int8Embeddings(Embeddings):
 
     def __call__(self, ids: Tensor) -> Tensor:
         return self._weights.rows(ids).to(self.dtype)
+
+
+class SharedEmbeddings(Embeddings):
+    """Rows of the weights of the vocabulary projection, which has eight bits: they lie in memory once."""
+
+    nbytes = 0
+    device = torch.device("cpu")
+
+    def __init__(self, head: CompiledProduct, dtype: torch.dtype = torch.float32) -> None:
+        self._head, self.dtype = head, dtype
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self._head.rows(ids).to(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

@@ -122,6 +122,13 @@ class CompiledProduct(Product):
         self.write(product, 0, Inputs.PLAIN, given)
         return product
 
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return the weights [N, in] of the outputs `ids` [N], float32, if they are those of Int8Weights."""
+        block, lane = ids // LANES, ids % LANES
+        codes = self._codes.view(-1, self._groups, 8, LANES, 4)[block, :, :, lane].flatten(2)
+        scales = self._scales[block, :, 0, lane].float()
+        return (codes.float() - 128).mul_(scales[..., None]).flatten(1)
+
     def of_norm(
         self, states: Tensor, more: Tensor | None, post: Norm | None, scale: float, norm: Norm
     ) -> tuple[Tensor, Tensor]:
@@ -214,6 +221,11 @@ def _of_norm(
         product.write(joined, column, inputs, states, more, post, scale, norm, total)
         column += product.outputs
     return states if total is None else total, joined
+
+
+def coded_rows(shape: tuple[int, int], parts: Iterable[Int8Weights]) -> CodedRows:
+    """Return weights [out, in] that come part by part."""
+    return CodedRows(shape, (_coded(part, slice(None)) for part in parts))
 
 
 def _rows_of(weights: Codes | Int4Weights | Int8Weights) -> CodedRows:

@@ -71,6 +71,11 @@ def test_weights_rounded_by_gencli_are_taken_as_they_are() -> None:
         assert (CompiledProduct(eight)(weight) - true).norm() < 1e-4 * true.norm()
 
 
+def test_rows_of_eight_bits_are_read_back() -> None:
+    eight, ids = Int8Weights.of((70, 96), [rows(70, 96)]), torch.tensor([69, 0, 16, 15, 69])
+    assert torch.equal(CompiledProduct(eight).rows(ids), eight.rows(ids))
+
+
 def test_rows_that_come_in_any_parts_make_the_same_product() -> None:
     for number in range(len(FORMATS)):
         codes, _ = weights(number, 70, 96)
