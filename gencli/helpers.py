@@ -1,4 +1,4 @@
-"""Helpers of all rooms: seconds, bytes and long texts in short, notices reported once, recent values."""
+"""Helpers of all rooms: what messages are made of (times, sizes, counts), notices once, recent values."""
 
 from __future__ import annotations
 
@@ -30,6 +30,16 @@ def size(count: int | None) -> str:
 def shortened(text: str, length: int) -> str:
     """Return the text, or if it is longer than `length`, its start and "..." in this length."""
     return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+def ended(text: str) -> str:
+    """Return the text with a full stop, unless it has an end mark."""
+    return text if text.endswith((".", "?", "!")) else f"{text}."
+
+
+def counted(count: int, noun: str, several: str = "") -> str:
+    """Return a number with its noun, which is `several`, by default the noun with an s, unless it is 1."""
+    return f"{count:,} {noun if count == 1 else several or f'{noun}s'}"
 
 
 def once(report: Callable[[str], None], reported: Iterable[str] = ()) -> Callable[[str], None]:

@@ -17,7 +17,7 @@ from processors.grammar.grammar_backend import forbid, pack, words
 from processors.graphs import Graphs, StaticCopies, copy_to, upload
 from processors.kernels.choice import NUM_EDITS, Edit, Listed, Turn
 from processors.kernels.choice.choose_rows import Edits, Given, Kind, choose, mark, processed_logits
-from processors.pipeline import Pipeline, PlanCache, Program, Seen, StageCall
+from processors.pipeline import Calls, Pipeline, Seen, StageCall
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.stages.grammar_stage import GrammarStage
@@ -120,8 +120,8 @@ class RowPlan:
     """
 
     splits: tuple[_Split, ...]
-    head: Program
-    before: Program
+    head: Calls
+    before: Calls
     edits: DeviceEdits | None
     controls: Tensor
     kind: Kind
@@ -145,14 +145,16 @@ class Plans:
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler) -> None:
         self._pipeline, self._sampler = pipeline, sampler
-        self._plans = PlanCache[RowPlan]()
 
     def of(self, rows: Rows, keeps: Keeps = "tokens") -> RowPlan:
         """Return the plan for the rows' slots; rebuilt when the pipeline's program changes."""
-        program = self._pipeline.program(rows)
-        return self._plans.of(program, rows, lambda: self._plan(program, rows, keeps), keeps)
+        program, key = self._pipeline.program(rows), (self, keeps)
+        if key not in program.plans:
+            program.plans[key] = self._plan(program.calls, rows, keeps)
+        plan: RowPlan = program.plans[key]
+        return plan
 
-    def _plan(self, program: Program, rows: Rows, keeps: Keeps) -> RowPlan:
+    def _plan(self, program: Calls, rows: Rows, keeps: Keeps) -> RowPlan:
         numbers: list[list[int]] = [[] for _ in rows.host_slots]  # of the calls of each row
         for number, call in enumerate(program):
             for row in call.rows(len(rows)):
@@ -182,7 +184,7 @@ class Plans:
         )
 
     def _effects(
-        self, program: Program, splits: Sequence[_Split], rows: Rows
+        self, program: Calls, splits: Sequence[_Split], rows: Rows
     ) -> tuple[tuple[str, Tensor], ...]:
         """Return for each fused stage that masks the controls of all cuts up to it, in program order."""
         effects = []
@@ -199,7 +201,7 @@ class Plans:
                 effects.append((program[number].stage, upload(lines, rows.slots.device, torch.float64)))
         return tuple(effects)
 
-    def _split(self, program: Program, slot: int, numbers: tuple[int, ...]) -> _Split:
+    def _split(self, program: Calls, slot: int, numbers: tuple[int, ...]) -> _Split:
         """Fuse the longest suffix of a row's calls that controls and edits can express."""
         calls = [program[number] for number in numbers]
         stages = [(call.stage, self._pipeline.values(slot, call)) for call in calls]
@@ -217,7 +219,7 @@ class Plans:
         return line_of(stages) if self._pipeline.may_fuse(stages[0][0], names) else None
 
 
-def _calls(program: Program, chosen: Sequence[Sequence[int]]) -> Program:
+def _calls(program: Calls, chosen: Sequence[Sequence[int]]) -> Calls:
     """Return the calls of a program, each restricted to the rows whose indices in `chosen` [R] include it."""
     rows: list[list[int]] = [[] for _ in program]
     for row, numbers in enumerate(chosen):

@@ -14,7 +14,7 @@ from processors.catalog import Draw
 from processors.chain import Key
 from processors.chain_end import FUSED, Control, without_stages
 from processors.graphs import Graphs, upload
-from processors.pipeline import Pipeline, PlanCache, Program, Seen
+from processors.pipeline import Calls, Pipeline, Seen
 from processors.rows import Rows
 from processors.sampler import Sampler
 from processors.stages.shared import grouped
@@ -63,7 +63,7 @@ class _Group:
     tail: FusedValues | None
 
 
-_Plan = tuple[Program, tuple[_Group, ...]]  # the calls before the fused stages, and groups of rows that fuse
+_Plan = tuple[Calls, tuple[_Group, ...]]  # the calls before the fused stages, and groups of rows that fuse
 
 
 class Chooser:
@@ -77,7 +77,6 @@ class Chooser:
     def __init__(self, pipeline: Pipeline, sampler: Sampler, graphs: Graphs | None = None) -> None:
         self._pipeline, self._sampler = pipeline, sampler
         self._graphs = graphs
-        self._plans, self._version = PlanCache[_Plan](), 0
 
     def __call__(self, logits: Tensor, rows: Rows) -> Tensor:
         """Return tokens [R] int64 for the model's logits [R, V], negative for a failed row, as Sampler."""
@@ -88,7 +87,7 @@ class Chooser:
         head, groups = self._planned(rows) if may_fuse else ((), ())
         if not groups:
             return sampler(pipeline(logits, rows), rows)
-        work = pipeline.run(head, logits, rows).contiguous()
+        work = (pipeline.run(head, logits, rows) if head else logits.float()).contiguous()
         if groups[0].places is None:
             return self._chosen(groups[0], work, rows)
         tokens = torch.empty_like(rows.slots)
@@ -143,12 +142,13 @@ class Chooser:
         return self._sampler(logits, rows)
 
     def _planned(self, rows: Rows) -> _Plan:
-        if self._version != self._sampler.version:
-            self._plans, self._version = PlanCache(), self._sampler.version
-        program = self._pipeline.program(rows)
-        return self._plans.of(program, rows, lambda: self._split(program, rows))
+        program, key = self._pipeline.program(rows), (self, self._sampler.version)
+        if key not in program.plans:
+            program.plans[key] = self._split(program.calls, rows)
+        plan: _Plan = program.plans[key]
+        return plan
 
-    def _split(self, program: Program, rows: Rows) -> _Plan:
+    def _split(self, program: Calls, rows: Rows) -> _Plan:
         """Split a program into the calls before the fused stages, and groups of rows that fuse the others."""
         if not _HAS_NUMPY or set(self._sampler.draws(rows)) != {"gumbel"}:
             return program, ()

@@ -277,7 +277,7 @@ class Rerun:
     """
 
     def __init__(self, pipeline: Pipeline, sampler: Sampler, logits: Tensor, rows: Rows) -> None:
-        self.calls, self.logits = pipeline.program(rows), [logits.float()]
+        self.calls, self.logits = pipeline.program(rows).calls, [logits.float()]
         self._pipeline, self._sampler, self._rows = pipeline, sampler, rows
         self.tokens: list[int] = []
         self._tokens_without: dict[tuple[int, ...], list[int]] = {}

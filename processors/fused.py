@@ -18,7 +18,7 @@ from torch import Tensor
 from processors.chain_end import Control, controls_of, without_stages
 from processors.kernels.operations import block_masses, has_more_finite, largest, total_mass
 from processors.params import Params
-from processors.rng import BITS, GAMMA, Stream, row_key_array, wrapping_mix
+from processors.rng import BITS, GAMMA, Stream, mix, row_key_array
 from processors.rows import Rows
 from processors.sampler import BLOCK, EMPTY, NON_FINITE, PLAIN_LIMIT
 from processors.stages.shared import LOWEST
@@ -37,10 +37,12 @@ _Array = NDArray[Any]
 class FusedValues:
     """The values of the fused stages for each row, all [A, 1]; None for a stage that is off.
 
-    `scale`: log2(e) / temperature, so that a mass is 2^(scale logit). `least_kept`: smallest logit that min-p
-    keeps if the largest is 0. `keeps_ties` (top-k) and `is_exclusive` (top-p) are equal in all rows.
+    `truncates`: whether any of them truncates. `scale`: log2(e) / temperature, so that a mass is
+    2^(scale logit). `least_kept`: smallest logit that min-p keeps if the largest is 0. `keeps_ties` (top-k)
+    and `is_exclusive` (top-p) are equal in all rows.
     """
 
+    truncates: bool
     scale: Tensor
     temperature: _Array | None
     min_p: Tensor | None
@@ -77,6 +79,7 @@ class FusedValues:
         )
         ones = torch.ones(len(lines), 1, dtype=torch.float64)
         return cls(
+            truncates=not (min_p is None and top_k is None and top_p is None),
             scale=(LOG2_E / (ones if heat is None else heat)).float(),
             temperature=None if heat is None else heat.float().numpy(),
             min_p=min_p,
@@ -87,11 +90,6 @@ class FusedValues:
             keeps_ties=bool(lines[0][Control.KEEP_TIES]),
             is_exclusive=bool(lines[0][Control.EXCLUSIVE]),
         )
-
-    @property
-    def truncates(self) -> bool:
-        """Whether any stage truncates."""
-        return not (self.min_p is None and self.top_k is None and self.top_p is None)
 
     def at(self, index: _Array | slice) -> FusedValues:
         names = ("scale", "temperature", "min_p", "least_kept", "top_k", "top_p")
@@ -371,7 +369,7 @@ _WIDTH = 2.0**-BITS
 
 def gumbel_array(keys: NDArray[np.uint64], ids: NDArray[np.int64]) -> NDArray[np.float64]:
     """Return the noise of `gumbel`, float64, broadcast over (row key, id); the last bits may differ."""
-    hashes = wrapping_mix(keys + ids.view(np.uint64) * _GAMMA)
+    hashes = mix(keys + ids.view(np.uint64) * _GAMMA)
     hashes >>= np.uint64(64 - BITS)
     noise: NDArray[np.float64] = hashes + 0.5
     noise *= _WIDTH

@@ -121,9 +121,9 @@ class History:
         """
         lengths, late = self._host_lengths, self._late
         first = len(late)
-        # First, because it may run out of memory; then nothing has changed.
         totals = [lengths[slot] + len(run) for slot, run in zip(slots, tokens, strict=True)]
-        self._reserve(0, max(totals, default=0))
+        if (longest := max(totals, default=0)) > self._tokens.shape[1]:
+            self._reserve(0, longest)  # first, because it may run out of memory; then nothing has changed
         for slot, run in zip(slots, tokens, strict=True):
             start = lengths[slot]
             lengths[slot] = start + len(run)

@@ -5,9 +5,9 @@ costs nothing when off.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -47,26 +47,19 @@ class StageCall:
         return range(count) if self.places is None else self.places
 
 
-Program = tuple[StageCall, ...]  # the calls of a step
-T = TypeVar("T")
+Calls = tuple[StageCall, ...]
 
 
-class PlanCache(Generic[T]):
-    """What choosers have planned for recent programs; conditions alternate between a few of them."""
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """The calls of a step for the rows of some slots, and those whose stages override `prepare`.
 
-    MOST = 16
+    `plans`: what choosers have planned for it, each under a key of its own.
+    """
 
-    def __init__(self) -> None:
-        self._entries: dict[tuple[int, str], tuple[Program, tuple[int, ...], T]] = {}
-
-    def of(self, program: Program, rows: Rows, make: Callable[[], T], kind: str = "") -> T:
-        """Return the plan of a kind for the program and the rows' slots, made if it is not known."""
-        entry = self._entries.get((id(program), kind))
-        if entry is None or entry[0] is not program or entry[1] != rows.host_slots:
-            if len(self._entries) >= self.MOST:
-                self._entries.clear()
-            entry = self._entries[id(program), kind] = program, rows.host_slots, make()
-        return entry[2]
+    calls: Calls
+    preparing: Calls
+    plans: dict[Hashable, Any] = field(default_factory=dict)
 
 
 class Pipeline:
@@ -75,7 +68,9 @@ class Pipeline:
     A stage with several entries in a chain, by conditions, is built once for each entry, so that each
     instance has one set of values a slot. The entries that act in a row are known on the host before the
     forward pass. A plug-in stage runs behind a guard (foreign_stages). `notices` collects messages to
-    users.
+    users. `commits`: whether any stage or condition has to be told the committed tokens. `previews`: whether
+    any slot has a grammar status to preview. `is_traced`: whether the effect of each stage is recorded, which
+    forbids fusing stages.
     """
 
     def __init__(self, env: Env, registry: Registry | None = None) -> None:
@@ -87,8 +82,8 @@ class Pipeline:
         self._committing: dict[int, tuple[Processor[Any], ...]] = {}  # by slot, if any overrides `commit`
         self._previewing: dict[int, tuple[Processor[Any], ...]] = {}
         self.withholding: dict[int, Processor[Any]] = {}  # stages that hold tokens back, by slot
-        # Programs, and the calls in each whose stages override `prepare`.
-        self._programs: dict[tuple[Any, ...], tuple[Program, Program]] = {}
+        self._programs: dict[tuple[Any, ...], Program] = {}
+        self.commits = self.previews = self.is_traced = False
         self._forced_sequential: set[str] = set()
         self.notices: list[str] = []
 
@@ -133,7 +128,7 @@ class Pipeline:
         for stage in stages:
             if stage.withholds(slot):
                 self.withholding[slot] = stage
-        self._programs.clear()
+        self._update()
 
     def release(self, slot: int) -> None:
         """Release the slot in its stages; its request has ended."""
@@ -143,7 +138,13 @@ class Pipeline:
         self._conditions.pop(slot, None)
         for hooks in (self._committing, self._previewing, self.withholding):
             hooks.pop(slot, None)
+        self._update()
+
+    def _update(self) -> None:
+        """Set what depends on all slots, after one of them has changed."""
         self._programs.clear()
+        self.commits = bool(self._committing or self._conditions)
+        self.previews = bool(self._previewing)
 
     def commit(self, slot: int, tokens: Sequence[int]) -> None:
         """Advance the slot by tokens that were appended to the output."""
@@ -152,19 +153,9 @@ class Pipeline:
         if slot in self._conditions:
             self._conditions[slot].commit(tokens)
 
-    @property
-    def commits(self) -> bool:
-        """Whether any stage or condition has to be told the committed tokens."""
-        return bool(self._committing) or bool(self._conditions)
-
-    @property
-    def previews(self) -> bool:
-        """Whether any slot has a grammar status to preview."""
-        return bool(self._previewing)
-
     def prepare(self, rows: Rows) -> Rows:
         """Run `prepare` of the stages before the forward pass. Return the rows with forced drafts marked."""
-        for call in self._planned(rows)[1]:
+        for call in self.program(rows).preparing:
             active = rows if call.places is None else rows.select(call.places)
             forced = self.stage(*call.key).prepare(active)
             if forced is not None:
@@ -233,7 +224,7 @@ class Pipeline:
         A row with NaN or +inf in the input has one of them in the result, even if a stage masked that id.
         `seen(stage, logits)` is called after each stage.
         """
-        return self.run(self.program(rows), logits, rows, seen)
+        return self.run(self.program(rows).calls, logits, rows, seen)
 
     def run(self, calls: Sequence[StageCall], logits: Tensor, rows: Rows, seen: Seen | None = None) -> Tensor:
         """Run only these calls of the rows' program; otherwise as `__call__`."""
@@ -257,16 +248,8 @@ class Pipeline:
         active = self.stage(*call.key).apply(logits.index_select(0, at), rows.select(call.places))
         return logits.index_copy_(0, at, active)
 
-    @property
-    def is_traced(self) -> bool:
-        """Whether the effect of each stage is recorded, which forbids fusing stages."""
-        return "_run" in vars(self)
-
     def program(self, rows: Rows) -> Program:
         """Return the calls of a step. The object stays the same until a slot or a condition changes."""
-        return self._planned(rows)[0]
-
-    def _planned(self, rows: Rows) -> tuple[Program, Program]:
         key: tuple[Any, ...] = rows.host_slots
         if self._conditions:  # which of them hold in each row
             pairs = zip(rows.host_slots, rows.host_drafts, strict=True)
@@ -277,11 +260,11 @@ class Pipeline:
             if len(self._programs) > 64:
                 self._programs.clear()
             calls = self._plan(rows)
-            program = calls, tuple(call for call in calls if self.stage(*call.key).prepares)
-            self._programs[key] = program
+            preparing = tuple(call for call in calls if self.stage(*call.key).prepares)
+            program = self._programs[key] = Program(calls, preparing)
         return program
 
-    def _plan(self, rows: Rows) -> Program:
+    def _plan(self, rows: Rows) -> Calls:
         """Plan the calls. Chains in default order share calls; each other order gets calls of its own."""
         default = self.registry.names()
         groups: dict[tuple[str, ...], list[int]] = {}
@@ -343,8 +326,13 @@ def trace(pipeline: Pipeline) -> tuple[list[StageRecord], Callable[[], None]]:
         records.append(_record(call.stage, places, before[list(places)], after[list(places)]))
         return after
 
+    def stop() -> None:
+        del pipeline._run
+        pipeline.is_traced = False
+
     setattr(pipeline, "_run", traced)  # noqa: B010 - an instance attribute over the method, on purpose
-    return records, lambda: delattr(pipeline, "_run")
+    pipeline.is_traced = True
+    return records, stop
 
 
 def _record(stage: str, places: tuple[int, ...], before: Tensor, after: Tensor) -> StageRecord:

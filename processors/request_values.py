@@ -349,15 +349,32 @@ Policy = Literal["match", "rejection", "lossy-typical", "lossy-threshold"]
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Policy of verification; `threshold` > 0 is the lowest probability that lossy-threshold accepts."""
+    """Policy of verification, with all that is known of it by its name; `processors.verification` runs it.
+
+    `threshold` > 0 is the lowest probability that a policy with `has_threshold` accepts.
+    """
 
     policy: Policy = "match"
     threshold: float = 0.3
 
     @property
+    def is_exact(self) -> bool:
+        """Whether the text is that without drafts."""
+        return self.policy == "match"
+
+    @property
+    def is_drawn(self) -> bool:
+        """Whether acceptance is drawn, by the distributions that the drafts are drawn from: never greedy."""
+        return self.policy == "rejection"
+
+    @property
     def is_lossy(self) -> bool:
         """Whether the policy changes the distribution of the output."""
         return self.policy.startswith("lossy")
+
+    @property
+    def has_threshold(self) -> bool:
+        return self.policy == "lossy-threshold"
 
 
 MATCH = Verification()

@@ -41,26 +41,28 @@ class Stream(IntEnum):
 def mix(value: int) -> int: ...
 @overload
 def mix(value: Tensor) -> Tensor: ...
-def mix(value: int | Tensor) -> int | Tensor:
-    """Mix 64 bits; a bijection. int64 tensors stay signed, Python integers become unsigned."""
+@overload
+def mix(value: Any) -> Any: ...
+def mix(value: Any) -> Any:
+    """Mix 64 bits; a bijection. int64 tensors stay signed, Python integers become unsigned.
+
+    NumPy arrays of uint64 are mixed in place.
+    """
     if isinstance(value, int):
         value &= _MASK
         value = ((value ^ (value >> 30)) * _FIRST) & _MASK
         value = ((value ^ (value >> 27)) * _SECOND) & _MASK
         return value ^ (value >> 31)
-    value = (value ^ _shifted(value, 30)) * signed(_FIRST)
-    value = (value ^ _shifted(value, 27)) * signed(_SECOND)
-    return value ^ _shifted(value, 31)
-
-
-def wrapping_mix(values: Any) -> Any:
-    """Apply `mix` in place to a NumPy array of uint64, whose arithmetic wraps by itself."""
-    values ^= values >> 30
-    values *= _FIRST
-    values ^= values >> 27
-    values *= _SECOND
-    values ^= values >> 31
-    return values
+    if isinstance(value, Tensor):
+        value = (value ^ _shifted(value, 30)) * signed(_FIRST)
+        value = (value ^ _shifted(value, 27)) * signed(_SECOND)
+        return value ^ _shifted(value, 31)
+    value ^= value >> 30  # the arithmetic of uint64 wraps by itself
+    value *= _FIRST
+    value ^= value >> 27
+    value *= _SECOND
+    value ^= value >> 31
+    return value
 
 
 def derive(seed: int, key: int | str) -> int:
@@ -100,8 +102,8 @@ def row_key_array(seeds: Any, positions: Any, stream: int) -> Any:
         keys = seeds.view("uint64").copy()
         keys[0] = row_key(int(seeds[0]), int(positions[0]), stream)
         return keys
-    inner = wrapping_mix(seeds.view("uint64") + positions.view("uint64") * GAMMA)
-    return wrapping_mix(inner + stream * GAMMA % 2**64)
+    inner = mix(seeds.view("uint64") + positions.view("uint64") * GAMMA)
+    return mix(inner + stream * GAMMA % 2**64)
 
 
 def row_key(seed: int, position: int, stream: int) -> int:

@@ -45,25 +45,27 @@ class Rows:
     @classmethod
     def build(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]] = ()) -> Rows:
         """Build K_i + 1 rows for each request, in order; one row each without drafts."""
-        return cls._of(history, slots, drafts, [range(len(run) + 1) for run in drafts])
+        if any(drafts):
+            return cls._drafted(history, slots, drafts, [range(len(run) + 1) for run in drafts])
+        host_slots, count = tuple(slots), len(slots)
+        on_device = *history.facts(host_slots), upload_ints(history.positions(slots), history.device)
+        return cls(history, *on_device, host_slots, ((),) * count, (1,) * count)
 
     @classmethod
     def behind(cls, history: History, slots: Sequence[int], drafts: Sequence[Sequence[int]]) -> Rows:
         """Build one row for each request, which sees all of its drafts: the last rows of `build`."""
-        return cls._of(history, slots, drafts, [range(len(run), len(run) + 1) for run in drafts])
+        if any(drafts):
+            return cls._drafted(history, slots, drafts, [range(len(run), len(run) + 1) for run in drafts])
+        return cls.build(history, slots)
 
     @classmethod
-    def _of(
+    def _drafted(
         cls,
         history: History,
         slots: Sequence[int],
         drafts: Sequence[Sequence[int]],
         offsets: Sequence[range],  # by request: how many drafts each of its rows sees
     ) -> Rows:
-        if not any(drafts):
-            host_slots, count = tuple(slots), len(slots)
-            on_device = *history.facts(host_slots), upload_ints(history.positions(slots), history.device)
-            return cls(history, *on_device, host_slots, ((),) * count, (1,) * count)
         width = max(map(len, drafts))
         cells, slot_of_row, host_drafts = [], list[int](), list[tuple[int, ...]]()
         each = zip(slots, history.positions(slots), drafts, offsets, strict=True)

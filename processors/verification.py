@@ -30,7 +30,7 @@ class Verifier:
         self._policies: dict[int, Verification] = {}
 
     def admit(self, slot: int, verification: Verification) -> None:
-        """Set the policy of a slot. Use `match` for a greedy request, as `rejection` draws at random."""
+        """Set the policy of a slot. A greedy request needs one that is not `is_drawn`."""
         self._policies[slot] = verification
 
     def fork(self, source: int, target: int) -> None:
@@ -40,7 +40,7 @@ class Verifier:
     def reads(self, rows: Rows) -> bool:
         """Whether the drafts of any request are verified by logits rather than by sampled tokens alone."""
         sizes = zip(rows.lasts, rows.counts, strict=True) if rows.drafts.shape[1] else ()
-        return any(size > 1 and self._policy(rows, last).policy != "match" for last, size in sizes)
+        return any(size > 1 and not self._policy(rows, last).is_exact for last, size in sizes)
 
     def __call__(
         self,

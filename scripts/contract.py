@@ -52,7 +52,7 @@ VOLATILE: tuple[Mask, ...] = tuple((re.compile(pattern, re.MULTILINE), new) for 
     (r'("?\b(?:\w*seconds?|occupancy|created|created_at|completed_at)"?:\s*)\d[\d.e-]*', r"\1<time>"),
     (r"\d[\d.,]*(?= (?:(?:tok|rows)/s|s\b|ms\b))", "<time>"),
     (r"\b(in|roughly) \d+:\d\d\b", r"\1 <time>"),
-    (r"^\d+ of \d+ rows, <time> rows/s, .* full\n", ""),  # of a slow batch, every five seconds
+    (r"^\d+ of \d+ rows?, <time> rows/s, .* full\n", ""),  # of a slow batch, every five seconds
     (r"<time> tok/s, \d+% full", "<time> tok/s, <time> full"),  # a mean over time
     (r"[\d.]+ [KMG]iB (Python and PyTorch|are free|free)\b", r"<size> \1"),
     (r"(?<= at )0x[0-9a-f]+", "<address>"),

@@ -1,10 +1,16 @@
 """Write a larger model with the same outputs as a small one, for measurements at a realistic cost.
 
     python scripts/inflate.py gencli/assets/tiny BIG [--hidden 1280] [--intermediate 3584] [--layers 16]
+    python scripts/inflate.py HEAD BIG_HEAD [--hidden 1280] [--intermediate 3584]
 
 Llama-shaped models only. Hidden states are padded with zeros, the results of new heads and MLP columns are
 unused, new layers add zero. Logits are those of the small model except for rounding; a step costs that of a
 dense model of the new size.
+
+A draft head of the small model (EAGLE-3 or Medusa, as scripts/train_heads.py writes them) becomes one of the
+large model, with the same drafts. The taps keep their numbers: states 0 to L of a small model of L layers are
+those of the large one, padded, and all later states equal state L. So the head has to name its taps: those
+that loaders assume (2, half of the layers, three before the end) are other states in the large model.
 """
 
 from __future__ import annotations
@@ -21,6 +27,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 _NAMES = ("config.json", "model.safetensors")  # all else is copied
+_HEAD_KEYS = {"draft_vocab_size", "medusa_num_heads"}  # in the configs of draft heads
+_PROJECTIONS = ("lm_head.weight", ".1.weight")  # of EAGLE-3 and Medusa to the vocabulary
 
 
 def main() -> None:
@@ -32,6 +40,10 @@ def main() -> None:
     parser.add_argument("--intermediate", type=int, default=3584)
     parser.add_argument("--layers", type=int, default=16)
     told = parser.parse_args()
+    if _HEAD_KEYS & json.loads((told.source / "config.json").read_text(encoding="utf-8")).keys():
+        inflate_head(told.source, told.target, hidden=told.hidden, intermediate=told.intermediate)
+        print(f"{told.target}: a head for a hidden size of {told.hidden}")
+        return
     inflate(told.source, told.target, hidden=told.hidden, intermediate=told.intermediate, layers=told.layers)
     weights = load_file(told.target / "model.safetensors")
     print(f"{told.target}: {sum(weight.numel() for weight in weights.values()) / 1e6:.0f} million parameters")
@@ -60,6 +72,37 @@ def inflate(source: Path, target: Path, *, hidden: int, intermediate: int, layer
         # Zeros in the hidden state make its mean square smaller; norms take that back.
         "rms_norm_eps": config["rms_norm_eps"] * config["hidden_size"] / hidden,
     }
+    (target / "config.json").write_text(json.dumps(config | sizes, indent=2) + "\n", encoding="utf-8")
+
+
+def inflate_head(source: Path, target: Path, *, hidden: int, intermediate: int) -> None:
+    """Write a head for the model inflated to this hidden size, with the drafts of `source`."""
+    config = json.loads((source / "config.json").read_text(encoding="utf-8"))
+    width, heads = config["hidden_size"], config.get("num_attention_heads")
+    if heads and not heads == config["num_key_value_heads"] == width // config["head_dim"]:
+        raise SystemExit("An EAGLE-3 head with attention heads like those of the small model is expected.")
+    target.mkdir(parents=True, exist_ok=True)
+    (file,) = source.glob("*.safetensors")
+    made = {}
+    for name, weight in load_file(file).items():
+        if name in ("d2t", "t2d"):
+            made[name] = weight
+        elif weight.dim() == 1:
+            scale = math.sqrt(width / hidden) if "norm" in name else 1.0
+            made[name] = _padded(weight.float() * scale, (hidden,)).to(weight.dtype)
+        elif "down_proj" in name:
+            made[name] = _padded(weight, (hidden, intermediate)).to(weight.dtype)
+        else:  # what reads several states has a block of columns for each
+            is_inner = name.endswith(("gate_proj.weight", "up_proj.weight"))
+            rows = -1 if name.endswith(_PROJECTIONS) else intermediate if is_inner else hidden
+            blocks = _padded(weight.unflatten(1, (-1, width)), (rows, -1, hidden))
+            made[name] = blocks.flatten(1).to(weight.dtype)
+    save_file(made, target / file.name)
+    sizes = {"hidden_size": hidden}
+    if "intermediate_size" in config:
+        heads = hidden // config["head_dim"]
+        sizes |= {"intermediate_size": intermediate, "num_attention_heads": heads}
+        sizes |= {"num_key_value_heads": heads, "rms_norm_eps": config["rms_norm_eps"] * width / hidden}
     (target / "config.json").write_text(json.dumps(config | sizes, indent=2) + "\n", encoding="utf-8")
 
 

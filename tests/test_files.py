@@ -11,7 +11,7 @@ import pytest
 
 from gencli.errors import UsageError
 from gencli.files import beside, lock_path, locked, new_file, open_regular, read_file, replaced
-from gencli.helpers import Recent
+from gencli.helpers import Recent, counted, ended
 
 posix = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")
 
@@ -170,3 +170,16 @@ def test_threads_get_one_value() -> None:
     with ThreadPoolExecutor(8) as pool:
         found = list(pool.map(lambda _: cache.get(0, object), range(100)))
     assert len({id(each) for each in found}) == 1
+
+
+def test_numbers_agree_with_their_nouns():
+    cases = [(0, "0 rows"), (1, "1 row"), (2, "2 rows"), (1500, "1,500 rows")]
+    assert [counted(count, "row") for count, _ in cases] == [said for _, said in cases]
+    assert counted(1, "child", "children") == "1 child"
+    assert counted(2, "text was", "texts were") == "2 texts were"
+
+
+def test_a_sentence_has_one_end_mark():
+    for text in ("It failed.", "Did you mean 'a'?", "No!"):
+        assert ended(text) == text
+    assert ended("it failed") == "it failed."

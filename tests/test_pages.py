@@ -92,7 +92,7 @@ def test_the_page_lists_the_files_of_a_decode_step_which_are_few():
     assert [path for path in runs if any(name in path for name in features)] == []
     assert len(runs) <= 20
     assert max(run.depth for run in runs.values()) <= 12
-    assert sum(len(run.functions) for run in runs.values()) <= 115
+    assert sum(len(run.functions) for run in runs.values()) <= 80
 
 
 def test_every_file_and_module_that_a_page_names_exists():

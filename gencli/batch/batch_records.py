@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gencli.errors import GencliError, UsageError
-from gencli.helpers import clock
+from gencli.helpers import clock, counted
 from gencli.runtime.model_loading import Reporter
 from processors.errors import ProcessorsError
 
@@ -288,7 +288,8 @@ class Progress:
         rates = self.rates(now)
         left = "" if rates["seconds_left"] is None else f"{clock(rates['seconds_left'])} left, "
         speed = f"{rates['rows_per_second']:.1f} rows/s, {rates['tokens_per_second']:,.0f} tok/s"
-        line = f"{self.done:,} of {self._total:,} rows, {speed}, {left}{rates['occupancy']:.0%} full"
+        done = f"{self.done:,} of {counted(self._total, 'row')}"
+        line = f"{done}, {speed}, {left}{rates['occupancy']:.0%} full"
         return f"{line}, {self.failed:,} failed" if self.failed else line
 
 
@@ -337,27 +338,26 @@ class BatchSummary:
         """The numbers of rows, as text."""
         resumed = f", {self.resumed:,} from before" if self.resumed else ""
         counts = f"{self.succeeded:,} succeeded, {self.failed:,} failed"
-        return f"{self.done:,} of {self.rows:,} rows{resumed}: {counts}"
+        return f"{self.done:,} of {counted(self.rows, 'row')}{resumed}: {counts}"
 
     def lines(self) -> Iterator[str]:
         """Yield the lines for a person."""
         speed = f"{self.rows_per_second:.1f} rows/s, {self.tokens_per_second:,.0f} tok/s"
         yield (
-            f"{self.counts}, {self.completion_tokens:,} tokens in {clock(self.seconds)} "
+            f"{self.counts}, {counted(self.completion_tokens, 'token')} in {clock(self.seconds)} "
             f"({speed}, {self.occupancy:.0%} full), seed {self.seed}"
         )
         if self.prompt_tokens_copied:
-            yield (
-                f"Prompts: {self.prompt_tokens_copied:,} tokens copied from the prefix cache, "
-                f"{self.prompt_tokens_read:,} read."
-            )
+            copied = counted(self.prompt_tokens_copied, "token")
+            yield f"Prompts: {copied} copied from the prefix cache, {self.prompt_tokens_read:,} read."
         yield from self.error_lines()
         if self.drafts:
             proposed, accepted = self.drafts["proposed"], self.drafts["accepted"]
             tokens = self.drafts["tokens"] / max(1, self.drafts["forwards"])
             yield f"Drafts: {accepted:,} of {proposed:,} accepted, {tokens:.2f} tokens a forward."
         if count := self.finish_reasons.get("length"):
-            yield f"{count:,} texts were cut at a limit; `matched` in the results names the limit."
+            texts = counted(count, "text was", "texts were")
+            yield f"{texts} cut at a limit; `matched` in the results names the limit."
 
     def error_lines(self) -> Iterator[str]:
         """Yield the most frequent errors with their message and first row."""
@@ -365,7 +365,8 @@ class BatchSummary:
         for error in shown:
             yield f"{error.count:,} {error.type}, first in row {error.first_row}: {error.message}"
         if count := sum(self.errors.values()) - sum(error.count for error in shown):
-            yield f"{count:,} more errors with other messages; `error` in the results has them."
+            one = "more error with another message; `error` in the results has it."
+            yield counted(count, one, "more errors with other messages; `error` in the results has them.")
 
 
 class BatchReporter(Reporter, Protocol):

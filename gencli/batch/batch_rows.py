@@ -68,37 +68,43 @@ class RowOptions:
 def make_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs) -> Iterator[Row]:
     """Yield a row for each record; a fault of a record or its options becomes the `failure` of the row."""
 
-    def make(record: Record, name: str) -> Row:
-        prompt, messages, values = _parts(record.columns, options)
+    def make(record: Record, name: str) -> Iterator[Row]:
+        prompt, messages, read_options = _parts(record.columns, options)
         if prompt == "":
             raise UsageError("The prompt is empty.")
         if prompt is not None and not isinstance(prompt, str):
             raise UsageError(f"The prompt is {prompt!r}, but has to be a text.")
-        text = None if prompt is None else str(prompt)
-        row = Row(record, name, text, read_messages(messages), values)
+        row = Row(record, name, None if prompt is None else str(prompt))
+        yield row
+        row = replace(row, messages=read_messages(messages))
+        yield row
+        values = read_options()
         if "system" in values and has_system(row.messages):
             raise UsageError("The row has a system message and the option system. Leave one of them out.")
         jobs.job(values, is_chat=messages is not None)
-        return row
+        yield replace(row, options=values)
 
     return read_rows(records, options, make)
 
 
 def read_rows(
-    records: Iterable[Record], options: RowOptions, make: Callable[[Record, str], Row]
+    records: Iterable[Record], options: RowOptions, make: Callable[[Record, str], Iterator[Row]]
 ) -> Iterator[Row]:
-    """Yield the rows that `make` returns for a record and its id; an exception becomes the `failure`."""
+    """Yield a row for each record: the last one that `make` yields for the record and its id.
+
+    An exception becomes the `failure` of the row so far.
+    """
     for record in records:
-        name = str(record.index)
-        row = Row(record, name, failure=record.failure)
+        row = Row(record, str(record.index), failure=record.failure)
         if not record.failure:
             try:
-                name = _id(record, options)
-                row = make(record, name)
+                row = Row(record, _id(record, options))
+                for made in make(record, row.id):
+                    row = made
             except RecordFault as error:
-                row = Row(record, name, failure=error.failure)
+                row = replace(row, failure=error.failure)
             except Exception as error:  # an error of any kind fails only this row
-                row = Row(record, name, failure=Failure.of(error))
+                row = replace(row, failure=Failure.of(error))
         yield row
 
 
@@ -127,11 +133,14 @@ def _id(record: Record, options: RowOptions) -> str:
     return str(value)
 
 
-def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, dict[str, Any]]:
-    """Return prompt, messages (one of them None) and options of a record."""
+_Parts = tuple[Any, Any, Callable[[], dict[str, Any]]]
+
+
+def _parts(columns: Mapping[str, Any], options: RowOptions) -> _Parts:
+    """Return prompt and messages of a record (one of them None), and what reads its options."""
     if options.is_data:
-        prompt, values = prompt_of(columns, options), nested_options(columns)
-        return (None, prompt, values) if isinstance(prompt, list) else (prompt, None, values)
+        prompt, read_options = prompt_of(columns, options), partial(nested_options, columns)
+        return (None, prompt, read_options) if isinstance(prompt, list) else (prompt, None, read_options)
     if is_request(columns):
         return read_request({key: value for key, value in columns.items() if key != options.id_column})
     prompt, messages = (_cell_value(columns.get(key)) for key in ("prompt", "messages"))
@@ -144,7 +153,7 @@ def _parts(columns: Mapping[str, Any], options: RowOptions) -> tuple[Any, Any, d
             f"The row has neither prompt nor messages. It has: {listed(columns)}.",
             hint="Set `prompt_column` or `template`.",
         )
-    return prompt, messages, _flat(columns, options)
+    return prompt, messages, partial(_flat, columns, options)
 
 
 def prompt_of(columns: Mapping[str, Any], options: RowOptions) -> Any:
@@ -308,8 +317,8 @@ def is_request(columns: Mapping[str, Any]) -> bool:
     return "custom_id" in columns and ("body" in columns or "url" in columns)
 
 
-def read_request(columns: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
-    """Return prompt, messages (one of them None) and options of a request line.
+def read_request(columns: Mapping[str, Any]) -> _Parts:
+    """Return prompt and messages of a request line (one of them None), and what reads its options.
 
     Raises UsageError for an unknown or unsupported field.
     """
@@ -326,7 +335,7 @@ def read_request(columns: Mapping[str, Any]) -> tuple[Any, Any, dict[str, Any]]:
     wanted = "messages" if url == URLS[0] else "prompt"
     if list(content) != [wanted]:
         raise UsageError(f"The body of a request to {url} has to have {wanted}, and no other prompt.")
-    return content.get("prompt"), content.get("messages"), _options(fields)
+    return content.get("prompt"), content.get("messages"), partial(_options, fields)
 
 
 def _options(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,13 +19,13 @@ from gencli.batch.batch_records import BatchSummary, Failure, Outcome, Record, R
 from gencli.batch.batch_rows import RowOptions, Survey, conversation, row_jobs, survey
 from gencli.batch.batch_sources import Input, Selected, open_input, read_shard
 from gencli.batch.journal import Places, check_trace, fingerprint, read_header
-from gencli.batch.output_formats import OPENAI, TEXTS, OutputTarget, plan_output
+from gencli.batch.output_formats import OutputTarget, plan_output
 from gencli.batch.table_columns import DocumentColumns, OutputFormat, Table, document_columns
 from gencli.config.job import Job, Jobs, make_request
 from gencli.config.job_parts import is_draft_model, wanted_template
 from gencli.config.run_options import NO_AMATEUR
 from gencli.config.settings import FLAG, Settings, SettingsLayer, resolve
-from gencli.core.request import EARLY_EXIT, Request
+from gencli.core.request import EARLY_EXIT, MTP, Request
 from gencli.errors import GencliError, UsageError
 from gencli.models.device import is_batch_invariant, pick_device, pick_dtype
 from gencli.models.files.gguf_header import weight_format
@@ -41,6 +41,7 @@ from gencli.models.model_memory import (
     process_memory,
 )
 from gencli.runtime.model_loading import load_tokenizer
+from gencli.speculative.head_files import is_head, open_head, open_mtp
 from gencli.templates.chat_templates import render_conversation
 from gencli.text.tokenizer import Tokenizer
 from gencli.watermark_keys import NamedKey, file_fingerprint
@@ -143,7 +144,7 @@ def prepare(plan: BatchPlan, settings: Settings, work: Work) -> Batch:
             )
         taken.append(Path(path))
     check_trace(settings["trace"], output, taken)
-    if settings["token_ids"] and output.format in (OPENAI, TEXTS):
+    if settings["token_ids"] and not output.format.has_fields:
         raise UsageError(
             f"{settings.name('token_ids')} adds ids to results, but those of {output.format.name} have none.",
             hint="Use `format` = jsonl, csv, tsv or parquet.",
@@ -401,8 +402,19 @@ def _models_of(batch: Batch, card: Card) -> Iterator[Held]:
         share = min(int(count), total) if count.isdecimal() else -(-total // 2)
         values = card.kv_values and card.kv_values * share // total
         yield Held(name, replace(card, weights=Weights(stored=card.weights.stored), kv_values=values), 1)
+    elif card.spec is not None and (name == MTP or (find_local(name) is not None and is_head(name))):
+        yield Held(name, _of_head(name, card), 1)
     elif is_draft_model(name, batch.jobs.base.registry):
         yield Held(name, _needed_card("draft", name, name), 1)
+
+
+def _of_head(name: str, card: Card) -> Card:
+    """Return the card of a model with the weights, keys and values of its head in place of its own."""
+    assert card.spec is not None
+    file = open_mtp(str(card.folder), card.spec) if name == MTP else open_head(name, card.spec)
+    numbers = 0 if name == MTP else sum(stored.count for stored in file.tensors.values())  # in its files
+    weights = Weights(parameters=numbers, stored=card.weights.stored)
+    return replace(card, weights=weights, kv_values=file.lane_values, spec=None)
 
 
 def _needed_card(key: str, value: str, model: str) -> Card:

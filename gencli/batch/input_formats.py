@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 from gencli import json_text as json_reader
 from gencli.batch.batch_records import Failure
 from gencli.errors import UsageError
+from gencli.helpers import counted
 from gencli.json_text import DocumentError, JsonLimits
 
 INSTALL = "Install it with: pip install 'gencli[batch]'"
@@ -297,7 +298,7 @@ def _header(names: list[str], delimiter: str) -> list[str]:
 
 def _checked(cells: list[str], header: list[str]) -> list[TableCell]:
     if len(cells) != len(header):
-        have = f"{len(cells)} cell{'' if len(cells) == 1 else 's'}"
+        have = counted(len(cells), "cell")
         raise RecordFault(f"The row has {have}, the header {len(header)}. A cell with commas needs quotes.")
     try:
         "".join(cells).encode()

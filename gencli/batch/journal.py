@@ -41,7 +41,7 @@ from gencli.models.files.gguf_header import is_gguf, read_gguf_head
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_files import OnBytes
 from gencli.results.run_record import RunInfo
-from processors.request_values import MATCH
+from processors.request_values import Verification
 
 VERSION = 2  # version 1 had no checksums
 _KEY = "gencli_journal"
@@ -340,8 +340,7 @@ def company(settings: Settings, survey: Survey) -> frozenset[str]:
 
 
 def _drafts_decide(settings: Settings, survey: Survey) -> bool:
-    # Under the policy `match` texts do not depend on drafts.
-    return settings["verify"] != MATCH.policy or "verify" in survey.options
+    return not Verification(settings["verify"]).is_exact or "verify" in survey.options
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, str]:

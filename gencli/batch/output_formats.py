@@ -54,7 +54,7 @@ def _response(outcome: Outcome) -> dict[str, Any]:
 
 
 JSONL = OutputFormat("jsonl", (".jsonl", ".ndjson"), lines=partial(_open_jsonl, _record))
-OPENAI = OutputFormat("openai", lines=partial(_open_jsonl, _response))
+OPENAI = OutputFormat("openai", lines=partial(_open_jsonl, _response), has_fields=False)
 
 
 class _Newlines:
@@ -218,7 +218,7 @@ def _open_folder(path: Path) -> Iterator[RowWriter]:
     shutil.rmtree(old, ignore_errors=True)
 
 
-TEXTS = OutputFormat("texts", folder=_open_folder)
+TEXTS = OutputFormat("texts", folder=_open_folder, has_fields=False)
 OUTPUT_FORMATS: Mapping[str, OutputFormat] = {
     form.name: form for form in (JSONL, OPENAI, CSV, TSV, PARQUET, TEXTS)
 }

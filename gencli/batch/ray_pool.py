@@ -15,6 +15,7 @@ from ray.exceptions import RayError, RayTaskError
 from gencli.batch.batch_records import OnTokens, Outcome, Row
 from gencli.batch.ray_workers import OpenEngine, Report, Share, Worker
 from gencli.errors import GenerationError
+from gencli.helpers import counted
 
 _MAX_DEATHS = 3  # worker deaths in a row; more mean that the rows or the model are the cause
 _PULSE = 0.5  # seconds between checks for signals
@@ -160,5 +161,6 @@ class Pool:
                 f"{_MAX_DEATHS} workers died before a row was finished: {reason}",
                 hint="The memory may be too small: lower `workers` or `max_batch`.",
             )
-        self.notices.append(f"A worker has died; its {count:,} rows run again on another one.")
+        rows = counted(count, "row runs", "rows run")
+        self.notices.append(f"A worker has died; its {rows} again on another one.")
         member.actor = self._make()

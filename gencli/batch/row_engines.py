@@ -24,7 +24,7 @@ from gencli.core.request import Request
 from gencli.engine.engine import Engine
 from gencli.errors import ConfigError, UsageError
 from gencli.explain.token_record import Views, views
-from gencli.helpers import once
+from gencli.helpers import counted, once
 from gencli.plugins.plugin_registry import make_registry
 from gencli.results.run_record import RunInfo, record
 from gencli.results.run_results import PromptProgress, PromptRow, failure
@@ -99,7 +99,7 @@ def open_pool(batch: Batch, reporter: Reporter, *, is_chat: bool) -> Iterator[Ro
         share = fair_share(
             resources, workers, plan["worker_cpus"], plan["worker_gpus"], is_cpu=settings["device"] == "cpu"
         )
-        reporter.notice(f"Ray on {address} runs {workers} workers, each with {share}.")
+        reporter.notice(f"Ray on {address} runs {counted(workers, 'worker')}, each with {share}.")
         from gencli.batch.ray_pool import Pool
 
         window = 2 * settings["max_batch"]  # as many rows wait as run

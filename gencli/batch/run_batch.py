@@ -22,7 +22,7 @@ from gencli.config.job import Jobs
 from gencli.config.settings import SettingsLayer, resolve
 from gencli.errors import UsageError
 from gencli.files import locked, replaced
-from gencli.helpers import size
+from gencli.helpers import counted, size
 from gencli.json_text import to_json
 from gencli.plugins.plugin_registry import plugin_notices
 
@@ -74,8 +74,9 @@ def _survey(batch: Batch, reporter: BatchReporter) -> Survey:
         raise UsageError(f"No row of the input can run. {faults[True]}")
     allowed = batch.plan.max_errors
     if allowed is not None and survey.num_faults > allowed:
+        rows = counted(survey.num_faults, "row of the input is", "rows of the input are")
         raise UsageError(
-            f"{survey.num_faults} rows of the input are faulty, and {allowed} may fail. {faults[False]}",
+            f"{rows} faulty, and {allowed} may fail. {faults[False]}",
             hint="`dry_run` lists them all.",
         )
     jobs = batch.jobs
@@ -104,7 +105,8 @@ def _sized(batch: Batch, reporter: BatchReporter) -> Batch:
     if number is None or batch.is_free:
         plan = plan_rows(batch)
         each = f", {size(plan.kv_bytes)} of keys and values each" if plan.kv_bytes else ""
-        reporter.notice(f"{plan.max_batch} samples run side by side{each}.")
+        samples = counted(plan.max_batch, "sample runs at a time", "samples run side by side")
+        reporter.notice(f"{samples}{each}.")
         number = plan.max_batch
     settings = batch.settings
     layers = *settings.layers, SettingsLayer.of("planned", {"max_batch": number})
@@ -149,7 +151,8 @@ def _journalled(run: _Run, places: Places) -> int:
     finally:
         journal.close()
     if end.status != "complete":
-        run.reporter.say(f"{progress.done:,} rows are safe in {places.journal}; `resume` continues the run.")
+        rows = counted(progress.done, "row is", "rows are")
+        run.reporter.say(f"{rows} safe in {places.journal}; `resume` continues the run.")
     elif progress.failed:
         run.reporter.say(
             f"{places.journal} is kept: `resume` with `retry_errors` runs the failed rows again."

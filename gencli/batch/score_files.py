@@ -44,7 +44,7 @@ from gencli.batch.table_columns import INPUT, OutputFormat, RowWriter, Table, Te
 from gencli.config.job import Jobs
 from gencli.engine.engine import Engine
 from gencli.errors import GencliError, UsageError
-from gencli.helpers import clock
+from gencli.helpers import clock, counted
 from gencli.runtime.compiled_grammars import Grammars, grammar_env, make_compiler
 from gencli.runtime.wiring import load_model, make_engine
 from gencli.scoring.scorer import Task, Terms, TextScorer, make_convention, read_item
@@ -64,7 +64,7 @@ class ScoreWork:
     def __init__(self, plan: BatchPlan, *, seed: int) -> None:
         self._plan, self._conditions = plan, ""
         self.sums = Sums(samples=plan["bootstrap"], seed=seed)
-        text = OutputFormat("text", (".txt",), lines=self._open_text)
+        text = OutputFormat("text", (".txt",), lines=self._open_text, has_fields=False)
         shared = {name: OUTPUT_FORMATS[name] for name in ("jsonl", "csv", "tsv", "parquet")}
         self.formats: Mapping[str, OutputFormat] = {"text": text, **shared}
 
@@ -111,7 +111,7 @@ class ScoreWork:
         """Yield the counts of rows, their errors, and the totals unless they are among the results."""
         yield f"{summary.counts} in {clock(summary.seconds)}"
         yield from summary.error_lines()
-        if batch.output.format.name != "text":
+        if batch.output.format.has_fields:
             yield from self._totals()
 
     def record(self, summary: BatchSummary) -> dict[str, Any]:
@@ -148,7 +148,7 @@ _COLUMNS = ("text", "context", *_SCORED, "messages")
 def score_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs, mode: MODES) -> Iterator[Row]:
     """Yield a row for each record; other columns are data, options are in the column `options`."""
 
-    def row(record: Record, name: str) -> Row:
+    def row(record: Record, name: str) -> Iterator[Row]:
         scored, values = _scored(record.columns, options), nested_options(record.columns)
         read_item(scored)
         for key in values:
@@ -162,7 +162,7 @@ def score_rows(records: Iterable[Record], options: RowOptions, jobs: Jobs, mode:
         messages = read_messages(scored.get("messages"))
         if mode == "processed":
             jobs.job(values, is_chat=bool(messages))
-        return Row(record, name, messages=messages, options=values, scored=scored)
+        yield Row(record, name, messages=messages, options=values, scored=scored)
 
     return read_rows(records, options, row)
 
@@ -373,14 +373,15 @@ class Sums:
             totals, (interval, _) = group.totals, self._intervals(group)
             range_ = f" (95 % {interval[0]:.4f} to {interval[1]:.4f})" if interval else ""
             words = f", per word {shown(totals.word_perplexity)}" if totals.words else ""
-            banned = f"; {totals.banned} more tokens are banned" if totals.banned else ""
+            more = counted(totals.banned, "more token is", "more tokens are")
+            banned = f"; {more} banned" if totals.banned else ""
             yield (
                 f"{'' if name is None else f'{name}: '}{'' if kind == 'texts' else f'{kind}: '}"
                 f"perplexity per token {shown(totals.perplexity)} "
                 f"+/- {shown(totals.perplexity_error)}{range_}{words}, "
                 f"per byte {shown(totals.byte_perplexity)}; "
                 f"bits per byte {shown(totals.bits_per_byte)}; "
-                f"{totals.tokens} tokens of {len(group.rows) // 3} rows{banned}"
+                f"{counted(totals.tokens, 'token')} of {counted(len(group.rows) // 3, 'row')}{banned}"
             )
 
     def _intervals(self, group: _ScoreGroup) -> tuple[list[float] | None, list[float] | None]:

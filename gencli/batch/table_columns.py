@@ -76,7 +76,7 @@ class OutputFormat:
 
     One of three functions opens its writer. `lines` writes text, also to stdout and compressed files; `file`
     writes bytes to a file; `folder` writes files into a folder. `lines` and `file` take the columns of a
-    table, which `is_table` writes.
+    table, which `is_table` writes. `has_fields`: each field of a result is written, such as token ids.
     """
 
     name: str
@@ -86,6 +86,7 @@ class OutputFormat:
     folder: OpenFolder | None = None
     needs_pyarrow: bool = False
     is_table: bool = False
+    has_fields: bool = True
 
 
 COLUMNS: Mapping[str, Kind] = {

@@ -19,6 +19,7 @@ from gencli.config.run_options import OPTIONS, PENALTY_OPTIONS, PENALTY_STAGES, 
 from gencli.config.settings import Assigned
 from gencli.core.events import Finish
 from gencli.errors import UsageError
+from gencli.helpers import counted
 from gencli.json_text import to_json
 from gencli.structured.output_spec import KINDS
 from gencli.text.tokenizer import Tokenizer
@@ -253,7 +254,7 @@ def seed_command(chat: Chat, argument: str, env: CommandContext) -> CommandResul
 def save_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
     path = _path("save", argument)
     save(chat, path)
-    return CommandResult(chat, f"Saved {_turns(len(chat.conversation.turns))} to {path}.")
+    return CommandResult(chat, f"Saved {counted(len(chat.conversation.turns), 'turn')} to {path}.")
 
 
 @_command("FILE", "Continue a saved conversation; flags and /set override its settings.")
@@ -261,7 +262,7 @@ def load_command(chat: Chat, argument: str, env: CommandContext) -> CommandResul
     path = _path("load", argument)
     transcript = load(path)
     chat = restore(chat, transcript, f"transcript {path}")
-    text = f"Loaded {_turns(len(chat.conversation.turns))} from {path}."
+    text = f"Loaded {counted(len(chat.conversation.turns), 'turn')} from {path}."
     if overrides := ", ".join(chat.above_transcript):
         text += f" Flags and /set override its settings: {overrides}."
     for key, value in (("seed", chat.conversation.seed), ("system", chat.conversation.system)):
@@ -279,10 +280,6 @@ def _path(name: str, argument: str) -> Path:
     if not argument:
         raise UsageError(f"/{name} needs a file, as in /{name} talk.json.")
     return Path(argument).expanduser()
-
-
-def _turns(count: int) -> str:
-    return f"{count} turn{'' if count == 1 else 's'}"
 
 
 @_command("", "Show the cached, read and generated tokens of each answer.")
@@ -425,7 +422,7 @@ def history(conversation: Conversation, *, last: int | None = None) -> Iterator[
     turns = conversation.turns
     first = 0 if last is None else max(0, len(turns) - last)
     if first:
-        yield f"({first} earlier turn{'' if first == 1 else 's'}; /history shows all.)"
+        yield f"({counted(first, 'earlier turn')}; /history shows all.)"
     elif conversation.system is not None and turns:
         yield f"[system] {conversation.system}"
     for number, turn in enumerate(turns[first:], start=first + 1):

@@ -15,10 +15,10 @@ from gencli.cli.experiment_tables import comparison_text, head_text, summary_tex
 from gencli.cli.render import Sink, say_error, table
 from gencli.cli.stderr import Interrupts, Stderr
 from gencli.cli.trace_views import open_trace
-from gencli.cli.usage import record_text
 from gencli.config.job import Job, Jobs, chat_notices, encode_prompt, make_request
 from gencli.config.layers import ComparedSide
 from gencli.config.option_names import with_flags
+from gencli.config.result_formats import format_of
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Finish, Token
 from gencli.errors import GencliError, GenerationError, ModelError, UsageError
@@ -36,7 +36,7 @@ from gencli.explain.chain_comparison import (
 from gencli.explain.replay import Replay
 from gencli.explain.text_sets import MeasuredText, TextMeter
 from gencli.explain.token_record import token_text
-from gencli.helpers import clock, size
+from gencli.helpers import clock, counted, size
 from gencli.results.run_results import LATE
 from gencli.runtime.comparing import SideRun, compare, compare_models
 from gencli.runtime.compiled_grammars import Grammars, RetryingEngine, grammar_env, make_compiler
@@ -164,17 +164,14 @@ def _write(
 ) -> int:
     """Write each comparison when it is complete, and the totals; return the exit code."""
     page = None if values["html"] is None else Sink(values["html"])  # opened before any computation
-    form, records, verdict = (
-        values["format"],
-        list[dict[str, Any]](),
-        Verdict(values["max_tv"], is_equal=values["assert_equal"]),
-    )
+    form, records = format_of(values), list[dict[str, Any]]()
+    verdict = Verdict(values["max_tv"], is_equal=values["assert_equal"])
     for comparison, text_of in comparisons:
         record = comparing.comparison_record(comparison, text_of)
-        if form == "text":
+        if form.is_text:
             sink.write(("" if verdict.texts else head_text(head)) + "\n" + comparison_text(record))
-        elif form == "jsonl":
-            sink.write(record_text({"kind": "text", **record}, form))
+        elif form.is_lines:
+            sink.write(form.encode({"kind": "text", **record}))
         else:
             records.append(record)
         verdict.add(comparison)
@@ -185,16 +182,11 @@ def _write(
                 page.write(compared_page(comparison, head, text_of))
     if not verdict.texts:
         raise UsageError("The trace has no text.")
-    sums = {
-        **head,
-        "texts": verdict.texts,
-        "equal": verdict.equal,
-        **comparing.summary_record(verdict.summary),
-    }
-    if form == "jsonl":
-        sink.write(record_text({"kind": "summary", **sums}, form))
-    elif form != "text":
-        sink.write(record_text({"summary": sums, "texts": records}, form))
+    counts = {"texts": verdict.texts, "equal": verdict.equal}
+    sums = {**head, **counts, **comparing.summary_record(verdict.summary)}
+    if not form.is_text:
+        whole = {"summary": sums, "texts": records}
+        sink.write(form.encode({"kind": "summary", **sums} if form.is_lines else whole))
     elif verdict.texts > 1:
         sink.write(f"\n== {verdict.texts} texts, {verdict.equal} equal\n{summary_text(sums)}")
     for text in verdict.faults():
@@ -325,7 +317,7 @@ def preview(batch: Batch, sink: Sink) -> int:
     for row, fault in look(batch, totals):
         sink.write(f"fault: {row.record.place} (row {row.record.index}): {with_flags(fault)}\n")
     for shown in totals.shown:
-        head = f"{shown.row.id} ({shown.row.record.place}, {shown.tokens} tokens)"
+        head = f"{shown.row.id} ({shown.row.record.place}, {counted(shown.tokens, 'token')})"
         sink.write(f"==> {head} <==\n{shown.text}\n\n")
     sink.write(table(_lines(totals, need_of(batch, totals), batch)))
     return 7 if totals.faults else 0
@@ -347,7 +339,7 @@ def _lines(totals: Preview, need: BatchEstimate | None, batch: Batch) -> Iterato
     parts += [f"{size(kv * need.batch)} keys and values"] if kv is not None else []
     parts += [f"{size(need.process)} Python and PyTorch"] if need.process is not None else []
     free = f"; {size(need.capacity.free)} are free" if need.capacity.free is not None else ""
-    yield "memory", f"{' + '.join(parts)} ({need.batch} samples side by side){free}"
+    yield "memory", f"{' + '.join(parts)} ({counted(need.batch, 'sample')} side by side){free}"
     yield "time", f"roughly {clock(need.seconds)}, if every text is as long as it may be"
 
 
@@ -387,11 +379,11 @@ class Verdict:
     def faults(self) -> Iterator[str]:
         """Yield failed assertions."""
         if self._failed:
-            yield f"{self._failed} of {self.texts} texts failed."
+            yield f"{self._failed} of {counted(self.texts, 'text')} failed."
         if self._is_equal and self._different:
-            yield f"{self._different} of {self.texts} texts are not equal."
+            yield f"{self._different} of {counted(self.texts, 'text is', 'texts are')} not equal."
         if self._over:
-            places = f"{self._over} of {self.summary.places} places"
+            places = f"{self._over} of {counted(self.summary.places, 'place')}"
             yield f"The total variation is above {self._limit:g} at {places}."
         if self._is_open:
             yield "Too few logits are kept to decide: keep more of them."

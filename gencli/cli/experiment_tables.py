@@ -15,7 +15,7 @@ from gencli.config.option_names import with_flags
 from gencli.errors import UsageError
 from gencli.explain.text_sets import MEASURES, SweepAxis, mean_of
 from gencli.explain.trace_file import text_label
-from gencli.helpers import shortened
+from gencli.helpers import counted, shortened
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -235,7 +235,7 @@ def _at(side: Mapping[str, Any], at: int) -> str:
 
 def _token(named: list[Any]) -> str:
     token, text = named
-    return f"id {token}" if text is None else quoted(text)
+    return quoted(text) if text else f"id {token}"
 
 
 _HEAD = ("pos", "A", "B", "TV", "KL A|B", "KL B|A", "decided A", "decided B")
@@ -266,7 +266,8 @@ def summary_text(summary: Mapping[str, Any]) -> str:
         rows.append(("TV", f"mean {probability(summary['tv_mean'])}, max {probability(summary['tv_max'])}"))
         for name, key in (("A|B", "ab"), ("B|A", "ba")):  # the mean is over the finite values
             mean, infinite = summary[f"kl_{key}_mean"], summary[f"infinite_{key}"]
-            shown = "" if mean is None else f"mean {mean:.3g} bits over {measured - infinite} places"
+            finite = measured - infinite
+            shown = "" if mean is None else f"mean {mean:.3g} bits over {counted(finite, 'place')}"
             kinds = filter(None, [shown, f"infinite at {infinite}" if infinite else ""])
             rows.append((f"KL {name}", ", ".join(kinds)))
     for name in "ab":

@@ -23,6 +23,7 @@ from gencli.core.events import Event, Token
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.token_record import token_record
 from gencli.explain.trace_file import TracedText, TraceWriter, read_trace
+from gencli.helpers import counted
 from gencli.runtime.machine import importing, quiet_libraries
 from processors.catalog import Draw
 from processors.chain import Chain
@@ -80,7 +81,7 @@ def of_prompts(arguments: Sequence[str], flags: Mapping[str, Any], why: str | No
     settings, job = settings_of(flags, **more)
     if why is not None and job.structure is not None and job.structure.retries:
         raise UsageError("--why and --retries do not go together.", hint="Leave one of them out.")
-    source = read_prompts(arguments, settings["file"], wanted_template(settings))
+    source = read_prompts(arguments, settings["file"], wanted_template(settings), command="explain")
     stderr = Stderr(is_quiet=settings["quiet"])
     run_given = {key: value for key, value in flags.items() if key in RUN_KEYS} | more
     job, settings = begin(job, settings, source, run_given, stderr)
@@ -149,7 +150,7 @@ def of_trace(
         explained.append(replace(text, records=tuple(records)) if is_replay else text)
     if is_replay:
         say_notice(
-            f"The chain would choose another token at {different} of {total} places"
+            f"The chain would choose another token at {different} of {counted(total, 'place')}"
             + (f"; at {doubtful} the kept logits do not decide it." if doubtful else ".")
         )
     return explained, seeker
@@ -168,9 +169,10 @@ def of_logits(name: str, flags: Mapping[str, Any], values: Mapping[str, Any]) ->
         settings, job = settings_of(flags)
         rows = read_logits(name, values["tensor"])
         has_names = settings.is_given("model")
-        tokenizer: Any = (
-            load_tokenizer(settings["model"]) if has_names else ListVocabulary.numbered(rows.shape[1])
-        )
+        tokenizer: Any = ListVocabulary.numbered(rows.shape[1])
+        if has_names:
+            trusted = settings["trust_remote_code"]
+            tokenizer = load_tokenizer(settings["model"], trust_remote_code=trusted)
     try:
         ids = [int(part) for part in values["tokens"].split(",")] if values["tokens"] is not None else []
     except ValueError:
@@ -178,7 +180,8 @@ def of_logits(name: str, flags: Mapping[str, Any], values: Mapping[str, Any]) ->
         raise UsageError(message, hint="Write 12,7,3.") from None
     count, vocab = rows.shape
     if values["tokens"] is not None and not (len(ids) == count and all(0 <= token < vocab for token in ids)):
-        raise UsageError(f"--tokens has {len(ids)} ids; there are {count} rows of {vocab} logits.")
+        given, rows_read = counted(len(ids), "id"), counted(count, "row")
+        raise UsageError(f"--tokens has {given}; the file has {rows_read} of {vocab} logits.")
     chain, seed = job.assembly.chain, derive(derive(job.seed, 0), 0)
     seeker = None if values["why"] is None else _seeker(values["why"], tokenizer, chain, job.draw, job)
     head = {"run": name, "sample": 0, "model": settings["model"] if has_names else "", "prompt": ""}

@@ -22,7 +22,7 @@ from gencli.config.job_parts import named_models
 from gencli.config.settings import Settings, environment_layer
 from gencli.core.request import BUILT_IN_DRAFTERS, NO_DRAFTER
 from gencli.errors import ModelError, UsageError
-from gencli.helpers import clock, size
+from gencli.helpers import clock, counted, size
 from gencli.models.files import local_models as local
 from gencli.models.files.local_models import (
     BUNDLED,
@@ -104,9 +104,8 @@ def fetch_with_progress(name: HubName, stderr: Stderr, *, with_code: bool, is_as
         stderr.say(f"{name} is up to date ({plan.listing.commit[:12]}).")
         return fetch(plan)
     here = plan.size - plan.todo
-    text = (
-        f"{name}: {decimal(plan.size)} in {len(plan.files)} files from {urlsplit(local.endpoint()).hostname}"
-    )
+    files = f"{decimal(plan.size)} in {counted(len(plan.files), 'file')}"
+    text = f"{name}: {files} from {urlsplit(local.endpoint()).hostname}"
     stderr.say(text + (f", {decimal(here)} of it is here" if here else ""))
     if plan.todo >= _LARGE and not is_asked:
         answer = confirm(f"Fetch {decimal(plan.todo)}?")
@@ -212,7 +211,7 @@ def cache_line(count: int) -> str:
     if not cache.is_dir():
         return f"The hub's cache is {cache}; it is empty.\n"
     used, free = local.disk_bytes(cache), shutil.disk_usage(cache).free
-    return f"The hub's cache is {cache}: {count} models, {size(used)}, {size(free)} free.\n"
+    return f"The hub's cache is {cache}: {counted(count, 'model')}, {size(used)}, {size(free)} free.\n"
 
 
 def _hub_name(names: Sequence[str], word: str) -> HubName:

@@ -30,6 +30,7 @@ from gencli.core.events import Event, Token
 from gencli.errors import GencliError, UsageError
 from gencli.explain.tree_file import TreeFile
 from gencli.files import locked
+from gencli.helpers import counted
 from processors.errors import ProcessorsError
 
 if TYPE_CHECKING:
@@ -131,7 +132,8 @@ class _TreeActions:
             nonlocal tokens
             tokens += len(event.ids) if isinstance(event, Token) else 0
             if self.drawing.is_due:
-                self.draw(replace(state, message=f"Growing {count}: {tokens} tokens. Ctrl-C ends them."))
+                message = f"Growing {count}: {counted(tokens, 'token')}. Ctrl-C ends the growth."
+                self.draw(replace(state, message=message))
 
         cut = Cut(state.node, state.token)
         nodes, results = self.grower.grow(state.tree, cut, count, seed=self.values["seed"], on_event=on_event)

@@ -16,11 +16,13 @@ from gencli.cli.stderr import Stderr, running
 from gencli.cli.trace_views import block, matching, trace_lines
 from gencli.config.job import encode_prompt, make_job
 from gencli.config.layers import CODE
+from gencli.config.result_formats import format_of
 from gencli.errors import UsageError
 from gencli.explain.text_sets import ROOT, Tree
 from gencli.explain.trace_file import TracedText, objects, read_trace
 from gencli.explain.tree_file import TreeFile, checked_head, node_line, recipe_of
 from gencli.files import locked
+from gencli.helpers import counted
 from gencli.runtime.machine import importing
 from gencli.text.escapes import unescape
 
@@ -75,14 +77,15 @@ def _grow(source: _ForkSource, grower: Grower, values: Mapping[str, Any], stderr
         nodes, results = grower.grow(tree, cut, count, seed=values["seed"], on_event=bar.add if bar else None)
     if source.path is not None and nodes:
         (source.file or TreeFile.create(source.path, tree)).add(nodes)
-    grown, is_text = tree.grown(nodes), values["format"] == "text"
+    grown, is_text = tree.grown(nodes), format_of(values).is_text
     shown = [block(grown, node) if is_text else node_line(node) for node in nodes]
     sink.write(("\n" if is_text else "").join(shown))
     for message in dict.fromkeys(failed.message for failed in results.failures):
         say_error(message)
     if nodes:
         where, tokens = f" in {source.path}" if source.path else "", sum(len(node.ids) for node in nodes)
-        stderr.say(f"{len(nodes)} {'child' if len(nodes) == 1 else 'children'}{where}, {tokens} tokens")
+        children = counted(len(nodes), "child", "children")
+        stderr.say(f"{children}{where}, {counted(tokens, 'token')}")
     return results.exit_code
 
 

@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 PATIENCE = 5.0  # seconds to wait for a byte or the end of a pipe that accompanies a prompt
 _PROMPT_WORD, _PIPED = "prompt", "stdin"  # variables of a template
 STDIN = "{stdin}"  # placeholder in an argument for stdin's text
-_EXAMPLE = 'Give it as an argument (gencli run "Once upon a time"), with --file, or through a pipe.'
+
+
+class _NoPrompt(UsageError):
+    """There is no prompt; `read_prompts` gives the hint, which names the command."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +44,11 @@ class Prompts:
 
 
 def read_prompts(
-    arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate | None = None
+    arguments: Sequence[str],
+    paths: Sequence[str] | None,
+    template: PromptTemplate | None = None,
+    *,
+    command: str = "run",
 ) -> Prompts:
     """Return the prompts of a run, each rendered by the template if there is one.
 
@@ -49,11 +56,20 @@ def read_prompts(
     argument. Otherwise the text of a pipe or of a redirected file is appended to each prompt, after a blank
     line; a pipe that stays open and sends nothing for PATIENCE seconds is left unread, with a notice. A
     template with the variable `stdin` gets that text instead; one without `prompt` and `stdin` needs no
-    prompt.
+    prompt. `paths` is None for a command without --file; hints name the `command`.
 
     Raises UsageError if there is no prompt, if one is empty or not UTF-8, if stdin is needed twice, and for
     variables of a template that have no value.
     """
+    try:
+        return _read(arguments, paths or (), template)
+    except _NoPrompt as error:
+        file = "" if paths is None else ", with --file"
+        hint = f'Give it as an argument (gencli {command} "Once upon a time"){file}, or through a pipe.'
+        raise UsageError(error.message, hint=hint) from None
+
+
+def _read(arguments: Sequence[str], paths: Sequence[str], template: PromptTemplate | None) -> Prompts:
     if template is None:
         return _read_plain(arguments, paths)
     if (arguments or paths) and _PROMPT_WORD not in template.names:
@@ -85,7 +101,7 @@ def _render(template: PromptTemplate, columns: Mapping[str, str]) -> str:
         return _not_empty(template.render(columns), "The prompt that the template makes")
     except TemplateFault as fault:
         if fault.missing == _PROMPT_WORD:
-            raise UsageError("There is no prompt, and the template uses one.", hint=_EXAMPLE) from None
+            raise _NoPrompt("There is no prompt, and the template uses one.") from None
         if fault.missing:
             others = ", ".join(sorted({_PROMPT_WORD, _PIPED, *template.names} - {fault.missing}))
             raise UsageError(
@@ -99,7 +115,7 @@ def _read_plain(arguments: Sequence[str], paths: Sequence[str]) -> Prompts:
     _refuse_duplicates(arguments, paths)
     if not arguments and not paths:
         if sys.stdin is None or sys.stdin.isatty():
-            raise UsageError("There is no prompt.", hint=_EXAMPLE)
+            raise _NoPrompt("There is no prompt.")
         return Prompts((_not_empty(_from_stdin(), "The input (stdin)"),))
     if any(text == "-" or STDIN in text for text in arguments):
         if "-" not in arguments and (sys.stdin is None or sys.stdin.isatty()):
@@ -174,11 +190,11 @@ def _from_file(path: str) -> str:
 def _from_stdin() -> str:
     """Return the text of stdin without the newline at its end; it may be empty."""
     if sys.stdin is None:
-        raise UsageError("stdin is closed.", hint=_EXAMPLE)
+        raise _NoPrompt("stdin is closed.")
     try:
         data = read_stream(sys.stdin.buffer, MAX_PROMPT)
     except OSError as error:
-        raise UsageError(f"stdin cannot be read: {error.strerror}.", hint=_EXAMPLE) from error
+        raise _NoPrompt(f"stdin cannot be read: {error.strerror}.") from error
     return _decoded(data, "The input (stdin)")
 
 
@@ -196,7 +212,7 @@ def _decoded(data: bytes, source: str) -> str:
 
 def _not_empty(text: str, source: str) -> str:
     if not text:
-        raise UsageError(f"{source} is empty.", hint=_EXAMPLE)
+        raise _NoPrompt(f"{source} is empty.")
     return text
 
 

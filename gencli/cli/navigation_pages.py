@@ -20,7 +20,7 @@ from rich.text import Text
 
 from gencli.cli.render import is_terminal, table
 from gencli.cli.token_colors import LEVELS, legend, level_of
-from gencli.cli.token_views import decision, headline, probability, quoted, stage_rows
+from gencli.cli.token_views import decision, headline, named, probability, quoted, stage_rows
 from gencli.cli.trace_views import HELP, KEYS, TraceWalk, TreeWalk, press, tree_rows
 from gencli.errors import UsageError
 from gencli.explain.trace_file import TracedText
@@ -186,7 +186,7 @@ def _distribution(walk: TraceWalk) -> Iterator[tuple[str, str]]:
         yield style, f"  {set_cell_size(quoted(text), width)} {bar(p)} {probability(p)}"
     if all(token != walk.record["id"] for token, _, _ in distribution["top"]):
         p = distribution["p"]
-        yield "row", f"  {set_cell_size(quoted(walk.record['text']), width)} {bar(p)} {probability(p)}"
+        yield "row", f"  {set_cell_size(named(walk.record), width)} {bar(p)} {probability(p)}"
     others = distribution["others"]
     yield "dim", f"  {'others':<{width}} {bar(others)} {probability(others)}"
 
@@ -195,7 +195,10 @@ def _alternatives(walk: TraceWalk) -> Iterator[tuple[str, str]]:
     """Yield the most likely tokens under the model and at the draw, and the effect of the stages on them."""
     record = walk.record
     raw, final = (
-        {entry[0]: entry for entry in (*measures["top"], (record["id"], record["text"], measures["p"]))}
+        {
+            entry[0]: entry
+            for entry in (*measures["top"], (record["id"], record.get("name", record["text"]), measures["p"]))
+        }
         for measures in (record["raw"], record["final"])
     )
     removed: dict[int, str] = {}

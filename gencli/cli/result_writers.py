@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from gencli.cli.render import Sink, say, say_part
 from gencli.cli.stderr import Stderr, Waiting
 from gencli.cli.token_colors import Brush, Shades, legend
-from gencli.cli.usage import record_text
+from gencli.config.result_formats import ResultFormat, format_of
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, PromptScores, Reading, Token
 from gencli.explain.token_record import Scale
@@ -51,18 +51,18 @@ def open_writers(
     A progress bar is drawn only if the result itself does not show progress. `pen` writes the texts;
     `markers` end the reasoning of each request's output.
     """
-    structure, limits, form = info.job.structure, info.job.limits, settings["format"]
+    structure, limits, form = info.job.structure, info.job.limits, format_of(settings)
     count = len(results.rows) * info.job.n
     is_data = structure is not None and structure.is_data
-    is_shown = form == "text" and settings["stream"] is not False
+    is_shown = form.is_text and settings["stream"] is not False
     is_streaming = is_shown and structure is None  # structured output is written once it is validated
     pen = pen or (lambda row, sample, text: sink.write(text))
     is_thinking_seen, summaries = False, list[Writer]()
-    if structure and any(markers) and form == "text":
+    if structure and any(markers) and form.is_text:
         # With retries only the last attempt counts.
         is_thinking_seen = count == 1 and stderr.has_drawing and not structure.retries
         summaries = [] if is_thinking_seen else [ThinkingSummary(results, stderr)]
-    if form == "text" and not is_data:
+    if form.is_text and not is_data:
         sink.wrap_words()
     if is_shown and count > 1 and not is_data and sink.has_control:
         from gencli.cli.progress_bars import Drawing
@@ -81,11 +81,11 @@ def open_writers(
         writers.append(RunBar(sink, count, limits.max_tokens, stack))
     if is_thinking_seen:
         writers.append(LiveThinking(markers[0]))
-    if form != "text" and not (is_data and count > 1):
-        writers.append(RecordWriter(sink, results, info, form))
-    else:
+    if form.is_text:
         has_labels = count > 1 and not is_data
         writers.append(BlockWriter(sink, results, pen, is_streaming=is_streaming, has_labels=has_labels))
+    else:
+        writers.append(RecordWriter(sink, results, info, form))
     return [*writers, *summaries]
 
 
@@ -234,30 +234,29 @@ def _ended(text: str) -> str:
 
 
 class RecordWriter(Writer):
-    """Writes a record for each prompt when it finishes, a JSON line (`jsonl`) or a YAML document (`yaml`).
-
-    `json`: one document at the end, an object, or an array for several prompts.
+    """Writes a record for each prompt when it finishes; or, in a format with one document, that document at
+    the end: the record, or an array for several prompts.
     """
 
-    def __init__(self, sink: Sink, results: Results, info: RunInfo, form: str) -> None:
+    def __init__(self, sink: Sink, results: Results, info: RunInfo, form: ResultFormat) -> None:
         self._sink, self._results, self._info, self._form = sink, results, info, form
-        self._head = ""
+        self._is_first = True
 
     def add(self, event: Event) -> None:
         """Write the prompt's record if this was its last event."""
         row = self._results.row(event.request)
-        if self._form != "json" and isinstance(event, Finish | Error) and row.is_done:
+        if self._form.by_record and isinstance(event, Finish | Error) and row.is_done:
             self._write(record(row, self._info))
 
     def close(self) -> None:
         """Write the one document."""
-        if self._form == "json":
+        if not self._form.by_record:
             records = [record(row, self._info) for row in self._results.rows]
             self._write(records[0] if len(records) == 1 else records)
 
     def _write(self, document: Any) -> None:
-        self._sink.write(self._head + record_text(document, self._form, encoding=self._sink.encoding))
-        self._head = "---\n" if self._form == "yaml" else ""
+        self._sink.write(self._form.encode(document, self._sink.encoding, is_first=self._is_first))
+        self._is_first = False
 
 
 class LiveThinking(Writer):
@@ -331,22 +330,21 @@ class ColoredPen(Writer):
 
 
 def show_prompts(
-    prompts: Sequence[str], all_ids: Sequence[Sequence[int]], tokenizer: Tokenizer, form: str, sink: Sink
+    prompts: Sequence[str], ids: Sequence[Sequence[int]], tokenizer: Tokenizer, form: ResultFormat, sink: Sink
 ) -> None:
     """Write the decoded ids of each prompt: as text, with labels if there are several, or as records."""
-    rendered = [tokenizer.decode(ids, skip_special=False) for ids in all_ids]
+    rendered = [tokenizer.decode(tokens, skip_special=False) for tokens in ids]
     records = [
-        {"prompt": prompt, "rendered": text, "ids": list(ids)}
-        for prompt, text, ids in zip(prompts, rendered, all_ids, strict=True)
+        {"prompt": prompt, "rendered": text, "ids": list(tokens)}
+        for prompt, text, tokens in zip(prompts, rendered, ids, strict=True)
     ]
-    if form == "jsonl":
-        sink.write("".join(record_text(record, form, encoding=sink.encoding) for record in records))
-    elif form != "text":
-        document = records if records[1:] else records[0]
-        sink.write(record_text(document, form, encoding=sink.encoding))
-    else:
+    if form.is_text:
         blocks = [*map(_ended, rendered)]
         if blocks[1:]:
             numbered = enumerate(zip(prompts, blocks, strict=True), start=1)
             blocks = [f"{block_label(str(number), prompt)}\n{block}" for number, (prompt, block) in numbered]
         sink.write("\n".join(blocks))
+    else:
+        parts = records if form.is_lines else [records if records[1:] else records[0]]
+        for number, part in enumerate(parts):
+            sink.write(form.encode(part, sink.encoding, is_first=not number))

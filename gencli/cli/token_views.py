@@ -14,7 +14,7 @@ from gencli.cli.render import table
 from gencli.cli.token_colors import legend, level_of, marked
 from gencli.errors import GenerationError
 from gencli.explain.token_record import Record
-from gencli.helpers import shortened
+from gencli.helpers import counted, shortened
 from gencli.text.escapes import escape_controls
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def headline(record: Record, of: int | None = None) -> str:
     raw, final = record["raw"], record["final"]
     facts = [
         position,
-        quoted(record["text"]),
+        named(record),
         f"id {record['id']}",
         f"raw {rank(raw['rank'])} p {probability(raw['p'])}",
         f"final {rank(final['rank'])} p {probability(final['p'])}",
@@ -46,7 +46,7 @@ def headline(record: Record, of: int | None = None) -> str:
 
 def stage_rows(record: Record) -> Iterator[tuple[str, ...]]:
     """Yield the rows of a token's table: the header, the model, each stage, the draw."""
-    token = quoted(record["text"])
+    token = named(record)
     yield "stage", "set", "alive", "kept", "top", token, "largest removed or moved"
     raw = record["raw"]
     yield "raw", "-", str(raw["alive"]), "", _likeliest(raw), _p_and_rank(raw), ""
@@ -115,10 +115,10 @@ _WhyRecord = Mapping[str, Any]  # a record of the named token, as a Seeker gives
 
 def why_table(records: Sequence[_WhyRecord]) -> str:
     """Return a line for each position of a text; for a long text only where the token was most likely."""
-    named = quoted(records[0]["text"]) if records else ""
+    token = named(records[0]) if records else ""
     best = sorted(records, key=lambda record: -(record["raw"]["p"] or 0))[:_MAX_POSITIONS]
     cut = f", the {len(best)} of {len(records)} places where it was likeliest"
-    head = f"{named} (id {records[0]['id']}){cut if len(best) < len(records) else ''}\n"
+    head = f"{token} (id {records[0]['id']}){cut if len(best) < len(records) else ''}\n"
     rows: list[tuple[str, ...]] = [("at", "chosen", "raw", "final", "why not", "it would be chosen")]
     for record in sorted(best, key=lambda record: record["pos"]):
         measures = [f"beyond #{record['kept']}"] * 2
@@ -144,8 +144,8 @@ def _reason(record: _WhyRecord) -> str:
 
 def why_page(record: _WhyRecord, before: str, count: int) -> str:
     """Return the named token's path through the chain at one position."""
-    named, chosen = f"{quoted(record['text'])} (id {record['id']})", quoted(record["chosen"][1])
-    head = f"token {record['pos']} of {count}   {chosen} was chosen; why not {named}?\n"
+    token, chosen = f"{named(record)} (id {record['id']})", quoted(record["chosen"][1])
+    head = f"token {record['pos']} of {count}   {chosen} was chosen; why not {token}?\n"
     wins = " or ".join(record["wins_without"])
     last = f"{_reason(record)}" + (f"; without {wins} it would be chosen" if wins else "")
     return f"{head}{text_before(before)}{table(list(stage_rows(record))[:-1])}{last}\n"
@@ -251,7 +251,7 @@ class TraceTotals:
         self.count += 1
         bits = math.inf if record["surprise"] is None else record["surprise"]
         self._bits += bits if math.isfinite(bits) else 0.0
-        tokens = [*self._surprising, (bits, record["pos"], record["text"][:100])]
+        tokens = [*self._surprising, (bits, record["pos"], named(record))]
         self._surprising = sorted(tokens, key=lambda token: -token[0])[:_SHOWN]
         self._by_stage += bool(record["decided_by"])
         self._alone += record["final"]["alive"] == 1
@@ -269,14 +269,14 @@ class TraceTotals:
             totals.decided += 1
             if not totals.example:
                 forgone = "" if record["forgone"] is None else f" for {quoted(record['forgone']['text'])}"
-                totals.example = f"{record['pos']} {quoted(record['text'])}{forgone}"
+                totals.example = f"{record['pos']} {named(record)}{forgone}"
         if len(self._stages) > _MAX_STAGES:
             raise GenerationError(f"The trace has more than {_MAX_STAGES:,} stages.")
 
     def head(self) -> str:
         """Return the first line of the page. Bits are -log2 of the probability under the model."""
         mean = self._bits / self.count if self.count else 0.0
-        return f"{self.count} tokens   {self._bits:.1f} bits, {mean:.2f} a token\n"
+        return f"{counted(self.count, 'token')}   {self._bits:.1f} bits, {mean:.2f} a token\n"
 
     def table(self) -> str:
         """Return a line for each stage, and the number of tokens decided by each cause."""
@@ -290,7 +290,7 @@ class TraceTotals:
 
     def surprising(self) -> str:
         """Return a line with the most surprising tokens."""
-        shown = ", ".join(f"{at} {quoted(text)} {bits:.1f} bits" for bits, at, text in self._surprising)
+        shown = ", ".join(f"{at} {token} {bits:.1f} bits" for bits, at, token in self._surprising)
         return f"most surprising: {shown}\n"
 
 
@@ -306,6 +306,11 @@ def probability(p: float | None) -> str:
         return "0"
     text = f"{p:.3f}" if p >= 0.001 else f"{p:.1g}"
     return text.removeprefix("0")
+
+
+def named(record: Record) -> str:
+    """Return a record's token in quotes, a special one by its name."""
+    return quoted(record.get("name", record["text"]))
 
 
 def quoted(text: str) -> str:

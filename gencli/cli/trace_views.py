@@ -22,7 +22,7 @@ from gencli.explain import trace_file
 from gencli.explain.text_sets import ROOT, Node, Tree
 from gencli.explain.token_record import Record, Scale
 from gencli.explain.trace_file import TracedText
-from gencli.helpers import shortened
+from gencli.helpers import counted, shortened
 from gencli.text.escapes import escape_controls
 from processors.params import MOST, Bounds
 
@@ -411,7 +411,7 @@ _DEEPEST = 20  # levels that are indented
 def tree_text(tree: Tree) -> str:
     """Return a tree as an indented table: where each text diverges from its parent's, and how it goes on."""
     head, count = tree.head, len(tree.nodes)
-    facts = f"{head['model']}, seed {head['seed']}, {count} text{'s' if count > 1 else ''}"
+    facts = f"{head['model']}, seed {head['seed']}, {counted(count, 'text')}"
     return f"{escape_controls(facts)}, prompt {_start(head['prompt'])}\n" + table(tree_rows(tree.walk()))
 
 
@@ -438,7 +438,7 @@ def _parted(node: Node) -> tuple[str, str, str, str]:
 
 
 def _end(node: Node) -> str:
-    return f"{escape_controls(node.reason) or 'running'}, {len(node.ids)} tokens"
+    return f"{escape_controls(node.reason) or 'running'}, {counted(len(node.ids), 'token')}"
 
 
 def _start(text: str) -> str:

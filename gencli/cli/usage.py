@@ -1,5 +1,5 @@
-"""How a command is used: its declaration (`Page`), its help as plain text, the formats of its records, and
-the message, hint and exit code of an exception.
+"""How a command is used: its declaration (`Page`), its help as plain text, and the message, hint and exit
+code of an exception.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import itertools
 import re
 import shutil
 import textwrap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import PurePath
 from typing import Any, Literal
@@ -16,9 +16,9 @@ from typing import Any, Literal
 from gencli import errors
 from gencli.config.option import SECTIONS, Option
 from gencli.config.option_names import COMMAND_NAMES, meant_command, meant_option, with_flags
+from gencli.config.result_formats import FORMATS, RECORDS, WHOLE, format_of
 from gencli.config.run_options import OPTIONS
 from gencli.errors import GencliError, UsageError
-from gencli.json_text import to_json
 from processors import errors as processors_errors
 from processors.errors import ProcessorsError, did_you_mean
 
@@ -85,11 +85,11 @@ def values_of(options: Iterable[Option], flags: Mapping[str, Any]) -> dict[str, 
     }
 
 
-def with_format(flags: Mapping[str, Any], formats: Sequence[str]) -> Mapping[str, Any]:
-    """Return the given options with the format of the suffix of the output file, if none is given."""
+def with_format(flags: Mapping[str, Any], *more: str) -> Mapping[str, Any]:
+    """Return the options with the format of the output's suffix if none is given; `more`: own formats."""
     suffix = PurePath(flags.get("output") or "").suffix.lower().removeprefix(".")
-    form = {"yml": "yaml"}.get(suffix, suffix)
-    return {**flags, "format": form} if form in formats and "format" not in flags else flags
+    form = next((form.name for form in FORMATS.values() if suffix in form.suffixes), suffix)
+    return {**flags, "format": form} if form in (*RECORDS, *more) and "format" not in flags else flags
 
 
 def read_subcommand(
@@ -110,34 +110,14 @@ def read_subcommand(
     return word, names
 
 
-FORMS = Literal["text", "json", "yaml"]
-FORMAT = Option(("--format",), FORMS, "Form of the result.", "Output", "text")
+FORMAT = Option(("--format",), Literal[WHOLE], "Form of the result.", "Output", "text")
 DEBUG = Option(("--debug",), bool, "Show the traceback of an error.", "Output", False)
 FORMAT_AND_DEBUG = (FORMAT, DEBUG)
 
 
-def record_text(record: Any, form: str, *, encoding: str = "utf-8") -> str:
-    """Return a record as `yaml`, as a line of JSON (`jsonl`), or as indented JSON."""
-    if form == "yaml":
-        from gencli.yaml_text import to_yaml
-
-        return to_yaml(record, encoding=encoding)
-    return to_json(record, encoding=encoding, indent=None if form == "jsonl" else 2) + "\n"
-
-
-def array_parts(records: Iterable[Any], form: str) -> Iterator[str]:
-    """Yield the text of an array in parts, one a record, so that a long array is never stored whole."""
-    is_empty = True
-    for record in records:
-        part = record_text([record], form)
-        if form != "yaml":
-            part = ("[" if is_empty else ",") + part.removeprefix("[").removesuffix("\n]\n")
-        is_empty = False
-        yield part
-    if is_empty:
-        yield "[]\n"
-    elif form != "yaml":
-        yield "\n]\n"
+def in_format(text: str, record: Any, values: Mapping[str, Any]) -> str:
+    """Return a result in the format of the command's options: its text, or its record."""
+    return text if (form := format_of(values)).is_text else form.encode(record)
 
 
 _COLUMN = 34

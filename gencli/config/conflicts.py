@@ -7,6 +7,7 @@ from pathlib import Path
 
 from gencli.config.chain_assembly import Assembly, greedy_cause
 from gencli.config.job_parts import refuse_guidance
+from gencli.config.result_formats import RECORDS_LISTED, format_of
 from gencli.config.run_options import CONTRASTS, GUIDES, STAGES
 from gencli.config.settings import DEFAULT, FLAG, Assigned, Settings
 from gencli.core.request import NO_DRAFTER
@@ -14,6 +15,7 @@ from gencli.errors import UsageError
 from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec
 from processors.catalog import Phase
 from processors.registry import Registry, builtin_registry
+from processors.request_values import Verification
 
 
 def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
@@ -112,7 +114,7 @@ def _refuse_drafts(settings: Settings) -> None:
         raise UsageError(f"{name('draft')} is empty.", hint=hint)
     is_asked = settings.is_given("verify_threshold")
     is_newer = settings.rank("verify_threshold") >= settings.rank("verify")
-    if is_asked and is_newer and settings["verify"] != "lossy-threshold":
+    if is_asked and is_newer and not Verification(settings["verify"]).has_threshold:
         verify = f"{name('verify')} is {settings['verify']}"
         message = f"{name('verify_threshold')} is for lossy-threshold, but {verify}."
         raise UsageError(message, hint="Add `verify` = lossy-threshold.")
@@ -128,15 +130,21 @@ def _refuse_output(settings: Settings) -> None:
             raise UsageError(f"{name(key)} is given, but no trace.", hint="Add `trace`.")
     if settings["color"] != "off":
         _refuse_beside_color(settings, settings.with_value("color"))
-    if settings["stream"] and settings["format"] != "text":
-        has_records = settings["format"] in ("jsonl", "yaml")
-        hint = f"{settings['format']} writes each prompt's record as it finishes." if has_records else ""
+    form = format_of(settings)
+    if settings["stream"] and not form.is_text:
         fault = f"shows text while it is generated, which {settings.with_value('format')} cannot."
-        hint = hint or "Leave out `stream`, or use `format` = jsonl."
+        by_record = f"{form.name} writes each prompt's record as it finishes."
+        hint = by_record if form.by_record else "Leave out `stream`, or use `format` = jsonl."
         raise UsageError(f"{name('stream')} {fault}", hint=hint)
-    output = settings["output"]
-    if output is not None and Path(output).resolve() in [Path(path).resolve() for path in settings["file"]]:
-        raise UsageError(f"`output` and `file` are both {output!r}; the prompt would be lost.")
+    taken = {Path(path).resolve(): "file" for path in settings["file"]}
+    for key in ("output", "trace"):
+        if not isinstance(settings[key], str):  # the trace of a request to the server is a number
+            continue
+        path = Path(settings[key]).resolve()
+        other = taken.setdefault(path, key)
+        if other == "file" or (other != key and (path.is_file() or not path.exists())):  # not a device
+            lost = "the prompt would be lost" if other == "file" else "each needs a file of its own"
+            raise UsageError(f"`{key}` and `{other}` are both {settings[key]!r}; {lost}.")
 
 
 def _refuse_finish_open(settings: Settings, name: str) -> None:
@@ -160,7 +168,7 @@ def _refuse_beside_color(settings: Settings, color: str) -> None:
 def refuse_quiet_scores(settings: Settings) -> None:
     """Raise UsageError for log-probabilities on a terminal if no output shows them."""
     for key in ("logprobs", "prompt_logprobs"):
-        if settings[key] is not None and settings["quiet"] and settings["format"] == "text":
+        if settings[key] is not None and settings["quiet"] and format_of(settings).is_text:
             name, hint = settings.name, "Use `format` = json, or leave `quiet` out."
             message = f"{name('quiet')} writes no {name(key)}: with text as output they go to stderr."
             raise UsageError(message, hint=hint)
@@ -174,8 +182,8 @@ def refuse_unwritten_ids(settings: Settings) -> None:
     for key in ("parsed", "select"):
         if settings[key] not in (None, False):
             raise _conflict(f"{ids}, but {settings.name(key)} writes a document.")
-    if settings["format"] == "text":
-        raise UsageError(f"{ids}, but the result is text.", hint="Use `format` = json, jsonl or yaml.")
+    if format_of(settings).is_text:
+        raise UsageError(f"{ids}, but the result is text.", hint=f"Use `format` = {RECORDS_LISTED}.")
 
 
 _DETAILS = ("length_penalty", "early_stopping")

@@ -106,10 +106,9 @@ class Job:
 
     @property
     def is_drafted(self) -> bool:
-        """Whether there may be drafts, by a drafter or of forced text, under the exact policy `match`."""
-        is_exact = self.drafting.verification.policy == MATCH.policy
+        """Whether there may be drafts, by a drafter or of forced text, under an exact policy."""
         has_jumps = self.structure is not None and self.structure.jump != "off"
-        return is_exact and (self.drafting.drafter != NO_DRAFTER or has_jumps)
+        return self.drafting.verification.is_exact and (self.drafting.drafter != NO_DRAFTER or has_jumps)
 
     @property
     def method(self) -> str:

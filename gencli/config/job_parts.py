@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from gencli.config.result_formats import format_of
 from gencli.config.run_options import CONTRASTS, GUIDES, IN_PROMPT, NO_AMATEUR, option
 from gencli.config.settings import DEFAULT, FLAG, Settings
 from gencli.core.request import BUILT_IN_DRAFTERS, EARLY_EXIT, NO_DRAFTER
@@ -122,7 +123,7 @@ def _refuse_pairs(settings: Settings, kind: str) -> None:
         message = f"{name('parsed')} writes the whole document, {name('select')} a part."
         raise UsageError(message, hint="Leave one out.")
     for key in ("parsed", "select"):
-        if settings[key] not in (None, False) and settings["format"] != "text":
+        if settings[key] not in (None, False) and not format_of(settings).is_text:
             message = f"{name(key)} is a form of text, but {name('format')} is {settings['format']}."
             hint = f"A record has the document under parsed; leave {name(key)} out."
             raise UsageError(message, hint=hint)

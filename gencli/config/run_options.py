@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from types import UnionType
 from typing import Any, Literal, get_args
 
 from gencli.config.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option, read_pairs
+from gencli.config.result_formats import FORMATS, RECORDS_LISTED
 from gencli.core.request import NO_DRAFTER
 from gencli.errors import UsageError
 from gencli.text.escapes import unescape
-from processors.catalog import Draw
+from processors.catalog import BUILTIN, Draw
 from processors.params import MOST, Bounds, describe, whole
 from processors.registry import builtin_registry
 from processors.request_values import MATCH, THINKING, WHITESPACE, Policy, When
@@ -113,14 +115,22 @@ def _read_order(value: str | Sequence[str]) -> tuple[str, ...]:
     return names
 
 
-def _for_stage(*names: str, stage: str = "", field: str = "", **changes: Any) -> Option:
-    # An option of a stage's field, from the field's declaration; by default of the main value of the stage
-    # with the option's name.
-    stage = stage or names[0].strip("-").replace("-", "_")
+# Stages and fields by keys of options: a stage's name is its main value, and mirostat_tau is a field.
+_FIELDS = {
+    f"{spec.name}_{field.name}": (spec.name, field.name)
+    for spec in BUILTIN
+    for field in spec.params.own_fields()
+} | {spec.name: (spec.name, spec.params.main()) for spec in BUILTIN}
+
+
+def _for_stage(*names: str, of: str = "", **changes: Any) -> Option:
+    # An option of a stage's field, from the field's declaration. `of`: the field's key in _FIELDS, if the
+    # option has another one.
+    stage, field = _FIELDS[of or names[0].strip("-").replace("-", "_")]
     params = builtin_registry().spec(stage).params
-    field = field or params.main()
     about = describe(params)[field]
-    kind = about["type"] if about["type"] in (int, float, bool) else str
+    kinds = get_args(about["type"]) if isinstance(about["type"], UnionType) else (about["type"],)
+    kind = kinds[0] if kinds[0] in (int, float, bool) else str
     hint = params.__dataclass_fields__[field].metadata["hint"]
     declared = Option(
         names, kind, about["doc"], "Chain", about["default"], about["bounds"],
@@ -203,7 +213,7 @@ OPTIONS: tuple[Option, ...] = (
     _for_stage("--temperature", "-t"),
     _for_stage(
         "--thinking-temperature",
-        stage="temperature",
+        of="temperature",
         when=When(inside=THINKING),
         help="Temperature inside thinking: from <think> to </think>, or up to the text of `constrain_after`.",
     ),
@@ -218,50 +228,49 @@ OPTIONS: tuple[Option, ...] = (
     _for_stage("--typical"),
     _for_stage("--tfs"),
     _for_stage("--top-h"),
-    _for_stage("--min-k", type=float),
-    _for_stage("--xtc-probability", stage="xtc"),
-    _for_stage("--xtc-threshold", stage="xtc", field="threshold"),
-    _for_stage("--dynatemp-min", stage="dynamic_temperature", field="min", type=float),
-    _for_stage("--dynatemp-max", stage="dynamic_temperature", field="max", type=float),
-    _for_stage("--dynatemp-range", stage="dynamic_temperature", field="range", type=float),
-    _for_stage("--dynatemp-exponent", stage="dynamic_temperature", field="exponent"),
+    _for_stage("--min-k"),
+    _for_stage("--xtc-probability"),
+    _for_stage("--xtc-threshold"),
+    _for_stage("--dynatemp-min", of="dynamic_temperature_min"),
+    _for_stage("--dynatemp-max", of="dynamic_temperature_max"),
+    _for_stage("--dynatemp-range", of="dynamic_temperature_range"),
+    _for_stage("--dynatemp-exponent", of="dynamic_temperature_exponent"),
     _for_stage("--edt"),
     _for_stage("--smoothing"),
-    _for_stage("--smoothing-curve", stage="smoothing", field="curve"),
+    _for_stage("--smoothing-curve"),
     _for_stage("--mirostat"),
-    _for_stage("--mirostat-tau", stage="mirostat", field="tau"),
-    _for_stage("--mirostat-eta", stage="mirostat", field="eta"),
+    _for_stage("--mirostat-tau"),
+    _for_stage("--mirostat-eta"),
     _for_stage("--skew"),
-    _for_stage("--adaptive-target", stage="adaptive_p"),
-    _for_stage("--adaptive-decay", stage="adaptive_p", field="decay"),
-    _for_stage("--repetition-penalty", stage="repetition"),
-    _for_stage("--frequency-penalty", stage="frequency"),
-    _for_stage("--presence-penalty", stage="presence"),
+    _for_stage("--adaptive-target", of="adaptive_p"),
+    _for_stage("--adaptive-decay", of="adaptive_p_decay"),
+    _for_stage("--repetition-penalty"),
+    _for_stage("--frequency-penalty"),
+    _for_stage("--presence-penalty"),
     _for_stage("--no-repeat-ngram"),
-    _for_stage("--dry-multiplier", stage="dry"),
-    _for_stage("--dry-base", stage="dry", field="base"),
-    _for_stage("--dry-allowed-length", stage="dry", field="allowed"),
-    _for_stage("--dry-window", stage="dry", field="window", type=int),
-    _for_stage("--dry-breaker", stage="dry", field="breakers", many=True, read=_dry_breakers, metavar="TEXT"),
+    _for_stage("--dry-multiplier"),
+    _for_stage("--dry-base"),
+    _for_stage("--dry-allowed-length", of="dry_allowed"),
+    _for_stage("--dry-window"),
+    _for_stage("--dry-breaker", of="dry_breakers", many=True, read=_dry_breakers, metavar="TEXT"),
     _for_stage("--lz"),
     _for_stage("--length-boost"),
     _for_stage("--length-decay", read=_read_decay, metavar="START:FACTOR"),
     _for_stage("--sequence-bias", many=True, read=_read_bias, metavar="TEXT=NUMBER"),
     _for_penalties("--penalty-scope", field="scope", kind=Literal["prompt", "output", "both"]),
     _for_penalties("--penalty-window", field="window", kind=int),
-    _for_stage("--logit-bias", stage="bias", many=True, read=_read_bias, metavar="TOKEN=NUMBER"),
-    _for_stage("--allow-ids", stage="allowed", many=True, read=read_ids, metavar="IDS"),
-    _for_stage("--suppress-ids", stage="suppress", many=True, read=read_ids, metavar="IDS"),
+    _for_stage("--logit-bias", of="bias", many=True, read=_read_bias, metavar="TOKEN=NUMBER"),
+    _for_stage("--allow-ids", of="allowed", many=True, read=read_ids, metavar="IDS"),
+    _for_stage("--suppress-ids", many=True, read=read_ids, metavar="IDS"),
     _for_stage("--ban", many=True, read=read_texts, metavar="TEXT"),
     _for_stage("--min-tokens"),
     _for_stage("--ignore-eos"),
-    _for_stage("--begin-suppress-ids", stage="begin_suppress", many=True, read=read_ids, metavar="IDS"),
+    _for_stage("--begin-suppress-ids", many=True, read=read_ids, metavar="IDS"),
     _for_stage("--eos-above"),
-    _for_stage("--ban-rewind", stage="ban", field="rewind"),
-    _for_stage("--force-text", stage="force", read=unescape, metavar="TEXT"),
-    _for_stage("--reasoning-budget", type=int),
-    _for_stage("--reasoning-message", stage="reasoning_budget", field="message", read=unescape,
-               metavar="TEXT"),
+    _for_stage("--ban-rewind"),
+    _for_stage("--force-text", read=unescape, metavar="TEXT"),
+    _for_stage("--reasoning-budget"),
+    _for_stage("--reasoning-message", of="reasoning_budget_message", read=unescape, metavar="TEXT"),
     Option(("--stage",), str, "Any stage: name, name=value or name:key=value,key=value.", "Chain", (),
            many=True, metavar="STAGE", flag_only="stages go under stages: or chain:"),
     Option(("--plugin",), str, "Add your own stage: path.py, path.py:Class or module:Class.", "Chain", (),
@@ -376,8 +385,8 @@ OPTIONS: tuple[Option, ...] = (
     Option(("--select",), str, "Write a part of the document by JSON Pointer: a string as text, other values "
            "as compact JSON.", "Structure", metavar="POINTER"),
     Option(("--draft",), str, "Draft tokens, so that one forward may give several; the text is the same. "
-           "none, ngram, suffix, auto, early-exit, or a smaller model: a name or a folder.", "Drafts",
-           NO_DRAFTER, metavar="NAME"),
+           "none, ngram, suffix, auto, early-exit, mtp, or a smaller model or a trained head: a name or a "
+           "folder.", "Drafts", NO_DRAFTER, metavar="NAME"),
     Option(("--draft-tokens",), int | Literal["auto"], "At most this many draft tokens at a time; auto takes "
            "as many as save time.", "Drafts", "auto", Bounds(ge=1, le=64), read=_read_tokens,
            metavar="NUMBER"),
@@ -388,12 +397,12 @@ OPTIONS: tuple[Option, ...] = (
            "lossy-threshold: more tokens, and the text may differ.", "Drafts", MATCH.policy),
     Option(("--verify-threshold",), float, "lossy-threshold accepts draft tokens with at least this "
            f"probability in the model; {MATCH.threshold} by default.", "Drafts", None, Bounds(gt=0, le=1)),
-    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Format of the result; by default that "
-           "of the suffix of `output`, unless the output is a JSON document.", "Output", "text"),
+    Option(("--format",), Literal[tuple(FORMATS)], "Format of the result; by default that of the suffix of "
+           "`output`, unless the output is a JSON document.", "Output", "text"),
     Option(("--output", "-o"), str, "Write the result to this file.", "Output", metavar="FILE",
            flag_only="a preset must not be able to write over a file"),
     Option(("--token-ids",), bool, "Add the token ids of the prompt and of the output to the records of "
-           "`format` = json, jsonl or yaml, stops included.", "Output", False),
+           f"`format` = {RECORDS_LISTED}, stops included.", "Output", False),
     Option(("--trace",), str, "Write what each stage did to each token to this file, a line of JSON a token; "
            "gencli explain reads it.", "Output", metavar="FILE",
            flag_only="a preset must not be able to write over a file"),

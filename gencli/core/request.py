@@ -72,7 +72,8 @@ class Contrastive:
 
 NO_DRAFTER = "none"
 EARLY_EXIT = "early-exit"
-BUILT_IN_DRAFTERS = ("ngram", "suffix", "auto", EARLY_EXIT)  # they need no model of their own
+MTP = "mtp"  # the layers for multi-token prediction in the files of the model itself
+BUILT_IN_DRAFTERS = ("ngram", "suffix", "auto", EARLY_EXIT, MTP)  # they need no model of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,14 +179,14 @@ class Request:
 
     @property
     def verification(self) -> Verification:
-        """Acceptance policy of the drafts; for a greedy draw `rejection` is replaced by `match`."""
+        """Acceptance policy of the drafts; for a greedy draw `match` replaces one that is drawn."""
         wanted = self.drafting.verification
-        return MATCH if self.draw == "greedy" and wanted.policy == "rejection" else wanted
+        return MATCH if self.draw == "greedy" and wanted.is_drawn else wanted
 
     @property
     def drafts_decide(self) -> bool:
-        """Whether the text depends on the drafts. False for `match`: its text is that without drafts."""
-        return self.verification.policy != MATCH.policy
+        """Whether the text depends on the drafts, as it does under every policy that is not exact."""
+        return not self.verification.is_exact
 
     @property
     def num_lanes(self) -> int:

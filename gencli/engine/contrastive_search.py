@@ -21,7 +21,7 @@ from gencli.engine.sequence import Group, Taken
 from gencli.engine.sequence import Sequence as Text
 from gencli.engine.step import Step, StepHook
 from gencli.errors import GencliError, UsageError
-from gencli.models.model_runner import ModelSpec
+from gencli.models.model_runner import LAST, ModelSpec
 from gencli.text.text_stream import TextStream
 from processors.graphs import upload_ints
 from processors.pipeline import Pipeline
@@ -118,10 +118,10 @@ def check_contrastive(request: Request, spec: ModelSpec, max_batch: int) -> None
             f"A contrastive search has alpha {asked.alpha:g} and k {asked.k}.",
             hint="`contrastive_alpha` is between 0 and 1, `contrastive_k` at least 1.",
         )
-    if not spec.has_states:
+    if not spec.hidden:
         raise UsageError(
             f"{spec.name} gives no hidden states, which `contrastive_alpha` compares.",
-            hint="It needs gencli's own decoder (`backend` = native), without a long rope.",
+            hint="It needs gencli's own decoder, or lanes that share a cache, and no long rope.",
         )
     if asked.k > max_batch:
         raise UsageError(
@@ -175,20 +175,16 @@ class ContrastiveSearches(StepHook):
         return self._branches.behind()
 
     def before(self, step: Step) -> None:
-        lanes = [s.slot for s in step.sequences if s.request.contrastive is not None]
-        step.lanes = frozenset(lanes)
+        step.lanes |= {s.slot for s in step.sequences if s.request.contrastive is not None}
+        step.taps |= {LAST}
         step.reads |= any(isinstance(sequence.group, ContrastiveSearch) for sequence, _ in step.sampled)
 
     def on_logits(self, step: Step) -> None:
         """Store the last hidden states [S, H] of all tokens that the step fed to searches, in feed order."""
-        if step.inner is None or step.inner.states is None:
-            return
-        states, row = step.inner.states.to(self._pipeline.env.device), 0
-        for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
+        for index, states in step.states():
+            sequence = step.sequences[index]
             if isinstance(sequence.group, ContrastiveSearch):
-                end = row + len(feed.tokens)
-                sequence.group.feed(sequence.slot, states[row:end])
-                row = end
+                sequence.group.feed(sequence.slot, states[LAST].to(self._pipeline.env.device))
 
     def on_tokens(self, step: Step) -> None:
         """Choose the candidate of each search, and rank the tokens after it by the processed logits."""

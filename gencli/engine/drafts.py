@@ -10,7 +10,7 @@ from functools import partial
 import torch
 
 from gencli.core.events import Drafted, Event
-from gencli.core.request import NO_DRAFTER, Request
+from gencli.core.request import NO_DRAFTER, Request, shared_length
 from gencli.engine.rewind import can_rewind
 from gencli.engine.sequence import SampledSequences, Sequence
 from gencli.engine.step import Step, StepHook
@@ -18,7 +18,7 @@ from gencli.errors import UsageError
 from gencli.models.model_runner import ModelSpec
 from gencli.plugins.plugin_registry import DraftGuard
 from gencli.speculative.adaptive_drafts import Clock, work_clock
-from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, MeasuredStep, SampleTokens
+from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Features, MeasuredStep, SampleTokens
 from processors.graphs import upload
 from processors.pipeline import Pipeline
 from processors.registry import Registry
@@ -64,6 +64,11 @@ class Speculation(StepHook):
         self._guard = DraftGuard(registry)
         self._noted: set[str] = set()  # notices so far
         self._step = _RunningStep()
+        self._feed_seconds = 0.0  # that the drafter took for hidden states since the last draft
+
+    def needs_states(self, request: Request) -> bool:
+        """Whether the drafts, and by them the text, depend on the hidden states of the whole prompt."""
+        return request.drafts_decide and bool(self._drafter.taps_for(request))
 
     def check(self, request: Request) -> None:
         """Raise UsageError if the request names a drafter that this engine lacks."""
@@ -115,7 +120,8 @@ class Speculation(StepHook):
         now = self._clock()
         drawn = {ask.slot: run for ask, run in zip(asks, runs, strict=True) if isinstance(run, Drawn)}
         asked = frozenset(ask.slot for ask in asks)
-        self._step = _RunningStep(drawn, asked, now - start, now, work=self._work())
+        seconds, self._feed_seconds = now - start + self._feed_seconds, 0.0
+        self._step = _RunningStep(drawn, asked, seconds, now, work=self._work())
         return drafts
 
     def _proposal(self, sampled: SampledSequences) -> Proposal | None:
@@ -134,6 +140,43 @@ class Speculation(StepHook):
 
     def before(self, step: Step) -> None:
         step.proposal = partial(self._proposal, step.sampled)
+        if not self._drafter.taps:
+            return
+        for fork in step.forks:
+            self._drafter.fork(fork.source, fork.target)
+        tapped = [
+            s.slot for s in step.sequences if s.slot in self.slots and self._drafter.taps_for(s.request)
+        ]
+        if tapped:
+            step.taps |= {*self._drafter.taps}
+            step.lanes |= {*tapped}
+
+    def on_logits(self, step: Step) -> None:
+        """Pass on the states of prompt tokens, which no draft can change."""
+        chosen = {sequence.slot for sequence, _ in step.sampled}
+        self._feed(step, [sequence for sequence in step.sequences if sequence.slot not in chosen])
+
+    def on_taken(self, step: Step) -> None:
+        """Pass on the states of the tokens that stay: the last one and accepted drafts."""
+        self._feed(step, [sequence for sequence, _ in step.sampled])
+
+    def _feed(self, step: Step, sequences: list[Sequence]) -> None:
+        """Pass on the states of the tokens that these sequences were fed and that are in their texts."""
+        if not self._drafter.taps or step.inner is None:
+            return
+        start, parts = self._clock(), list[Features]()
+        slots = self.slots & {sequence.slot for sequence in sequences}  # searches have states, and no drafts
+        for index, states in step.states():
+            sequence, feed = step.sequences[index], step.plan.feeds[index]
+            if feed.lane in slots and self._drafter.taps_for(sequence.request):
+                held = [*sequence.output, *sequence.held] if sequence.held else sequence.output
+                text = SampleTokens(sequence.prompt, held)
+                kept = shared_length(feed.tokens, text[feed.start : feed.end])
+                rows = tuple([states[tap][:kept] for tap in self._drafter.taps])
+                parts.append(Features(sequence.slot, text, feed.start, feed.start + kept, rows))
+        if parts:
+            self._drafter.feed(parts)
+            self._feed_seconds += self._clock() - start
 
     def on_host(self, step: Step) -> None:
         """Stop the clock, and record how many drafts of each sequence were accepted."""

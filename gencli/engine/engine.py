@@ -162,6 +162,7 @@ class Engine:
         seed, is_scored = derive(request.seed, sample), request.prompt_logprobs is not None and sample == 0
         scoring = PromptScoring(request) if is_scored else None
         sequence = Sequence(request, sample, seed, stream, submitted, context, scoring=scoring)
+        sequence.needs_states = request.contrastive is not None or self._speculation.needs_states(request)
         if request.beams is not None:
             self._beams.create(sequence)
         elif request.contrastive is not None:
@@ -194,20 +195,26 @@ class Engine:
 
     def step(self, *, is_merged: bool = False) -> list[Event]:
         """Run one step and return its events, [] without work. For the caller's own loop instead of `run`."""
-        step = None
+        step, scheduler = None, self._scheduler
         with self._changing, torch.inference_mode():
             try:
                 events = [*self._endings.due()] if self._endings.may_be_due else []
                 if events and not is_merged:
                     events = [*by_sample(events)]
-                if self._scheduler.has_work:
-                    events += self._scheduler.reading()
-                    with self._guard:
-                        events += self._admit()
+                if scheduler.has_work:
+                    is_queued = bool(scheduler.waiting or scheduler.pending)
+                    if is_queued or scheduler.may_read:
+                        events += scheduler.reading()
+                    try:
+                        if is_queued:
+                            events += self._admit()
                         for hook in self._owners.active:
                             events += hook.report()
-                        self.occupancy = len(self._scheduler.running) / self._scheduler.limit
+                        self.occupancy = len(scheduler.running) / scheduler.limit
                         step = self._steps.run()
+                    except Exception as error:
+                        if not self._guard.takes(error):
+                            raise
                     if not self._guard.is_full:
                         for hook in self._owners.active:
                             events += hook.report()

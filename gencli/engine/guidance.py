@@ -244,7 +244,7 @@ def check_layers(request: Request, spec: ModelSpec) -> None:
     if not spec.num_layers:
         raise UsageError(
             f"{spec.name} gives no logits of its layers, which `dola` contrasts.",
-            hint="It needs gencli's own decoder (`backend` = native), without a long rope.",
+            hint="It needs gencli's own decoder, or lanes that share a cache, and no long rope.",
         )
     if request.guidance.is_on:
         raise UsageError(

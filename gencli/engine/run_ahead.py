@@ -159,11 +159,15 @@ class RunAhead:
         return _select(logits, order)
 
     def forward_layers(
-        self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
+        self,
+        plan: StepPlan,
+        layers: Iterable[int] = (),
+        lanes: Collection[int] = (),
+        taps: Collection[int] = (),
     ) -> tuple[Tensor, Inner]:
         """Run LayeredRunner.forward_layers; the pass ahead is dropped because it keeps no hidden states."""
         self._drop()
-        return self._runner.forward_layers(plan, layers, lanes)
+        return self._runner.forward_layers(plan, layers, lanes, taps)
 
     def truncate(self, lane: int, length: int) -> None:
         self.forget(lane)
@@ -217,7 +221,8 @@ class LaunchAhead(StepHook):
         self._runner.forget(slot)
 
     def meanwhile(self, step: Step) -> None:
-        self._runner.launch(step.sampled, step.tokens, self._scheduler)
+        if not step.lanes:  # whose states the next step needs too, and a pass ahead keeps none
+            self._runner.launch(step.sampled, step.tokens, self._scheduler)
 
     def on_host(self, step: Step) -> None:
         self._runner.read(step.ids)

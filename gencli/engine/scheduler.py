@@ -12,7 +12,6 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import islice, takewhile
-from types import TracebackType
 
 from gencli.core.events import Event, Finish, Reading
 from gencli.core.request import Feed, Kind, Prefixes, Request, StepPlan, Tokens, rope_factors, shared_length
@@ -102,21 +101,14 @@ class Samples:
 
 
 class OomGuard:
-    """A context manager that suppresses out-of-memory errors; the rest of the block is skipped.
-
-    `is_full`: whether memory has run out.
-    """
+    """Keeps in mind that memory has run out, until all sequences restart: `is_full`."""
 
     def __init__(self) -> None:
         self.is_full = False
 
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> bool:
-        is_full = error is not None and is_out_of_memory(error)
+    def takes(self, error: Exception) -> bool:
+        """Return whether the error says that memory has run out, and then keep that in mind."""
+        is_full = is_out_of_memory(error)
         self.is_full |= is_full
         return is_full
 
@@ -140,7 +132,8 @@ class Scheduler:
       and sequences take turns instead.
     Three exceptions may exceed the budget: one token per sequence, held tokens, and up to 64 prompt tokens
     that a companion lacks when its sample chooses its first token. `rope_switches` is
-    ModelSpec.rope_switches. `score_rows`: limit of prompt positions scored in a step.
+    ModelSpec.rope_switches. `score_rows`: limit of prompt positions scored in a step. `may_read`: whether any
+    running sequence may have a part of its prompt left.
     """
 
     def __init__(
@@ -168,6 +161,7 @@ class Scheduler:
         self.step_tokens = step_limit(step_tokens, max_batch)
         self._num_drafts_requested = 0  # draft tokens of the last step over all lanes, before cutting
         self._num_added = 0
+        self.may_read = False
 
     def add(self, samples: Samples) -> None:
         insort(self.pending, samples, key=_priority)
@@ -223,6 +217,8 @@ class Scheduler:
                 sequence.group.slots = slot, *self._slots.reserve(sequence.num_slots - 1)
             if num_cached:
                 self._prefix_cache.begin(sequence)
+            else:
+                self._prefix_cache.waiting[slot] = sequence
             self.running.append(sequence)
             admitted.append(sequence)
         return admitted
@@ -263,6 +259,7 @@ class Scheduler:
         """Run the group's present members, which have slots, instead of the former members."""
         index = self._stop(group)
         self.running[index:index] = group.members
+        self.may_read = True
         for member in group.members:
             self._prefix_cache.begin(member)
 
@@ -282,6 +279,7 @@ class Scheduler:
             return False
         self._prefix_cache.leave(sequence)
         sequence.recompute(self._rope(sequence))
+        self.may_read = True
         self._prefix_cache.begin(sequence)
         return True
 
@@ -304,22 +302,23 @@ class Scheduler:
         self.waiting = deque(sorted([*preempted, *self.waiting], key=_priority))
         return preempted, self._slots.clear(), num_idle
 
-    def plan(self, propose: Propose, behind: Collection[Sequence] = ()) -> Step:
+    def plan(self, propose: Propose | None, behind: Collection[Sequence] = ()) -> Step:
         """Plan the next step: copies of prompt prefixes, then decoding, then prompt chunks within the budget.
 
-        `propose` is called once, with the sequences whose next token this step chooses. Sequences that are
-        `behind` do not feed their last token, so no token is chosen for them.
+        `propose` (None: no drafts) is called once, with the sequences whose next token this step chooses.
+        Sequences that are `behind` do not feed their last token, so no token is chosen for them.
         """
-        forks = self._prefix_cache.forks(self.running)
+        forks = self._prefix_cache.forks() if self._prefix_cache.waiting else ()
         decoding = [s for s in self.running if s.lag == 1 and s not in behind]
         if bound := [s for s in decoding if s.drafts_decide]:
             decoding = self._in_turns(bound, [s for s in decoding if not s.drafts_decide])
         left, spans = self.step_tokens - sum([s.decode_cost for s in decoding]), list[_Span]()
-        if len(decoding) < len(self.running):
+        self.may_read = len(decoding) < len(self.running)
+        if self.may_read:
             spans += self._chunks(left, behind)
             left -= sum([span_cost(*span) for span in spans])
         sampled = decoding + [s for s, end in spans if end == len(s)]
-        drafts, self._num_drafts_requested = propose(sampled), 0
+        drafts, self._num_drafts_requested = propose(sampled) if propose else {}, 0
         if drafts:
             drafts = self._cut(drafts, sampled, left)
         pairs = [(s, drafts.get(s.slot, ())) for s in sampled]

@@ -34,7 +34,8 @@ class Sequence:
     the next step feeds it. `context`: maximum number of prompt and output tokens. `group`: the group that it
     belongs to, if any. Times are seconds of a monotonic clock. `decode_cost`: tokens fed by decoding over all
     lanes, including drafts that must not be cut (see span_cost). `scoring`: scores of the prompt. `held`:
-    tokens chosen after `output` that may be taken back (see gencli.engine.rewind).
+    tokens chosen after `output` that may be taken back (see gencli.engine.rewind). `needs_states`: whether
+    hidden states of the whole prompt decide the text.
     """
 
     request: Request
@@ -45,6 +46,7 @@ class Sequence:
     context: int
     group: Group | None = None
     scoring: PromptScoring | None = None
+    needs_states: bool = False
     number: int = 0  # order of submission
     slot: int = -1
     num_computed_tokens: int = 0
@@ -92,9 +94,9 @@ class Sequence:
     def reusable(self) -> tuple[int, ...]:
         """The part of the prompt whose keys and values may come from a cache, always without the last token.
 
-        Empty for a contrastive search, because a cache has no hidden states.
+        Empty where hidden states of the prompt decide the text, because a cache has none.
         """
-        if self.request.contrastive is not None:
+        if self.needs_states:
             return ()
         return self.prompt[: -1 if self.scoring is None else self.scoring.first_read]
 
@@ -194,10 +196,13 @@ class Sequence:
         for index, token in enumerate(tokens):
             output.append(token)
             try:
-                self._add(self._follow(token, followed[index]) if followed else self.stream.push(token))
+                delta = self._follow(token, followed[index]) if followed else self.stream.push(token)
             except GencliError as raised:  # a stop pattern that takes too long
                 error = raised
                 break
+            self._texts.append(delta.text)
+            if (finish := delta.finish) is not None:
+                self.finish = FinishReason("length", "max_tokens") if finish.reason == "length" else finish
             if self.finish is None and len(self.prompt) + len(output) >= self._longest:
                 self.cut = "context" if len(self) >= self.context else "max_tokens"
             if self.finish is not None or self.cut:
@@ -213,7 +218,7 @@ class Sequence:
         """Append tokens of a given output; only the output's length ends it. Otherwise as `take`."""
         for token in tokens:
             self.output.append(token)
-            self._add(self.stream.add(token))
+            self._texts.append(self.stream.add(token).text)
         if followed:
             self.document = followed[-1].document
         if self.first_token is None:
@@ -227,7 +232,7 @@ class Sequence:
         """End a text at a limit; `closing`: tokens that complete its document, or ()."""
         for token in closing:
             self.output.append(token)
-            self._add(self.stream.add(token))
+            self._texts.append(self.stream.add(token).text)
         if closing:
             self.document = "complete"
         self.close("closed" if closing else "length", cut or self.cut)
@@ -241,14 +246,8 @@ class Sequence:
 
     def close(self, reason: str, matched: str | None = None) -> None:
         """End the text for a reason outside of it, and emit text that the stop rules held back."""
-        self._add(self.stream.close(reason))
+        self._texts.append(self.stream.close(reason).text)
         self.finish = FinishReason(reason, matched)
-
-    def _add(self, delta: Delta) -> None:
-        text, finish = delta
-        self._texts.append(text)
-        if finish is not None:
-            self.finish = FinishReason("length", "max_tokens") if finish.reason == "length" else finish
 
     def restart(self, stream: TextStream) -> None:
         """Reset to the prompt, without a slot. Text that is generated again is not emitted twice."""
@@ -396,8 +395,9 @@ class Fork:
 class PrefixCache:
     """Prompts of running sequences, and (`warm`) texts of finished ones whose KV is still in a lane.
 
-    A sequence begins when it starts its prefill or receives a copy of a prefix. Until then it waits for a
-    lane that computes its prefix. Only begun sequences are waited for, so there are no circular waits.
+    A sequence begins when it starts its prefill or receives a copy of a prefix. Until then it is one of
+    `waiting`, by slot: it waits for a lane that computes its prefix. Only begun sequences are waited for, so
+    there are no circular waits.
 
     Models without rollback can copy a whole prompt (all but its last token) only: the source lane stops there
     until the waiting sequences have their copies.
@@ -412,16 +412,18 @@ class PrefixCache:
         self._rope_switches = rope_switches
         self._prompts = Prefixes()  # prompts of begun sequences, by lane
         self._begun: dict[int, Sequence] = {}
-        self._awaited: set[Tokens] = set()  # without rollback: prompts whose lane stops until it is copied
+        self.waiting: dict[int, Sequence] = {}
 
     def begin(self, sequence: Sequence) -> None:
         """Start the sequence's prefill; other sequences may wait for its prefix from now on."""
         self._begun[sequence.slot] = sequence
+        self.waiting.pop(sequence.slot, None)
         self._prompts.add(sequence.slot, sequence.prompt[:-1], sequence.kind)
 
     def leave(self, sequence: Sequence) -> None:
         """Remove a sequence that gives up its slot."""
         self._begun.pop(sequence.slot, None)
+        self.waiting.pop(sequence.slot, None)
         self._prompts.remove(sequence.slot)
 
     def best(self, prompt: Tokens, limit: int | None = None, *, salt: str = "") -> Match:
@@ -442,15 +444,10 @@ class PrefixCache:
         is_exact = source and len(self._prompts[match.lane]) == match.length >= source.num_computed_tokens
         return match if is_exact else Match()
 
-    def forks(self, running: Items[Sequence]) -> tuple[Fork, ...]:
+    def forks(self) -> tuple[Fork, ...]:
         """Return the copies for this step. Sequences without a match begin; others wait for their prefix."""
-        self._awaited.clear()
-        if len(self._begun) == len(running):
-            return ()
         forks = []
-        for sequence in running:
-            if sequence.slot in self._begun:
-                continue
+        for sequence in [*self.waiting.values()]:
             match = self.best(sequence.prompt, len(sequence.reusable), salt=sequence.request.salt)
             source = self._begun.get(match.lane)
             if match.length == 0:
@@ -459,16 +456,16 @@ class PrefixCache:
                 forks.append(Fork(match.lane, sequence.slot, match.length))
                 sequence.reuse(match.length)
                 self.begin(sequence)
-            elif not self._can_rollback:
-                self._awaited.add(sequence.reusable)
         return tuple(forks)
 
     def prefill_end(self, sequence: Sequence) -> int:
         """Return the number of tokens up to which the sequence may be fed in this step."""
-        if sequence.slot not in self._begun:
+        if sequence.slot in self.waiting:
             return sequence.num_computed_tokens
-        shared = len(sequence.prompt) - 1
-        is_awaited = sequence.num_computed_tokens < shared and sequence.prompt[:-1] in self._awaited
+        shared, prefix = len(sequence.prompt) - 1, sequence.prompt[:-1]
+        if self._can_rollback or sequence.num_computed_tokens >= shared:
+            return len(sequence)
+        is_awaited = any(other.reusable == prefix for other in self.waiting.values())
         return shared if is_awaited else len(sequence)
 
 

@@ -108,13 +108,16 @@ class SlotOwners:
 
     def fork(self, source: int, target: int) -> None:
         """Copy the lane and the state of a slot to another slot: that of a branch, which its hooks count."""
-        with self._guard:
+        try:
             self._runner.fork(source, target)
             self._state.fork(source, target)
             for hook in self._hooks:
                 if source in hook.slots:
                     hook.slots.add(target)
             self._update()
+        except Exception as error:
+            if not self._guard.takes(error):
+                raise
 
     def release(self, lanes: Iterable[int], slots: Iterable[int]) -> None:
         """Empty KV lanes, and drop all other state of slots."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -40,7 +40,8 @@ class Step:
     # What hooks need of the forward pass.
     companions: tuple[Feed, ...] = ()  # feeds beside those of the plan
     layers: tuple[int, ...] = ()  # layers whose logits are needed
-    lanes: frozenset[int] = frozenset()  # lanes whose last hidden states are needed
+    taps: frozenset[int] = frozenset()  # where hidden states are needed (see Inner)
+    lanes: frozenset[int] = frozenset()  # lanes of which they are needed
     is_busy: bool = False  # whether a model runs, though the plan may have no feed
     rows: Rows = field(init=False)
     own: Tensor = field(init=False)  # [R, V]: the model's logits
@@ -68,6 +69,14 @@ class Step:
     now: float = 0.0  # seconds of a monotonic clock
     taken: list[tuple[Taken, Exception | None] | None] = field(init=False)  # None for members of groups
     kept: list[tuple[Sequence, Taken]] = field(init=False)  # sequences that continue
+
+    def states(self) -> Iterator[tuple[int, dict[int, Tensor]]]:
+        """Yield the index of each feed of `lanes`, and its hidden states [tokens, H] by tap."""
+        end = 0
+        for index, feed in enumerate(self.plan.feeds):
+            if self.inner and feed.lane in self.lanes:
+                start, end = end, end + len(feed.tokens)
+                yield index, {tap: rows[start:end] for tap, rows in self.inner.taps.items()}
 
     @property
     def first_rows(self) -> list[int]:

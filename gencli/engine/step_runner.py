@@ -46,7 +46,7 @@ class StepRunner:
         """Run the model and choose tokens; None if no token is chosen. Commits nothing, emits no event."""
         hooks = self._owners.active
         behind = {sequence for hook in hooks for sequence in hook.behind()} if hooks else ()
-        step = self._scheduler.plan(self._propose, behind)
+        step = self._scheduler.plan(self._propose if hooks else None, behind)
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
             self._runner.truncate(fork.target, fork.length)
@@ -85,7 +85,8 @@ class StepRunner:
         if not plan.feeds:
             step.own = torch.empty(0, runner.spec.vocab_size)
         elif step.layers or step.lanes:
-            step.own, step.inner = cast(LayeredRunner, runner).forward_layers(plan, step.layers, step.lanes)
+            layered = cast(LayeredRunner, runner)
+            step.own, step.inner = layered.forward_layers(plan, step.layers, step.lanes, step.taps)
         else:
             step.own = runner.forward(plan)
         for sequence, feed in zip(step.sequences, step.plan.feeds, strict=True):
@@ -149,7 +150,11 @@ class StepRunner:
             if sequence.group is None and step.taken[index] is None:
                 step.taken[index] = self.append(step, index)
         for hook in hooks:
-            hook.on_taken(step)
+            try:
+                hook.on_taken(step)
+            except Exception as fault:  # a draft head computes features there
+                if not self._guard.takes(fault):
+                    raise
         for (sequence, _), result in zip(step.sampled, step.taken, strict=True):
             if result is None:
                 continue
@@ -161,8 +166,11 @@ class StepRunner:
                 step.kept.append((sequence, taken))
         for hook in hooks:
             events += hook.after(step)
-        with self._guard:  # what was committed cannot be undone, so all sequences restart
+        try:
             self._commit(step.kept)
+        except Exception as fault:  # what was committed cannot be undone, so all sequences restart
+            if not self._guard.takes(fault):
+                raise
         return events
 
     def append(self, step: Step, index: int, settle: Settle | None = None) -> tuple[Taken, Exception | None]:

@@ -17,6 +17,7 @@ from torch import Tensor
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.replay import Look, Replay, chain_of, kept_of, replay_of
 from gencli.explain.trace_file import TracedText, text_label
+from gencli.helpers import counted, ended
 from gencli.results.run_results import significant
 from gencli.text.escapes import shown
 from processors.base import Vocabulary
@@ -156,7 +157,8 @@ class Comparison:
 
     def __repr__(self) -> str:
         count = sum(position.is_parted for position in self.places)
-        facts = f"{len(self.a.tokens)} tokens, {count} chosen differently, parted_at={self.parted_at}"
+        tokens = counted(len(self.a.tokens), "token")
+        facts = f"{tokens}, {count} chosen differently, parted_at={self.parted_at}"
         return f"Comparison(prompt={shown(self.prompt)}, {facts})"
 
     def _repr_html_(self) -> str:
@@ -275,7 +277,7 @@ def _begin(
         chain, draw = chain_of(head, other.registry)
         a = replay_of(head, kept, vocabulary, chain, draw, other.registry)
     except (TypeError, ValueError, ProcessorsError) as error:
-        raise GenerationError(f"The chain of the trace cannot be run: {error}.") from None
+        raise GenerationError(f"The chain of the trace cannot be run: {ended(str(error))}") from None
     wanted, tail = other.chain, chain.get("tail")
     if tail is not None and vocabulary is None:
         wanted = wanted.with_stage("tail", other.registry, **tail.to_mapping())
@@ -286,12 +288,12 @@ def _begin(
 
 
 def known_texts(text: TracedText) -> dict[int, str]:
-    """Return the texts of all ids in the records."""
-    names = {record["id"]: record["text"] for record in text.records}
+    """Return the texts of all ids in the records; the names of special tokens that were not chosen."""
+    names = dict[int, str]()
     for record in text.records:
         for state in (record["raw"], record["final"], *record["stages"]):
             names |= {token: name for token, name, _ in state["top"] if isinstance(token, int)}
-    return names
+    return names | {record["id"]: record["text"] for record in text.records}
 
 
 TextOf = Callable[[int], str | None]  # returns the text of a token id; None if unknown

@@ -11,8 +11,9 @@ from torch import Tensor
 
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.logits_file import read_kept
-from gencli.explain.token_record import Record, token_record, token_text
+from gencli.explain.token_record import Record, token_record
 from gencli.explain.trace_file import TracedText
+from gencli.results.run_results import piece
 from gencli.text.tokenizer import Tokenizer
 from processors.base import Admission, Document, Env, Vocabulary
 from processors.catalog import Draw
@@ -171,8 +172,8 @@ class Seeker:
         is_all = is_kept or len(kept.ids) == kept.vocab_size
         record = {
             **token_record(view, tokenizer, run=key[0], sample=key[1], position=len(records)),
-            "chosen": [chosen, token_text(chosen, tokenizer)],
-            "winner": [look.token, token_text(look.token, tokenizer)],
+            "chosen": [chosen, piece(chosen, tokenizer)],
+            "winner": [look.token, piece(look.token, tokenizer)],
             "removed_by": next(masks, "") if view.raw.rank is not None else "model",
             "wins_without": list(view.wins_without),
             "bound": None if is_all else float(kept.values.min()),
@@ -199,4 +200,5 @@ def find_token(text: str, tokenizer: Tokenizer) -> tuple[int, str]:
     if ids := tokenizer.encode(text, special=False) if text else []:
         first = tokens[ids[0]].decode("utf-8", "replace") if ids[0] < len(tokens) else f"#{ids[0]}"
         return ids[0], f"{text!r} has {len(ids)} tokens; this is about the first one, {first!r}."
-    raise UsageError("No token has this text: it is empty.", hint="Give the text of a token, or #ID.")
+    why = "there is no tokenizer that knows texts" if text else "it is empty"
+    raise UsageError(f"No token has this text: {why}.", hint="Give the text of a token, or #ID.")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
-from gencli.results.run_results import ByToken, bytes_of, significant
+from gencli.results.run_results import ByToken, bytes_of, piece, significant
 from gencli.text.tokenizer import Tokenizer
 from processors.row_view import Place, RowView, StageView, Weighed
 
@@ -21,10 +21,11 @@ Record = Mapping[str, Any]
 def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, position: int) -> Record:
     """Return the record of a token at an output position, counted from 0.
 
-    Ids are written with their texts, [id, text, p]. Bytes of partial characters appear as U+FFFD; `bytes` has
-    the token's bytes in base64.
+    Ids are written with their texts, [id, text, p]; a special token, which adds no text, with its name.
+    Bytes of partial characters appear as U+FFFD; `bytes` has the token's bytes in base64.
     """
     forgone, race, kept = view.forgone, view.race, dict[str, Any]()
+    text, name = token_text(view.token, tokenizer), piece(view.token, tokenizer)
     if view.kept is not None:
         from gencli.explain.logits_file import kept_fields
 
@@ -34,7 +35,8 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         "sample": sample,
         "pos": position,
         "id": view.token,
-        "text": token_text(view.token, tokenizer),
+        "text": text,
+        **({} if name == text else {"name": name}),
         "bytes": base64.b64encode(bytes_of(view.token, tokenizer)).decode("ascii"),
         "raw": _state(view.raw, tokenizer),
         "final": _state(view.final, tokenizer),
@@ -53,7 +55,7 @@ def token_record(view: RowView, tokenizer: Tokenizer, *, run: str, sample: int, 
         "forgone": forgone
         and {
             "id": forgone.id,
-            "text": token_text(forgone.id, tokenizer),
+            "text": piece(forgone.id, tokenizer),
             "p": significant(forgone.p_raw),
             "removed_by": forgone.removed_by,
         },
@@ -67,11 +69,11 @@ def token_text(token: int, tokenizer: Tokenizer) -> str:
 
 
 def _pair(token: int | None, tokenizer: Tokenizer) -> list[Any] | None:
-    return None if token is None else [token, token_text(token, tokenizer)]
+    return None if token is None else [token, piece(token, tokenizer)]
 
 
 def _weighed(tokens: Iterable[Weighed], tokenizer: Tokenizer) -> list[list[Any]]:
-    return [[token, token_text(token, tokenizer), significant(p)] for token, p in tokens]
+    return [[token, piece(token, tokenizer), significant(p)] for token, p in tokens]
 
 
 def _state(state: Place, tokenizer: Tokenizer) -> dict[str, Any]:
@@ -96,7 +98,7 @@ def _stage(stage: StageView, tokenizer: Tokenizer) -> dict[str, Any]:
         **{key: value for key, value in _state(stage.after, tokenizer).items() if key != "alive"},
         "removed": _weighed(stage.removed, tokenizer),
         "changed": [
-            [token, token_text(token, tokenizer), significant(before), significant(after)]
+            [token, piece(token, tokenizer), significant(before), significant(after)]
             for token, before, after in stage.changed
         ],
         "note": stage.note,

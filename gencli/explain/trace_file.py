@@ -17,6 +17,7 @@ from gencli.core.events import Error, Event, Finish, Token, by_sample
 from gencli.errors import GenerationError, UsageError
 from gencli.explain.token_record import VERSION, Record, records
 from gencli.files import open_regular
+from gencli.helpers import counted
 from gencli.json_text import DocumentError, parse_json
 from gencli.results.run_results import of_last_attempt
 from gencli.text.tokenizer import Tokenizer
@@ -92,7 +93,7 @@ class Trace(tuple[Record, ...]):
 
     def __repr__(self) -> str:
         decided = sum(bool(record["decided_by"]) for record in self)
-        return f"Trace({len(self)} tokens, {decided} decided by a stage)"
+        return f"Trace({counted(len(self), 'token')}, {decided} decided by a stage)"
 
     def _repr_html_(self) -> str:
         from gencli.explain.page import html_fragments as html
@@ -115,7 +116,8 @@ class TracedText:
 
     def __repr__(self) -> str:
         run, sample = self.key
-        return f"TracedText(run={run!r}, sample={sample}, {len(self.records)} tokens, reason={self.reason!r})"
+        tokens = counted(len(self.records), "token")
+        return f"TracedText(run={run!r}, sample={sample}, {tokens}, reason={self.reason!r})"
 
     def _repr_html_(self) -> str:
         from gencli.explain.page import html_fragments as html
@@ -190,7 +192,7 @@ _MAX_COUNT = 1 << 53  # the largest integer that every JSON reader represents ex
 
 def check_record(line: Mapping[str, Any]) -> None:
     """Raise KeyError, TypeError or ValueError if a field that readers use is missing or invalid."""
-    typed(line, text=str, bytes=str, raw=dict, final=dict, stages=list, draw=dict)
+    typed({"name": "", **line}, name=str, text=str, bytes=str, raw=dict, final=dict, stages=list, draw=dict)
     _counts(line, "pos", "id")
     for key in ("raw", "final"):
         _check_state(line[key])

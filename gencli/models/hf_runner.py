@@ -5,13 +5,15 @@ only if all weights are there, float32 logits of a head in 16 bits, and models o
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection, Iterable
 from contextlib import nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from torch import Tensor, nn
 
+from gencli.core.request import StepPlan
 from gencli.errors import ModelError
 from gencli.models.backend import ONE_DEVICE, SPREAD, Spread, check_plan
 from gencli.models.decoder.products.dense_products import adds_wide, pack, wide_linear
@@ -24,14 +26,17 @@ from gencli.models.device import (
     refuse_graphs,
     refusing_full,
 )
-from gencli.models.files.checkpoint import Checkpoint, open_checkpoint
+from gencli.models.files.checkpoint import Checkpoint, open_checkpoint, unused_notices
 from gencli.models.files.model_card import CONTEXT_KEYS
 from gencli.models.files.model_files import OnBytes, watched
-from gencli.models.kv.lane_buffers import LaneLengths, LaneRunner
-from gencli.models.kv.model_calls import logits_width, num_ids
-from gencli.models.model_runner import ModelSpec
+from gencli.models.kv.lane_buffers import LaneLengths, LaneRunner, fed_to, wanted_of
+from gencli.models.kv.model_calls import HiddenStates, logits_width, num_ids
+from gencli.models.model_runner import Inner, ModelSpec
 from gencli.models.rope import rope_switches
-from processors.graphs import Graphs
+from processors.graphs import Graphs, upload
+
+if TYPE_CHECKING:
+    from gencli.models.kv.shared_cache import SlotLanes
 
 # Context of a model whose configuration names none, such as a recurrent model.
 UNLIMITED = 2**31 - 1
@@ -54,7 +59,7 @@ class HFRunner(LaneRunner):
         notices: tuple[str, ...] = (),
         graphs: Graphs | None = None,
     ) -> None:
-        from gencli.models.kv.shared_cache import choose_lanes
+        from gencli.models.kv.shared_cache import SlotLanes, choose_lanes
 
         model.eval()
         self._model = model
@@ -65,6 +70,8 @@ class HFRunner(LaneRunner):
         lanes, lane_notices, why_not = choose_lanes(model, lengths, graphs)
         if why_not:
             graphs = None
+        self._states = HiddenStates(model)
+        shows_states = bool(self._states.layers) and isinstance(lanes, SlotLanes)
         ends = getattr(getattr(model, "generation_config", None), "eos_token_id", None)
         switches = rope_switches(model.config.get_text_config(decoder=True))
         spec = ModelSpec(
@@ -82,6 +89,9 @@ class HFRunner(LaneRunner):
             no_graphs=elsewhere(model.device) or why_not or "`cuda_graphs` is off",
             can_run_ahead=graphs is not None and not switches,
             rope_switches=switches,
+            num_layers=len(self._states.layers) if shows_states else 0,
+            is_tied=bool(getattr(model.config.get_text_config(decoder=True), "tie_word_embeddings", False)),
+            hidden=model.get_input_embeddings().weight.shape[1] if shows_states else 0,
         )
         super().__init__(spec, lanes, lengths)
 
@@ -127,6 +137,47 @@ class HFRunner(LaneRunner):
         if runner.spec.graphs is None:
             refuse_graphs(cuda_graphs, runner.spec.no_graphs)
         return runner
+
+    def forward_layers(
+        self,
+        plan: StepPlan,
+        layers: Iterable[int] = (),
+        lanes: Collection[int] = (),
+        taps: Collection[int] = (),
+    ) -> tuple[Tensor, Inner]:
+        """As `forward`; return also logits of layers and states (see LayeredRunner)."""
+        feeds, layers, held = plan.feeds, [*layers], cast("SlotLanes", self._lanes)
+        self._lengths.check(plan)
+        with torch.inference_mode():
+            logits, states = held.forward_states(feeds, self._states, {*layers, *taps})
+            wanted, tapped = (
+                upload(places, logits.device) for places in (wanted_of(feeds), fed_to(lanes, feeds))
+            )
+            early = {layer: states[layer][wanted] for layer in layers}
+            inner = Inner(
+                lambda layer: self.project(early[layer]), {tap: states[tap][tapped] for tap in taps}
+            )
+        self._lengths.advance(plan)
+        return logits, inner
+
+    @torch.inference_mode()
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N], as the first layer reads them."""
+        embedded: Tensor = self._model.get_input_embeddings()(ids)
+        return embedded
+
+    @torch.inference_mode()
+    def project(self, states: Tensor) -> Tensor:
+        """Return the logits [N, V] of states [N, H] behind the final norm.
+
+        Raises ModelError for a model that scales its logits after the projection, in a way of its own.
+        """
+        text = self._model.config.get_text_config(decoder=True)
+        for key in ("final_logit_softcapping", "logits_scaling", "logit_scale"):
+            if getattr(text, key, None) not in (None, 1.0):
+                raise ModelError(f"{self._spec.name}: {text.model_type} scales its logits by `{key}`.")
+        logits: Tensor = self._model.get_output_embeddings()(states)
+        return logits
 
     def first_layers(self, count: int | None = None, *, max_lanes: int) -> HFRunner:
         """Return a runner of the first `count` layers, sharing the weights, with its own lanes."""
@@ -189,9 +240,7 @@ def load_model(
         with refusing_full(chosen):
             loaded = loaded.to(chosen)
         loaded = widen_head(pack(loaded))
-    unused = sorted(report["unexpected_keys"])
-    notice = f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}" if unused else ""
-    return loaded, reason, (notice,) if unused else ()
+    return loaded, reason, unused_notices(sorted(report["unexpected_keys"]))
 
 
 def _load(

@@ -22,9 +22,9 @@ from gencli.models.decoder.products.dense_products import adds_wide, can_pack
 from gencli.models.decoder.weight_readers import stays_in_file
 from gencli.models.device import free_memory, pick_device, pick_dtype, pick_kv_dtype
 from gencli.models.files.gguf_header import kept_bytes, kept_kinds, weight_format
-from gencli.models.files.model_card import Card, has_codes, held_bytes, kv_bytes, whole_bytes
+from gencli.models.files.model_card import STEP, Card, has_codes, held_bytes, kv_bytes, whole_bytes
 from gencli.models.files.model_files import Format, Quantize
-from gencli.models.kv.lane_buffers import SPARE_ROWS, STEP, roomy, stored_width
+from gencli.models.kv.lane_buffers import SPARE_ROWS, roomy, stored_width
 from gencli.models.model_runner import ModelSpec
 
 _SMALLER: tuple[Quantize, ...] = ("int8", "int4")  # formats that are named to who has too little memory
@@ -92,7 +92,7 @@ def lane_bytes(card: Card, lanes: int, tokens: int, dtype: torch.dtype, device: 
     shapes for CUDA graphs.
     """
     length, spec = min(tokens, card.context or tokens), card.spec
-    room = -(-length // STEP) * STEP
+    room = length
     why_not = why_no_graphs(spec, has_shared_lanes=card.lanes == "shared")
     if device.type == "cuda" and not why_not:
         room = roomy(length, card.context or length)

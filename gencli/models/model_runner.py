@@ -4,8 +4,8 @@ that lanes copy from each other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
@@ -15,6 +15,8 @@ from gencli.core.request import Feed, StepPlan, is_worth_copying, shared_length
 from gencli.models.device import is_batch_invariant
 from processors.graphs import Graphs
 
+LAST = -1  # the tap of the states behind the final norm, which the vocabulary projection reads
+
 EarlyLogits = Callable[[int], Tensor]  # from a number of layers to logits [R, V] of the states behind them
 
 
@@ -23,12 +25,13 @@ class Inner:
     """Results of a forward pass beside its logits.
 
     `early` computes the logits of a layer when it is asked for: the vocabulary projection of the states
-    before it, without the final norm. `states` [S, H] are the last hidden states, which the vocabulary
-    projection reads, of all tokens fed to the lanes that are asked for, in feed order; None without any.
+    before it, without the final norm. `taps` has the hidden states [S, H] at each tap that is asked for, of
+    all tokens fed to the lanes that are asked for, in feed order. A tap is the number of layers before the
+    states, as in `hidden_states` of transformers: 0 are the embeddings. LAST is behind the final norm.
     """
 
     early: EarlyLogits
-    states: Tensor | None = None
+    taps: Mapping[int, Tensor] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,8 @@ class ModelSpec:
     the dtype of the KV cache; None if the model decides. `notices` are for the user. `rope_switches` are the
     lengths (tokens) beyond which a long-rope model uses other rotary factors; the runner recomputes a lane
     that crosses one. `num_layers` is 0 if the model gives no logits of its layers; `is_tied` says whether the
-    vocabulary projection is the embedding. `has_states`: whether the model gives its last hidden states.
+    vocabulary projection is the embedding. `hidden` is the width of its hidden states (H); 0 if it
+    gives none.
     `graphs` run its decode steps; None where their shapes are not fixed. `no_graphs` says why none are
     recorded.
     `token_bytes` is about the temporary memory that a fed token takes in a pass, 0 if unknown.
@@ -68,7 +72,7 @@ class ModelSpec:
     rope_switches: tuple[int, ...] = ()
     num_layers: int = 0
     is_tied: bool = False
-    has_states: bool = False
+    hidden: int = 0
     graphs: Graphs | None = None
     no_graphs: str = ""
     token_bytes: int = 0
@@ -118,12 +122,26 @@ class ModelRunner(Protocol):
 
 
 class LayeredRunner(ModelRunner, Protocol):
-    """A ModelRunner that shows its states: its spec has `num_layers`, or `has_states`."""
+    """A ModelRunner that shows its states: its spec has `num_layers`, or `hidden`."""
 
     def forward_layers(
-        self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
+        self,
+        plan: StepPlan,
+        layers: Iterable[int] = (),
+        lanes: Collection[int] = (),
+        taps: Collection[int] = (),
     ) -> tuple[Tensor, Inner]:
-        """As `forward`; return also the logits of these layers, and the last states of these lanes."""
+        """As `forward`; return also the logits of these layers, and the states of these lanes at `taps`."""
+
+
+class HeadedRunner(LayeredRunner, Protocol):
+    """A LayeredRunner that a trained head can draft for: it lends its embedding and vocabulary projection."""
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N], as the first layer reads them."""
+
+    def project(self, states: Tensor) -> Tensor:
+        """Return the logits [N, V] of states [N, H] behind the final norm."""
 
 
 class AheadRunner(LayeredRunner, Protocol):

@@ -213,7 +213,7 @@ class FakeRunner:
             device=device,
             dtype=torch.float32,
             eos_ids=eos_ids,
-            has_states=True,
+            hidden=vocab_size,
             can_run_ahead=True,
         )
 
@@ -232,13 +232,17 @@ class FakeRunner:
         return self._feed(plan, ids)
 
     def forward_layers(
-        self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
+        self,
+        plan: StepPlan,
+        layers: Iterable[int] = (),
+        lanes: Collection[int] = (),
+        taps: Collection[int] = (),
     ) -> tuple[Tensor, Inner]:
-        """As `forward`; return also the last states of these lanes. It has no layers."""
+        """As `forward`; return also the states of these lanes, the same at any tap. It has no layers."""
         logits, fed = self.forward(plan), [token for feed in plan.feeds for token in feed.tokens]
         ids = [fed[index] for index in fed_to(lanes, plan.feeds)]
         states = self.table.index_select(0, upload_ints(ids, self._spec.device))
-        return logits, Inner(lambda layer: self.table[:0], states)
+        return logits, Inner(lambda layer: self.table[:0], dict.fromkeys(taps, states))
 
     def _feed(self, plan: StepPlan, ids: Tensor) -> Tensor:
         """Count the tokens of the plan; return the logits behind the tokens `ids`."""

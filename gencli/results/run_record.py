@@ -16,6 +16,7 @@ from gencli.config.option_names import with_flags
 from gencli.core.events import Error, Finish, TokenLogprobs
 from gencli.core.request import NO_DRAFTER
 from gencli.engine.best_of import rounded
+from gencli.helpers import counted
 from gencli.models.device import kv_name
 from gencli.models.files.checkpoint import ModelIdentity
 from gencli.models.model_runner import ModelSpec
@@ -177,7 +178,7 @@ def summary(results: Results, info: RunInfo) -> Iterator[str]:
     """Yield the totals of a run: tokens, speed, finish reasons and seed; limits that cut it; notices."""
     finishes = results.finishes
     if finishes:
-        parts = [_count(sum(finish.completion_tokens for finish in finishes), "token")]
+        parts = [counted(sum(finish.completion_tokens for finish in finishes), "token")]
         speed = tokens_per_second(finishes)
         parts += [f"{speed:.1f} tok/s"] if speed is not None else []
         parts += [_reasons(results), f"seed {info.job.seed}"]
@@ -230,7 +231,7 @@ def stats(
     dtype = str(spec.dtype).removeprefix("torch.")
     reason = f" ({spec.dtype_reason})" if spec.dtype_reason else ""
     yield f"model: {spec.name}, context {spec.context}, vocabulary {spec.vocab_size}"
-    yield f"device: {spec.device}, {_count(threads, 'thread')}, dtype: {dtype}{reason}"
+    yield f"device: {spec.device}, {counted(threads, 'thread')}, dtype: {dtype}{reason}"
     if spec.backend:
         yield f"backend: {spec.backend}"
     if spec.quantization:
@@ -242,7 +243,7 @@ def stats(
         yield f"keys and values: {kv_name(spec.kv_dtype)}"
     if spec.graphs is not None and spec.graphs.records:
         count, steps = spec.graphs.num_recorded, spec.graphs.num_replayed
-        yield f"graphs: {count} recorded, replayed in {_count(steps, 'step')}"
+        yield f"graphs: {count} recorded, replayed in {counted(steps, 'step')}"
     elif spec.device.type == "cuda":
         yield f"graphs: none, as {spec.no_graphs}"
     yield f"load: {load_seconds:.2f} s"
@@ -275,10 +276,6 @@ def _which(request: str, sample: int, results: Results) -> str:
     samples = f"sample {sample + 1}" if len(results.row(request).outcomes) > 1 else ""
     which = ", ".join(part for part in (rows, samples) if part)
     return f"{which}: " if which else ""
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def _reasons(results: Results) -> str:

@@ -371,6 +371,7 @@ class Meter:
 
 _SHOWN = 8  # draft positions shown in a line
 _LOSS = 0.97  # a speed-up below this is reported as a loss
+_FEW, _TRIES = 0.05, 200  # a share of accepted first drafts, and how many tries show that it is too low
 
 
 def draft_record(finish: Finish | None, drafter: str) -> dict[str, Any] | None:
@@ -415,6 +416,11 @@ def draft_lines(finishes: Sequence[Finish], drafter: str) -> Iterator[str]:
         yield f"The stage {total.held} needs each token before the next, so its texts took no drafts."
     if not proposed:
         return
+    if total.proposed[0] >= _TRIES and total.accepted[0] < _FEW * total.proposed[0]:
+        yield (
+            f"The first draft was accepted {total.accepted[0]} of {total.proposed[0]} times. Does the "
+            "drafter belong to this model? For a trained head, doctor with `draft` finds wrong settings."
+        )
     if total.speedup is not None:
         is_loss = total.speedup < _LOSS
     else:  # too few plain steps were timed: it is estimated

@@ -17,7 +17,7 @@ from gencli.errors import GenerationError
 from gencli.explain.page import html_fragments as html
 from gencli.explain.token_record import Record, Views, records, views
 from gencli.explain.trace_file import Trace
-from gencli.helpers import clock
+from gencli.helpers import clock, counted
 from gencli.results.run_results import Meter, PromptRow, failure
 from gencli.text.escapes import shown
 from gencli.text.tokenizer import Tokenizer
@@ -180,7 +180,7 @@ def _blocks(prompt: str, sample: Sample) -> Iterator[str]:
     )
     ended = sample.finish_reason + (f" {sample.matched!r}" if sample.matched is not None else "")
     score = "" if sample.score is None else f"score {sample.score:.4g}"
-    yield html.facts(f"{sample.completion_tokens:,} tokens", ended, score, sample.error or "")
+    yield html.facts(counted(sample.completion_tokens, "token"), ended, score, sample.error or "")
 
 
 class Completions:

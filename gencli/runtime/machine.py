@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
+from gencli.helpers import counted
 from gencli.models.files.local_models import cached_models, disk_bytes, endpoint, hub_cache, is_offline
 
 # The libraries read these variables when they are imported later.
@@ -235,7 +236,8 @@ def _caches() -> Iterator[Finding]:
     if cache.is_dir():
         models = list(cached_models())
         partial = sum(model.is_partial for model in models)
-        count = f"{len(models) - partial} models" + (f", {partial} more in part" if partial else "")
+        more = f", {partial} more in part" if partial else ""
+        count = counted(len(models) - partial, "model") + more
         value = f"{cache}: {count}, {disk_bytes(cache) / 2**30:.1f} GiB, {free}"
         yield Finding("cache", "hub", value, "HF_HOME moves it; gencli models list shows what is in it.")
     else:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
@@ -78,9 +78,9 @@ def load(
     from gencli.text.tokenizer import HFTokenizer, declared_vocabulary
 
     choice.spread.check(choice.device)
-    with device_faults():
-        if choice.name == "fake":
-            return _load_fake(choice)
+    if choice.name == "fake":
+        return _load_fake(choice)
+    with device_faults(), _naming_heads(choice.name):
         # Faults of folder and tokenizer are reported before the weights are read, which takes longest.
         checkpoint, reason = _open(choice)
         _check_memory(choice, checkpoint)
@@ -116,6 +116,22 @@ def _open(choice: ModelChoice) -> tuple[Checkpoint, str]:
             f"{folder} cannot be run: {reason}.", hint="Only gencli's own decoder runs GGUF files."
         )
     return check_checkpoint(folder, config, trust_remote_code=choice.trust_remote_code), reason
+
+
+@contextmanager
+def _naming_heads(name: str) -> Iterator[None]:
+    """If a model cannot be loaded as it is a trained draft head, say so."""
+    try:
+        yield
+    except ModelError:
+        from gencli.speculative.head_files import is_head
+
+        if find_local(name) is None or not is_head(name):
+            raise
+        raise ModelError(
+            f"{name} is a draft head, not a model.",
+            hint=f"Name the model that it drafts for, and `draft` = {name}.",
+        ) from None
 
 
 def check_memory(choices: Iterable[ModelChoice], *, free: int | None = None) -> None:

@@ -5,19 +5,20 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import torch
 
 from gencli.config.run_options import NO_AMATEUR
 from gencli.config.settings import Settings
-from gencli.core.request import EARLY_EXIT, NO_DRAFTER
+from gencli.core.request import EARLY_EXIT, MTP, NO_DRAFTER
 from gencli.engine.engine import Engine
 from gencli.engine.scheduler import WINDOW, step_limit
 from gencli.errors import ModelError, UsageError
 from gencli.models.backend import ONE_DEVICE, Spread
 from gencli.models.files.checkpoint import ModelIdentity, identify_model
-from gencli.models.model_runner import ModelRunner, ModelSpec
+from gencli.models.files.local_models import find_local
+from gencli.models.model_runner import HeadedRunner, ModelRunner, ModelSpec
 from gencli.models.other_runners import run_on_side_stream
 from gencli.plugins.plugin_registry import PluginRegistry
 from gencli.runtime.model_loading import Loaded, ModelChoice, Reporter, batch_notices, load, model_notices
@@ -25,6 +26,9 @@ from gencli.speculative.adaptive_drafts import AdaptiveDrafter, Clock, TailFirst
 from gencli.speculative.combined_drafters import AutoDrafter, FallbackDrafter, ForeignDrafter
 from gencli.speculative.draft_model import ModelDrafter, TextModelDrafter
 from gencli.speculative.drafter import Drafter, NgramDrafter, SuffixDrafter
+from gencli.speculative.head_drafter import HeadDrafter
+from gencli.speculative.head_files import is_head, open_head, open_mtp
+from gencli.speculative.head_models import Head, read_head
 from gencli.speculative.translation import Translation
 from gencli.text.tokenizer import OnTokenizer, Tokenizer, first_difference, no_template
 from processors.base import Compiler
@@ -106,13 +110,13 @@ def make_engine(
     Drafter and contrast models are loaded from the settings unless given. Raises ModelError for a model that
     cannot draft for the loaded one, or be contrasted with it.
     """
-    choice = model_choice(settings)
+    batch = settings["max_batch"] if max_batch is None else max_batch
+    choice = replace(model_choice(settings), max_batch=batch)
     if drafter is None:
         drafter = make_drafter(settings["draft"], loaded, choice, registry=registry)
     if amateurs is None:
         amateurs = load_amateurs(settings["contrast"], loaded, choice)
-    spec, batch = loaded.runner.spec, settings["max_batch"] if max_batch is None else max_batch
-    step_tokens = step_limit(None, batch)
+    spec, step_tokens = loaded.runner.spec, step_limit(None, batch)
     if spec.device.type == "cuda":  # the temporary memory of a step has to fit next to the weights
         from gencli.models.device import free_memory
         from gencli.models.model_memory import plan_chunk
@@ -190,11 +194,15 @@ def bare_drafter(
 
 
 def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
-    """Return a drafter with a draft model, or with the target's first layers (early-exit, early-exit:N).
+    """Return a drafter with a draft model, the target's first layers (early-exit, early-exit:N), or a trained
+    head: a folder, or the target's own layers for multi-token prediction (mtp).
 
     Raises UsageError for unsuitable options, ModelError for a model that cannot draft.
     """
     kind, _, number = name.partition(":")
+    if name == MTP or (find_local(name) is not None and is_head(name)):
+        head, _, notices = read_draft_head(name, target, choice)
+        return HeadDrafter(head, target.runner.spec, max_lanes=choice.max_batch, notices=notices)
     if kind == EARLY_EXIT:
         from gencli.models.kv.lane_buffers import LaneRunner
 
@@ -225,6 +233,26 @@ def model_drafter(name: str, target: Loaded, choice: ModelChoice) -> Drafter:
         f"{name} has another vocabulary than {choice.name}, and drafts through text: token {token} is "
         f"{there!r} to {name} and {here!r} to {choice.name}.",
     )
+
+
+def read_draft_head(
+    name: str, target: Loaded, choice: ModelChoice
+) -> tuple[Head, HeadedRunner, tuple[str, ...]]:
+    """Return the trained head of a folder, or MTP; its target, and notices about the head.
+
+    Raises UsageError for unsuitable options, ModelError for a head that does not fit the target.
+    """
+    if choice.spread.is_on:
+        raise UsageError(f"`draft` = {name} does not go together with `tp` or `device_map`.")
+    spec = target.runner.spec
+    if not (spec.hidden and spec.num_layers):
+        raise ModelError(
+            f"{choice.name} shows no hidden states of layers, which the draft head {name} reads.",
+            hint="Draft with ngram, suffix or a smaller model.",
+        )
+    runner = cast(HeadedRunner, target.runner)
+    file = open_mtp(choice.name, runner.spec) if name == MTP else open_head(name, runner.spec)
+    return read_head(file, runner), runner, file.notices
 
 
 def load_amateurs(name: str, expert: Loaded, choice: ModelChoice) -> dict[str, ModelRunner]:

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gencli.config.layers import gather
 from gencli.config.settings import AUTO_BATCH, Settings, run_variables, untraced
-from gencli.core.events import Error, Event, Finish
+from gencli.core.events import Drafted, Error, Event, Finish
 from gencli.errors import UsageError
 from gencli.files import read_file
+from gencli.helpers import counted
 from gencli.server.access import (
     AccessRules,
     Bodies,
@@ -252,7 +253,8 @@ class AdmissionControl:
     def full(self) -> ApiError:
         """Return the error for a full server, and count the refusal."""
         self.num_refused += 1
-        return ApiError(429, f"The server is full: it takes {self.limit} texts at a time.", code="queue_full")
+        texts = counted(self.limit, "text")
+        return ApiError(429, f"The server is full: it takes {texts} at a time.", code="queue_full")
 
 
 Family = tuple[str, str, list[str]]  # name, type, lines
@@ -285,6 +287,7 @@ class Metrics:
     def __init__(self) -> None:
         self.finished: Counter[str] = Counter()  # samples by reason
         self.tokens: Counter[str] = Counter()
+        self.drafted = Drafted()
         names = (
             "time_to_first_token_seconds inter_token_latency_seconds request_queue_time_seconds "
             "request_prefill_time_seconds request_decode_time_seconds e2e_request_latency_seconds"
@@ -301,6 +304,8 @@ class Metrics:
         self.tokens["prompt"] += event.prompt_tokens
         self.tokens["cached"] += event.cached_tokens
         self.tokens["generation"] += event.completion_tokens
+        if event.drafted is not None:
+            self.drafted += event.drafted
         if not event.completion_tokens:
             return
         times = event.timings
@@ -327,8 +332,27 @@ class Metrics:
         for kind in ("prompt", "cached", "generation"):
             name = f"{kind}_tokens_total"
             yield name, "counter", [f"gencli_{name}{{{labels}}} {self.tokens[kind]}"]
+        yield from self._of_drafts(labels)
         for name, histogram in self._times.items():
             yield name, "histogram", [*histogram.lines(f"gencli_{name}", labels)]
+
+    def _of_drafts(self, labels: str) -> Iterator[Family]:
+        """Yield the metrics of draft tokens, which have the names of vLLM's, and the seconds of drafting."""
+        proposed, accepted = self.drafted.proposed, self.drafted.accepted
+        values = {
+            "drafts": sum(proposed[:1]),
+            "draft_tokens": sum(proposed),
+            "accepted_tokens": sum(accepted),
+        }
+        for kind, value in values.items():
+            name = f"spec_decode_num_{kind}_total"
+            yield name, "counter", [f"gencli_{name}{{{labels}}} {value}"]
+        name = "spec_decode_num_accepted_tokens_per_pos_total"
+        lines = [f'gencli_{name}{{{labels},position="{i}"}} {count}' for i, count in enumerate(accepted)]
+        yield name, "counter", lines
+        for kind, seconds in (("draft", self.drafted.draft_seconds), ("verify", self.drafted.verify_seconds)):
+            name = f"spec_decode_{kind}_seconds_total"
+            yield name, "counter", [f"gencli_{name}{{{labels}}} {seconds:g}"]
 
 
 def metrics_text(replies: Mapping[int, int], models: Iterable[Iterable[Family]]) -> str:

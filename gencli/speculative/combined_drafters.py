@@ -16,7 +16,7 @@ from gencli.core.request import Request, shared_length
 from gencli.errors import PluginError
 from gencli.speculative.adaptive_drafts import StepCostModel
 from gencli.speculative.draft_model import DraftSampler
-from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, MeasuredStep, OuterDrafter
+from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Features, MeasuredStep, OuterDrafter
 from processors.errors import device_fault
 from processors.foreign_stages import WrongResult, fault_text, is_interrupt
 from processors.history import History
@@ -84,6 +84,9 @@ class FallbackDrafter(OuterDrafter):
     def is_autoregressive_for(self, request: Request) -> bool:
         return any(drafter.is_autoregressive_for(request) for drafter in self._inner)
 
+    def taps_for(self, request: Request) -> tuple[int, ...]:
+        return next((taps for drafter in self._inner if (taps := drafter.taps_for(request))), ())
+
     def admit(self, slot: int, request: Request) -> None:
         self._by_slot[slot] = tuple(drafter for drafter in self._inner if drafter.handles(request))
         for drafter in self._by_slot[slot]:
@@ -97,6 +100,11 @@ class FallbackDrafter(OuterDrafter):
                 if run:
                     runs[ask.slot], self._proposer[ask.slot] = run, drafter
         return [runs.get(ask.slot, ()) for ask in asks]
+
+    def feed(self, parts: Sequence[Features]) -> None:
+        for drafter in self._inner:
+            if drafter.taps and (own := [part for part in parts if drafter in self._by_slot[part.slot]]):
+                drafter.feed(own)
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
         self._proposer[slot].observe(slot, proposed=proposed, accepted=accepted)

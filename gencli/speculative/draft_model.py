@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import takewhile
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -27,22 +28,53 @@ from processors.rows import Rows
 from processors.sampler import Sampler
 
 
-class ModelDrafter(Drafter):
-    """Drafts with a model of the same vocabulary: one forward pass per position, for all slots together.
+class DraftSource(Protocol):
+    """State by slot from which logits of draft tokens come: lanes of a draft model, or of a draft head.
+
+    `vocab_size` is the number of token ids that can be fed.
+    """
+
+    @property
+    def vocab_size(self) -> int: ...
+
+    def request(self, slot: int) -> Request:
+        """Return the request of the slot's sample."""
+
+    def admit(self, slot: int, request: Request) -> None:
+        """Start a sample."""
+
+    def release(self, slot: int) -> None:
+        """End the slot's sample."""
+
+    def trim(self) -> None:
+        """Free memory. No slot is in use."""
+
+    def catch_up(self, asks: Sequence[DraftAsk]) -> list[DraftAsk]:
+        """Return the asks that can draft now."""
+
+    def room(self, ask: DraftAsk) -> int:
+        """Return the maximum number of drafts for an ask, at least 1."""
+
+    def missing(self, ask: DraftAsk) -> tuple[int, ...]:
+        """Return the tokens at the end of the text that have to be fed before the first draft."""
+
+    def extend(self, parts: Mapping[int, tuple[int, ...]]) -> Tensor:
+        """Feed tokens by slot. Return the logits [len(parts), V] after the last token of each."""
+
+
+class AutoregressiveDrafter(Drafter):
+    """Drafts token by token: one forward pass per position, for all slots together.
 
     Tokens are sampled as in the target: with the request's stages, draw and noise (see DraftSampler).
-    DraftLanes keeps the KV cache and decides when to prefill.
     """
 
     is_autoregressive = True
 
-    def __init__(self, runner: ModelRunner) -> None:
-        self._lanes = DraftLanes(runner)
+    def __init__(self, lanes: DraftSource) -> None:
+        self._lanes = lanes
 
     def bind(self, chooser: DraftSampler) -> None:
         self._choose = chooser
-        if (graphs := self._lanes.spec.graphs) is not None:
-            graphs.notices = chooser.notices
 
     def admit(self, slot: int, request: Request) -> None:
         self._lanes.admit(slot, request)
@@ -55,28 +87,22 @@ class ModelDrafter(Drafter):
 
     @torch.inference_mode()
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        runs = self._draft(self._lanes.catch_up(self._to_read(asks)))
-        self._lanes.read_on()
-        self.is_reading = self._lanes.is_reading
+        runs = self._draft(self._lanes.catch_up(asks))
         return [runs.get(ask.slot, ()) for ask in asks]
-
-    def _to_read(self, asks: Sequence[DraftAsk]) -> Sequence[DraftAsk]:
-        """Return the asks with their texts in the draft model's tokens."""
-        return asks
 
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
         """Draft tokens by slot. Each forward pass adds one position to all runs that continue."""
-        spec = self._lanes.spec
-        room = {ask.slot: min(ask.most, spec.limit(len(ask.tokens)) - len(ask.tokens)) for ask in asks}
+        source = self._lanes
+        room = {ask.slot: source.room(ask) for ask in asks}
         runs: dict[int, list[int]] = {ask.slot: [] for ask in asks}
         choices_by_slot: dict[int, list[Choice]] = {ask.slot: [] for ask in asks}
-        to_feed = {ask.slot: self._lanes.missing(ask) for ask in asks}
+        to_feed = {ask.slot: source.missing(ask) for ask in asks}
         while to_feed:
-            logits = self._lanes.extend(to_feed)
+            logits = source.extend(to_feed)
             slots = list(to_feed)
-            lanes, drafts = [self._lanes[slot] for slot in slots], [runs[slot] for slot in slots]
-            min_p = [lane.request.drafting.min_p for lane in lanes]
-            apart = [lane.request.verification.policy == "rejection" for lane in lanes]
+            requests, drafts = [source.request(slot) for slot in slots], [runs[slot] for slot in slots]
+            min_p = [request.drafting.min_p for request in requests]
+            apart = [request.verification.is_drawn for request in requests]
             choices = self._choose(logits, slots, drafts, least=min_p, apart=apart)
             to_feed = {}
             for slot, choice in zip(slots, choices, strict=True):
@@ -84,16 +110,41 @@ class ModelDrafter(Drafter):
                     continue
                 runs[slot].append(choice.token)
                 choices_by_slot[slot].append(choice)
-                is_readable = choice.token < spec.vocab_size
+                is_readable = choice.token < source.vocab_size
                 if len(runs[slot]) < room[slot] and is_readable and choice.token not in self._choose.eos_ids:
                     to_feed[slot] = (choice.token,)
         drafts_by_slot: dict[int, Sequence[int]] = {**runs}
         for slot, drawn in choices_by_slot.items():
-            if self._lanes[slot].request.verification.policy == "rejection":
+            if source.request(slot).verification.is_drawn:
                 kept = tuple(choice.logits for choice in drawn if choice.logits is not None)
                 chances = tuple(choice.probability for choice in drawn)
                 drafts_by_slot[slot] = Drawn(tuple(runs[slot]), kept, chances)
         return drafts_by_slot
+
+
+class ModelDrafter(AutoregressiveDrafter):
+    """Drafts with a model of the same vocabulary. DraftLanes has its KV cache and decides when to prefill."""
+
+    _lanes: DraftLanes
+
+    def __init__(self, runner: ModelRunner) -> None:
+        super().__init__(DraftLanes(runner))
+
+    def bind(self, chooser: DraftSampler) -> None:
+        super().bind(chooser)
+        if (graphs := self._lanes.spec.graphs) is not None:
+            graphs.notices = chooser.notices
+
+    @torch.inference_mode()
+    def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
+        runs = super().propose(self._to_read(asks))
+        self._lanes.read_on()
+        self.is_reading = self._lanes.is_reading
+        return runs
+
+    def _to_read(self, asks: Sequence[DraftAsk]) -> Sequence[DraftAsk]:
+        """Return the asks with their texts in the draft model's tokens."""
+        return asks
 
 
 _MAX_PASSES = 3  # draft model forward passes per requested draft token
@@ -173,7 +224,7 @@ class TextModelDrafter(ModelDrafter):
             pairs = torch.stack([ids.float(), best], dim=1).tolist()  # one device synchronisation
             to_feed = {}
             for slot, (number, probability) in zip(slots, pairs, strict=True):
-                is_likely, token = probability >= self._lanes[slot].request.drafting.min_p, int(number)
+                is_likely, token = probability >= self._lanes.request(slot).drafting.min_p, int(number)
                 if is_likely and self._add(runs[slot], token):
                     to_feed[slot] = (token,)
         return {slot: run.tokens[: run.most] for slot, run in runs.items()}
@@ -230,6 +281,17 @@ class DraftLanes:
 
     def __getitem__(self, slot: int) -> DraftLane:
         return self._lanes[slot]
+
+    @property
+    def vocab_size(self) -> int:
+        return self.spec.vocab_size
+
+    def request(self, slot: int) -> Request:
+        return self._lanes[slot].request
+
+    def room(self, ask: DraftAsk) -> int:
+        """Return the maximum number of drafts for an ask: its lane may not become full or be recomputed."""
+        return min(ask.most, self.spec.limit(len(ask.tokens)) - len(ask.tokens))
 
     def admit(self, slot: int, request: Request) -> None:
         """Start a sample. Tokens that earlier samples left in the lanes are reused where they match."""

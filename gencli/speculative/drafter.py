@@ -74,6 +74,20 @@ class Drawn(Sequence[int]):
         return self.tokens[index]
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Features:
+    """Hidden states of tokens `start` to `end` of a slot's text, [end - start, H] for each tap of a drafter.
+
+    `tokens`: prompt and output, of which these are never rejected ones.
+    """
+
+    slot: int
+    tokens: Sequence[int]
+    start: int
+    end: int
+    states: tuple[Tensor, ...]
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredStep:
     """Measurement of one step without prefill: `accepted` of `drafted` draft tokens in `lanes` texts.
@@ -93,12 +107,14 @@ class Drafter:
     Between `admit` and `release` a slot belongs to one sample; each sample of a request has its own slot.
     `is_autoregressive`: one forward pass per draft token (a model); otherwise proposing k tokens costs about
     the same for any k.
+    `taps`: where it needs hidden states of the target (see Inner); `feed` gets them.
     `is_reading`: the last call of `propose` also prefilled a text, a cost that occurs once per text.
     `notices`: lines for the user, shown once on stderr.
     """
 
     is_autoregressive: bool = False
     is_reading: bool = False
+    taps: tuple[int, ...] = ()
     notices: tuple[str, ...] = ()
     name: ClassVar[str] = ""  # of a plugin: what `draft` calls it
 
@@ -113,11 +129,28 @@ class Drafter:
         """Whether its drafts for this request cost one forward pass per token."""
         return self.is_autoregressive and self.handles(request)
 
+    def taps_for(self, request: Request) -> tuple[int, ...]:
+        """Where it needs hidden states of the samples of this request."""
+        return self.taps if self.taps and self.handles(request) else ()
+
     def admit(self, slot: int, request: Request) -> None:
         """A sample takes the slot; overwrite the state of the slot's previous sample."""
 
+    def fork(self, source: int, target: int) -> None:
+        """The target model's KV lane of slot `target` becomes a copy of that of `source`."""
+
+    def feed(self, parts: Sequence[Features]) -> None:
+        """Take the hidden states of a step, of the slots whose requests have `taps_for`.
+
+        The parts of a text come in order. One that starts before the end of the last takes back what follows;
+        the first one after `admit` starts behind the prompt tokens that the target found in its cache.
+        """
+
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
         """Propose 0 to `most` draft tokens for each ask, in the order of the asks.
+
+        The target has read all but the newest token of a text, and `feed` has had their states. Of a prompt
+        whose first token is chosen in this step it may lack any part.
 
         Where `Request.drafts_decide`, the drafts must depend on the request and its text alone. For requests
         verified by rejection, sampled drafts are returned as Drawn and use noise independent of the target's.
@@ -144,6 +177,7 @@ class OuterDrafter(Drafter):
         self._inner = inner
         self.is_autoregressive = any(drafter.is_autoregressive for drafter in inner)
         self.notices = tuple(text for drafter in inner for text in drafter.notices)
+        self.taps = next((drafter.taps for drafter in inner if drafter.taps), ())  # of one at most
 
     def bind(self, chooser: DraftSampler) -> None:
         for drafter in self._inner:
@@ -155,6 +189,15 @@ class OuterDrafter(Drafter):
     def admit(self, slot: int, request: Request) -> None:
         for drafter in self._inner:
             drafter.admit(slot, request)
+
+    def fork(self, source: int, target: int) -> None:
+        for drafter in self._inner:
+            drafter.fork(source, target)
+
+    def feed(self, parts: Sequence[Features]) -> None:
+        for drafter in self._inner:
+            if drafter.taps:
+                drafter.feed(parts)
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
         for drafter in self._inner:

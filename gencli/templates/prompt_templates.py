@@ -12,6 +12,7 @@ from typing import Any
 
 from gencli.errors import GencliError, UsageError
 from gencli.files import read_file
+from gencli.helpers import ended
 from gencli.structured.schema_inputs import exists
 from gencli.templates.chat_templates import MAX_PROMPT, RenderOrder, renderer
 from processors.errors import close_names, did_you_mean, nearest
@@ -69,10 +70,9 @@ class PromptTemplate:
                 name = reason.split("'")[1]
                 missing = "" if name in columns else name
             if missing:
-                reason = f"the row has no column {missing!r}. {nearest(missing, columns)}".rstrip(". ")
-            raise TemplateFault(
-                f"The template failed: {reason}.", is_of_columns=rendered.is_undefined, missing=missing
-            )
+                reason = f"the row has no column {missing!r}. {nearest(missing, columns)}"
+            message = f"The template failed: {ended(reason)}"
+            raise TemplateFault(message, is_of_columns=rendered.is_undefined, missing=missing)
         return rendered.text
 
 

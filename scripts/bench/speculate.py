@@ -21,7 +21,6 @@ from report import measuring, run_benchmark
 
 from gencli.cli.commands.bench import Form, Threads, figure, write_report
 from gencli.cli.render import say_notice
-from gencli.cli.usage import FORMS
 from gencli.config.option import MAX_BATCH
 from gencli.core.events import Error, Finish
 from gencli.core.request import NO_DRAFTER, Limits, Request
@@ -31,8 +30,7 @@ from gencli.files import MAX_PROMPT, read_file
 from gencli.models.model_runner import ModelRunner
 from gencli.runtime.wiring import bare_engine
 from gencli.speculative.adaptive_drafts import tokens_per_step
-from gencli.speculative.draft_model import DraftSampler
-from gencli.speculative.drafter import DraftAsk, Drafter, MeasuredStep
+from gencli.speculative.drafter import DraftAsk, Drafter, MeasuredStep, OuterDrafter
 from gencli.text.tokenizer import Tokenizer
 from processors.chain import Chain
 from processors.params import whole
@@ -161,7 +159,7 @@ def _gains(
     ]
 
 
-def _write(gains: Sequence[DraftGain], form: FORMS, conditions: Mapping[str, Any]) -> None:
+def _write(gains: Sequence[DraftGain], form: str, conditions: Mapping[str, Any]) -> None:
 
     tops, even = best(gains), break_even(gains)
     lines = [
@@ -332,7 +330,7 @@ class Probe:
     draft_seconds: float
 
 
-class ProbingDrafter(Drafter):
+class ProbingDrafter(OuterDrafter):
     """Proposes `lengths[0]`, `lengths[1]`, ... tokens of another drafter in turn, after a plain step each.
 
     A step counts if `lanes` sequences decode, none reads a prompt, begins or ends, and all have room for the
@@ -343,7 +341,8 @@ class ProbingDrafter(Drafter):
     def __init__(
         self, inner: Drafter, lengths: Sequence[int], *, lanes: int, clock: Callable[[], float]
     ) -> None:
-        self._inner, self._lengths, self._lanes, self._clock = inner, tuple(lengths), lanes, clock
+        super().__init__(inner)
+        self._drafter, self._lengths, self._lanes, self._clock = inner, tuple(lengths), lanes, clock
         self.plain: list[list[Probe]] = [[] for _ in lengths]
         self.drafted: list[list[Probe]] = [[] for _ in lengths]
         self._turn = 0  # 2 i: the plain step before lengths[i]; 2 i + 1: the step with drafts
@@ -356,37 +355,28 @@ class ProbingDrafter(Drafter):
         """The number of probes of each length."""
         return len(self.drafted[-1])
 
-    def bind(self, chooser: DraftSampler) -> None:
-        self._inner.bind(chooser)
-
-    def handles(self, request: Request) -> bool:
-        return self._inner.handles(request)
-
     def admit(self, slot: int, request: Request) -> None:
         self._open = None  # the step included prefill
-        self._inner.admit(slot, request)
-
-    def release(self, slot: int) -> None:
-        self._inner.release(slot)
+        super().admit(slot, request)
 
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
         start = self._clock()
         self._close(start)
         length = self._lengths[self._turn // 2] if self._turn % 2 else 0
         limited = [replace(ask, most=min(length, ask.most)) for ask in asks]
-        runs: Sequence[Sequence[int]] = self._inner.propose(limited) if length else [()] * len(asks)
+        runs: Sequence[Sequence[int]] = self._drafter.propose(limited) if length else [()] * len(asks)
         self._drafting = self._clock() - start if length else 0.0
-        is_reading = bool(length) and self._inner.is_reading
+        is_reading = bool(length) and self._drafter.is_reading
         self._is_whole = not is_reading and all(ask.most >= length for ask in asks)
         self._seen = {ask.slot: (0, 0) for ask in asks}
         return runs
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
         self._seen[slot] = proposed, accepted
-        self._inner.observe(slot, proposed=proposed, accepted=accepted)
+        self._drafter.observe(slot, proposed=proposed, accepted=accepted)
 
     def measure(self, step: MeasuredStep) -> None:
-        self._inner.measure(step)
+        self._drafter.measure(step)
         if self._is_whole and step.lanes == len(self._seen) == self._lanes:
             drafts, accepted = zip(*self._seen.values(), strict=True)
             self._open = Probe(drafts, accepted, 0.0, self._drafting)

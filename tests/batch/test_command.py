@@ -44,6 +44,7 @@ def test_faulty_rows_have_records_and_the_rest_goes_on(bench):
     assert [one["error"] and one["error"]["type"] for one in bench.results[4:9]] == [
         None, "InputError", "UsageError", "UsageError", None,
     ]  # fmt: skip
+    assert [one["prompt"] for one in bench.results[5:8]] == [None, *(row.get("prompt") for row in BAD[1:3])]
     summary = json.loads((bench.folder / "sum.json").read_text())
     assert (summary["rows"], summary["succeeded"], summary["failed"]) == (16, 12, 4)
     assert summary["errors"] == {"InputError": 1, "UsageError": 3}
@@ -61,7 +62,7 @@ TABLE = "name,age\nAnn,1\nBob,2\n"
 def test_columns_that_let_no_row_run_are_refused_before_the_model_is_loaded(bench):
     cases = [
         (TABLE, ["--prompt-column", "nam"], "in.csv:2: The row has no column 'nam'. It has: name, age."),
-        (TABLE, ["--template", "{{ nme }}"], "the row has no column 'nme'. Did you mean 'name'?"),
+        (TABLE, ["--template", "{{ nme }}"], "the row has no column 'nme'. Did you mean 'name'?\n"),
         (TABLE, ["--prompt-column", "name", "--id-column", "key"], "The row has no column 'key'."),
         (TABLE, [], "The row has neither prompt nor messages. It has: name, age."),
         ("prompt,title\na,b\n", [], "There is no option 'title'."),

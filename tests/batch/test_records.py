@@ -83,6 +83,17 @@ def test_the_summary_in_words():
         "3 texts were cut at a limit; `matched` in the results names the limit.",
     ]
     assert summary.to_dict()["finish_reasons"] == {"length": 3}
+    ones = replace(
+        summary, rows=1, done=1, succeeded=1, failed=0, resumed=0, prompt_tokens_copied=1,
+        completion_tokens=1, finish_reasons={"length": 1}, errors={"InputError": 9},
+    )  # fmt: skip
+    assert list(ones.lines()) == [
+        "1 of 1 row: 1 succeeded, 0 failed, 1 token in 1:15 (13.3 rows/s, 160 tok/s, 91% full), seed 4",
+        "Prompts: 1 token copied from the prefix cache, 1,005 read.",
+        "8 InputError, first in row 3: This is not JSON.",
+        "1 more error with another message; `error` in the results has it.",
+        "1 text was cut at a limit; `matched` in the results names the limit.",
+    ]
 
 
 def test_sizes_are_read_or_refused():

@@ -46,6 +46,18 @@ def test_a_row_has_a_prompt_its_index_as_id_and_options_beside_it():
 MESSAGES = [{"role": "user", "content": "hi"}]
 
 
+def test_a_row_whose_options_are_wrong_keeps_its_prompt():
+    made = row({"prompt": "a", "top_q": 1})
+    assert (made.prompt, made.options, bool(made.failure)) == ("a", {}, True)
+    assert row({"prompt": "a", "top_p": 7}).prompt == "a"
+    assert row({"messages": MESSAGES, "top_q": 1}).messages == tuple(MESSAGES)
+    data = RowOptions(template=read_template("Say {{ word }}"))
+    assert row({"word": "a", "options": {"top_q": 1}}, data).prompt == "Say a"
+    asked = {"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "a", "top_q": 1}}
+    assert row(asked).prompt == "a"
+    assert row({"prompt": ["a"], "top_q": 1}).prompt is None
+
+
 def test_messages_are_a_list_or_its_json():
     parts = [{"type": "text", "text": "h"}, {"type": "text", "text": "i"}]
     for value in (MESSAGES, json.dumps(MESSAGES), [{"role": "user", "content": parts, "name": None}]):

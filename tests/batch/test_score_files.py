@@ -198,7 +198,7 @@ def test_a_banned_token_leaves_its_group_without_a_sum():
     )  # fmt: skip
     assert found["perplexity_interval"] is None
     (line,) = sums.lines()
-    assert "3 tokens of 2 rows; 1 more tokens are banned" in line
+    assert "3 tokens of 2 rows; 1 more token is banned" in line
 
 
 def test_intervals_are_those_of_the_plain_bootstrap_and_depend_on_the_seed_only():

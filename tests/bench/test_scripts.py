@@ -18,7 +18,7 @@ from serve import Answered, Turn, cost_of, in_turns, share_of
 from speculate import DraftGain, best, break_even, measure_drafts
 from stopwatch import HostStopwatch
 
-from gencli.cli.commands.bench import Run, Way, _ways, measure_runs
+from gencli.cli.commands.bench import Run, Way, _ways, cells, measure_runs
 from gencli.core.events import Token
 from gencli.engine.engine import Engine
 from gencli.errors import GenerationError, ModelError
@@ -167,6 +167,15 @@ def test_costs_are_over_those_of_the_first_way() -> None:
     assert (first.way, first.start_ratio, first.whole_ratio) == ("a", 1.0, 1.0)
     assert second.whole_ratio == second.whole_s / first.whole_s
     assert min(first.peak_mib, second.peak_mib) > 1
+
+
+def test_a_run_that_is_shorter_than_its_start_has_no_speed() -> None:
+    slow_start = "import sys, time; time.sleep(0.5 if sys.argv[1] == '2' else 0)"
+    _, second = measure_runs([way("a", "pass"), way("b", slow_start)], RUN, turns=1)
+    assert (second.tokens_per_second, second.speed_ratio) == (None, None)
+    assert second.start_ratio > 1
+    row = dict(zip(*cells([second]), strict=True))
+    assert (row["tokens_per_second"], row["speed_ratio"]) == ("-", "-")
 
 
 def test_a_run_that_fails_is_named_with_its_last_line() -> None:

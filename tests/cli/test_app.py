@@ -6,7 +6,8 @@ import pytest
 import yaml
 
 from gencli.cli.app import COMMANDS, command_of
-from gencli.cli.usage import array_parts, command_help, explain, short_help
+from gencli.cli.usage import command_help, explain, short_help
+from gencli.config.result_formats import FORMATS, array_parts
 from gencli.errors import UsageError
 from gencli.json_text import to_json
 from gencli.yaml_text import to_yaml
@@ -97,5 +98,5 @@ def test_texts_are_literal_blocks_or_quoted():
         assert to_yaml({"text": text})[len("text: ")] in "'\"", text
 
     for records in [[], [{"a": 1}], [{"a": "x\ny"}, {"b": [2]}, {}]]:
-        assert "".join(array_parts(records, "json")) == to_json(records, indent=2) + "\n", records
-        assert yaml.safe_load("".join(array_parts(records, "yaml"))) == records, records
+        assert "".join(array_parts(records, FORMATS["json"])) == to_json(records, indent=2) + "\n", records
+        assert yaml.safe_load("".join(array_parts(records, FORMATS["yaml"]))) == records, records

@@ -31,6 +31,19 @@ def test_what_is_empty_or_no_text_is_refused(run, tmp_path):
         assert "byte 0xff at offset 2" in result.err
 
 
+def test_the_hint_of_a_missing_prompt_names_the_command(gencli):
+    for words, with_file in [
+        (("run",), True),
+        (("explain",), True),
+        (("sweep", "--vary", "top_p=0.5,1"), True),
+        (("compare", "--a", "top_k=3", "--b", "top_k=4"), True),
+        (("tokenize",), False),
+    ]:
+        result = gencli(*words)
+        result.refused("The input (stdin) is empty", f'(gencli {words[0]} "Once upon a time")')
+        assert ("--file" in result.err) == with_file, words
+
+
 def test_what_is_piped_in_beside_a_prompt_is_text_of_a_bounded_length(run, monkeypatch):
     assert "byte 0xff at offset 2" in run("hi", stdin=b"ab\xff").err
     monkeypatch.setattr(prompts, "MAX_PROMPT", 1 << 20)

@@ -108,7 +108,7 @@ class Stateless(FakeRunner):
 
     @property
     def spec(self):
-        return replace(super().spec, name="m", has_states=False)
+        return replace(super().spec, name="m", hidden=0)
 
 
 def test_options_that_a_search_lacks_and_a_model_without_states_are_refused():

@@ -143,7 +143,7 @@ def test_chains_without_masks_are_not_looked_at():
         def looks(self):
             history = History()
             history.admit(0, (1,))
-            return sum(call.looks_first for call in self.program(Rows.build(history, (0,))))
+            return sum(call.looks_first for call in self.program(Rows.build(history, (0,))).calls)
 
     def looks(chain):
         pipeline = Counting(Env(8))

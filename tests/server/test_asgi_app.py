@@ -118,6 +118,23 @@ def test_metrics_count_tokens_and_replies(fake):
     assert 'gencli_num_requests_running{model_name="fake"}' in lines
 
 
+def test_metrics_count_drafts_by_position():
+    with serve(draft="ngram", draft_tokens=2) as client:
+        body = {"prompt": "abcabcabcabcabc", "max_tokens": 60, "temperature": 0, "ignore_eos": True}
+        client.post("/v1/completions", json=body)
+        text = client.get("/metrics").text
+    lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if line[0] != "#")
+    labels = 'model_name="fake"'
+    drafts, tokens, accepted = (
+        int(lines[f"gencli_spec_decode_num_{kind}_total{{{labels}}}"])
+        for kind in ("drafts", "draft_tokens", "accepted_tokens")
+    )
+    assert 0 < drafts <= tokens <= 2 * drafts
+    name = "gencli_spec_decode_num_accepted_tokens_per_pos_total"
+    assert accepted == sum(int(lines[f'{name}{{{labels},position="{i}"}}']) for i in (0, 1))
+    assert float(lines[f"gencli_spec_decode_verify_seconds_total{{{labels}}}"]) > 0
+
+
 def test_a_key_guards_every_route_but_health():
     with serve(Conditions(rules=AccessRules(key="secret"))) as client:
         assert client.get("/health").status_code == 200

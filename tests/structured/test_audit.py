@@ -107,6 +107,15 @@ def test_what_hangs_on_a_condition_that_stays_open_is_not_called_enforced():
         assert found["/properties/a/type"] == "mask", schema
 
 
+def test_patterns_beside_listed_names_are_known():
+    names, of_p = {"enum": ["p", "q"]}, {"^p": {"type": "integer"}}
+    schema = {"type": "object", "propertyNames": names, "patternProperties": of_p}
+    for backend in ("xgrammar", "llguidance"):
+        found = {one.pointer: one.verdict for one in candidate(schema, backend).variant.audit.findings}
+        assert found["/patternProperties"] == found["/patternProperties/^p/type"] == "mask", backend
+        assert "unknown" not in found.values(), backend
+
+
 def test_the_audit_as_json():
     found = audit_json(choose(PERSON))
     assert (found["backend"], found["exact"], len(found["variants"])) == ("llguidance", False, 2)

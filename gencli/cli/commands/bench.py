@@ -9,16 +9,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, field, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
 from gencli.cli.render import Sink, say, table
-from gencli.cli.usage import FORMS, record_text
 from gencli.config.option import MAX_BATCH
+from gencli.config.result_formats import FORMATS
 from gencli.errors import ModelError, UsageError
 from gencli.models.files.local_models import find_local
 
@@ -176,24 +176,30 @@ class Way:
 def measure_runs(ways: Sequence[Way], run: Run, turns: int) -> Iterator[RunCost]:
     """Run all ways in turns; yield the costs of each. Raises ModelError if a run fails."""
     # By way, of each turn: seconds of the short and of the whole run, tokens per second, peak memory.
-    seen: dict[str, list[tuple[float, float, float, int]]] = {way.name: [] for way in ways}
+    seen: dict[str, list[tuple[float, float, float | None, int]]] = {way.name: [] for way in ways}
     for _ in range(turns):
         for way in ways:
             start, _ = _timed(way, _FEW)
             whole, peak = _timed(way, run.tokens)
-            # On a busy machine the short run may take longer.
-            speed = run.rows * (run.tokens - _FEW) / (whole - start) if whole > start else 0.0
+            # On a busy machine the short run may take longer; then the speed is unknown.
+            speed = run.rows * (run.tokens - _FEW) / (whole - start) if whole > start else None
             seen[way.name].append((start, whole, speed, peak))
     first = [*zip(*seen[ways[0].name], strict=True)]
     for name, way_turns in seen.items():
         columns = [*zip(*way_turns, strict=True)]
-        start_s, whole_s, speed = map(statistics.median, columns[:3])
+        start_s, whole_s, speed = map(_median, columns[:3])
         start_ratio, whole_ratio, speed_ratio = (
-            statistics.median(value / base if base else 0.0 for value, base in zip(*pair, strict=True))
+            _median(value / base if value and base else None for value, base in zip(*pair, strict=True))
             for pair in zip(columns[:3], first[:3], strict=True)
         )
         peak_mib = max(columns[3]) / 2**20
         yield RunCost(name, start_s, whole_s, speed, peak_mib, start_ratio, whole_ratio, speed_ratio)
+
+
+def _median(values: Iterable[Any]) -> Any:
+    # None if no value is known.
+    known = [value for value in values if value is not None]
+    return statistics.median(known) if known else None
 
 
 def _timed(way: Way, tokens: int) -> tuple[float, int]:
@@ -225,16 +231,16 @@ class RunCost:
     way: str = figure("gencli and its other flags, transformers or llama.cpp")
     start_s: float = figure("seconds of a process with two tokens a prompt", 2)
     whole_s: float = figure("seconds of a process with all tokens", 2)
-    tokens_per_second: float = figure("further tokens of all prompts / (whole_s - start_s)", 1)
+    tokens_per_second: float | None = figure("further tokens of all prompts / (whole_s - start_s)", 1)
     peak_mib: float = figure("peak memory of a process, MiB", 0)
     start_ratio: float = figure("start_s / gencli's start_s", 3)
     whole_ratio: float = figure("whole_s / gencli's whole_s", 3)
-    speed_ratio: float = figure("tokens_per_second / gencli's tokens_per_second", 3)
+    speed_ratio: float | None = figure("tokens_per_second / gencli's tokens_per_second", 3)
 
 
 # Options that the benchmarks share.
 Threads = Annotated[int, typer.Option("--threads", min=1, max=1024, metavar="N", help="CPU threads.")]
-Form = Annotated[FORMS, typer.Option("--format", help="Form of the result.")]
+Form = Annotated[Literal["text", "json", "yaml"], typer.Option("--format", help="Form of the result.")]
 
 
 def help_of(measures: str, kind: type[Any]) -> str:
@@ -250,7 +256,7 @@ def help_of(measures: str, kind: type[Any]) -> str:
 
 def write_report(
     records: Sequence[Any],
-    form: FORMS,
+    form: str,
     *,
     conditions: Mapping[str, Any],
     summary: Mapping[str, Any] | None = None,
@@ -261,10 +267,10 @@ def write_report(
     A report is {"conditions": ..., "records": [...], "summary": ...}. `summary`: results computed from
     several records; `lines`: the same in words. With a table the conditions go to stderr.
     """
-    if form != "text":
+    if not FORMATS[form].is_text:
         rows = [asdict(record) for record in records]
         report = {"conditions": dict(conditions), "records": rows, "summary": dict(summary or {})}
-        Sink().write(record_text(report, form))
+        Sink().write(FORMATS[form].encode(report))
         return
     Sink().write(table(cells(records)))
     Sink().write("".join(f"{line}\n" for line in lines))

@@ -18,14 +18,16 @@ from gencli.cli.inputs import read_prompts
 from gencli.cli.render import Sink, say_error
 from gencli.cli.stderr import Stderr, running
 from gencli.cli.trace_views import options_of_run
-from gencli.cli.usage import Page, record_text, values_of, with_format
+from gencli.cli.usage import Page, values_of, with_format
 from gencli.config.job import Jobs, make_job, notices
 from gencli.config.job_parts import wanted_template
 from gencli.config.layers import COMPARED, ComparedSide, gather, gather_side, refuse_differences
 from gencli.config.option import Option
+from gencli.config.result_formats import FORMATS, RECORDS, format_of
 from gencli.config.settings import DEFAULT, FLAG, SettingsLayer
 from gencli.errors import GencliError, UsageError
 from gencli.explain.text_sets import MEASURES, VARIED, SweepAxis, cells, read_axis
+from gencli.helpers import counted
 from gencli.runtime.machine import importing, quiet_libraries
 from processors.errors import ProcessorsError
 from processors.params import Bounds
@@ -47,8 +49,8 @@ _OWN: tuple[Option, ...] = (
            metavar="FILE"),
     Option(("--model-b",), str, "Run B on this model, which has the same vocabulary; both models "
            "read A's text.", "Model", metavar="NAME"),
-    Option(("--format",), Literal["text", "json", "jsonl", "yaml"], "Form of the result; by default that of "
-           "the suffix of `output`.", "Output", "text"),
+    Option(("--format",), Literal[tuple(FORMATS)], "Form of the result; by default that of the suffix of "
+           "`output`.", "Output", "text"),
     Option(("--html",), str, "Write a page with both texts of one prompt beside each other: one file that "
            "needs no network.", "Output", metavar="FILE"),
     Option(("--assert-equal",), bool, "Exit with code 6 unless all texts are equal.", "Output", False),
@@ -82,7 +84,7 @@ and how far the two distributions are apart. B's own texts are made as well.
 
 def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Compare, print the result, and return the exit code: 6 or 7 if an assertion does not hold."""
-    flags = with_format(flags, ("json", "jsonl", "yaml"))
+    flags = with_format(flags)
     values = values_of(_OWN, flags)
     shared = {key: value for key, value in flags.items() if key not in values}
     missing = [f"--{key}" for key in "ab" if values[key] is None and not (key == "a" and values["trace"])]
@@ -128,7 +130,8 @@ def _side(key: str, text: str, shared: Mapping[str, Any], registry: Registry | N
 
 def _prompts(arguments: Sequence[str], path: str | None, side: ComparedSide) -> tuple[str, ...]:
     if path is None:
-        return read_prompts(arguments, side.settings["file"], wanted_template(side.settings)).texts
+        template = wanted_template(side.settings)
+        return read_prompts(arguments, side.settings["file"], template, command="compare").texts
     if arguments or side.settings["file"] or side.settings["template"]:
         hint = "Leave out other prompts, --file and --template."
         raise UsageError("--prompts gives all prompts.", hint=hint)
@@ -192,7 +195,7 @@ _SWEEP_OPTIONS: tuple[Option, ...] = (
            "every chain runs on its logits.", "Draw", False),
     Option(("--show",), Literal[tuple(MEASURES)], "Show this measure as a grid instead of a table of all.",
            "Output", metavar="MEASURE"),
-    Option(("--format",), Literal["text", "csv", "json", "jsonl", "yaml"], "Form of the result; csv has a "
+    Option(("--format",), Literal[("text", "csv", *RECORDS)], "Form of the result; csv has a "
            "line for each text, jsonl one for each cell. By default that of the suffix of `output`.",
            "Output", "text"),
     Option(("--html",), str, "Write the grid as a page: one file that needs no network.", "Output",
@@ -224,7 +227,7 @@ what differs comes from the settings:
 
 def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Run the cells, write the results and return the exit code."""
-    flags = with_format(flags, ("csv", "json", "jsonl", "yaml"))
+    flags = with_format(flags, "csv")
     values = values_of(_SWEEP_OPTIONS, flags)
     axes = [read_axis(text) for text in values["vary"] or ()]
     _check(axes, values)
@@ -233,7 +236,7 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     run_given = {key: value for key, value in flags.items() if key in _RUN_KEYS} | {"trace": os.devnull}
     settings = gather(run_given, os.environ)
     job = make_job(settings)
-    source = read_prompts(arguments, settings["file"], wanted_template(settings))
+    source = read_prompts(arguments, settings["file"], wanted_template(settings), command="sweep")
     stderr = Stderr(is_quiet=settings["quiet"])
     if (count := len(grid) * len(source.texts) * job.n) > _MAX_TEXTS:
         fault = f"The sweep has {count} texts, but at most {_MAX_TEXTS} are possible."
@@ -252,18 +255,16 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         results += run_cells(
             grid, cell_jobs, source.texts, jobs, settings, stderr, handler, first=values["first"]
         )
-        form = values["format"]
-        if form == "csv":
+        if values["format"] == "csv":  # of sweeps alone
             shown = tables.csv_lines(axes, results)
-        elif form == "text" and values["show"]:
+        elif (form := format_of(values)).is_text and values["show"]:
             shown = tables.heat_table(axes, results, values["show"])
-        elif form == "text":
+        elif form.is_text:
             shown = tables.cell_table(axes, results) + tables.cell_texts(results)
         else:
             head = {"model": settings["model"], "seed": job.seed, "first": values["first"]}
             record = tables.sweep_record(axes, results, source.texts, head)
-            records = record["cells"] if form == "jsonl" else [record]
-            shown = "".join(record_text(entry, form) for entry in records)
+            shown = "".join(map(form.encode, record["cells"] if form.is_lines else [record]))
         sink.write(shown)
     if values["png"] is not None:
         tables.write_png(axes, results, values["show"], values["png"])
@@ -271,7 +272,7 @@ def run_sweep(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         with Sink(values["html"]) as page:
             page.write(tables.grid_page(axes, results, " ".join(source.texts)[:_MAX_TITLE]))
     samples = [sample for cell in results for sample in cell.samples]
-    stderr.say(f"{len(results)} of {len(grid)} cells, seed {job.seed}")
+    stderr.say(f"{len(results)} of {counted(len(grid), 'cell')}, seed {job.seed}")
     if any(sample.reason == "interrupted" for sample in samples):
         return 130
     failed = [sample.error for sample in samples if sample.error]

@@ -18,7 +18,7 @@ from gencli.cli.commands import setting_views as views
 from gencli.cli.inputs import read_prompts
 from gencli.cli.option_parser import Plugins, make_command
 from gencli.cli.render import Sink, say, say_notice, table
-from gencli.cli.usage import FORMAT_AND_DEBUG, Page, record_text, values_of
+from gencli.cli.usage import FORMAT_AND_DEBUG, Page, in_format, values_of
 from gencli.config import preset_files
 from gencli.config.job import chat_ids, make_job
 from gencli.config.layers import gather, gather_presets, needs, plugin_texts, preset_text
@@ -32,9 +32,11 @@ from gencli.config.preset_files import (
     stages_and_files,
 )
 from gencli.config.presets import json_schema
+from gencli.config.result_formats import format_of
 from gencli.config.run_options import OPTIONS, option, read_ids
 from gencli.errors import UsageError
 from gencli.files import open_regular
+from gencli.helpers import counted
 from gencli.json_text import to_json
 from gencli.plugins.plugin_registry import PluginRegistry, list_stages, make_registry
 from gencli.runtime.machine import quiet_libraries
@@ -135,7 +137,7 @@ def _lint(files: _Files, plugins: Plugins = None) -> int:
     for line in faults:
         say(with_flags(line))
     if not faults:
-        Sink().write(f"{len(files)} {'preset is' if len(files) == 1 else 'presets are'} valid.\n")
+        Sink().write(f"{counted(len(files), 'preset is', 'presets are')} valid.\n")
     return 3 if faults else 0
 
 
@@ -312,7 +314,7 @@ def run_tokenize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         raise UsageError("tokenize takes one text.", hint="Put it between quotes.")
     text = ""
     if not values["decode"]:  # the argument or stdin, joined as `gencli run` joins them
-        prompts = read_prompts(arguments, ())
+        prompts = read_prompts(arguments, None, command="tokenize")
         say_notice(*prompts.notices)
         text = prompts.texts[0]
     with quiet_libraries(is_on=not values["debug"]):
@@ -327,13 +329,10 @@ def run_tokenize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         if values["show_prompt"]:
             from gencli.cli.result_writers import show_prompts
 
-            show_prompts((text,), (ids,), tokenizer, values["format"], Sink())
+            show_prompts((text,), (ids,), tokenizer, format_of(values), Sink())
             return 0
         record = _record(ids, tokenizer, values["model"])
-    if values["format"] == "text":
-        Sink().write(record["text"] + "\n" if values["decode"] else _text(record))
-    else:
-        Sink().write(record_text(record, values["format"]))
+    Sink().write(in_format(record["text"] + "\n" if values["decode"] else _text(record), record, values))
     return 0
 
 

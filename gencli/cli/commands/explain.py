@@ -14,9 +14,11 @@ from gencli.cli.render import Sink
 from gencli.cli.token_views import one_token, whole_text, why_page, why_table
 from gencli.cli.trace_views import EXPLAIN_OPTIONS, OWN, RUN_KEYS, matching, open_trace, show_live
 from gencli.cli.usage import Page, values_of
+from gencli.config.result_formats import format_of
 from gencli.errors import UsageError
 from gencli.explain.token_record import Record
 from gencli.explain.trace_file import TracedText, follow, text_label
+from gencli.helpers import counted
 from processors.errors import nearest
 
 if TYPE_CHECKING:
@@ -71,7 +73,7 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
             sink.write(page(chosen))
         return 0
     for index, text in enumerate(chosen):
-        if len(chosen) > 1 and values["format"] == "text":
+        if len(chosen) > 1 and format_of(values).is_text:
             Sink().write(("\n" if index else "") + f"== {text_label(text.key)}\n")
         _show(text, seeker, values)
     return 0
@@ -88,7 +90,7 @@ _PAIRS = (("at", "decided_by"), ("why", "decided_by"), ("why", "html"), ("teach"
 def _check(arguments: Sequence[str], flags: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Raise UsageError for options that exclude each other."""
     is_given = {key: value is not None and value is not False for key, value in values.items()}
-    is_given["format"] = values["format"] == "jsonl"
+    is_given["format"] = not format_of(values).is_text
     for view, others in _BESIDE.items():
         for key in (*others, "format"):
             if is_given[view] and is_given[key]:
@@ -149,7 +151,7 @@ def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) ->
     why = seeker.records.get(text.key) if seeker is not None else None
     records, count = _records(text, why or text.records, values), len(text.records)
     befores = ("".join(earlier["text"] for earlier in text.records[: shown["pos"]]) for shown in records)
-    if values["format"] == "jsonl":
+    if not format_of(values).is_text:
         page = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
     elif seeker is not None and values["at"] is None:
         page = why_table(records)
@@ -158,7 +160,7 @@ def _show(text: TracedText, seeker: Seeker | None, values: Mapping[str, Any]) ->
     elif values["at"] is None and values["decided_by"] is None:
         page = whole_text(records)
     elif not records:
-        page = f"{values['decided_by']} decided none of {count} tokens.\n"
+        page = f"{values['decided_by']} decided none of {counted(count, 'token')}.\n"
     else:
         page = "\n".join(map(one_token, records, befores, repeat(count)))
     Sink().write(page)
@@ -175,7 +177,8 @@ def _records(text: TracedText, records: Sequence[Record], values: Mapping[str, A
     """Return the records to show. Raises UsageError for a missing position or stage."""
     if (at := values["at"]) is not None:
         if at >= len(records):
-            raise UsageError(f"--at is {at}, but the text has {len(records)} tokens, from 0 on.")
+            tokens = counted(len(records), "token", "tokens, from 0 on")
+            raise UsageError(f"--at is {at}, but the text has {tokens}.")
         return records[at : at + 1]
     if (stage := values["decided_by"]) is not None:
         stages = list(dict.fromkeys(ran["name"] for record in text.records for ran in record["stages"]))

@@ -26,6 +26,7 @@ from gencli.config.job import Job, chat_notices, encode_prompt, make_requests
 from gencli.config.job_parts import named_models
 from gencli.config.layers import Recipe, files_of
 from gencli.config.option_names import with_flags
+from gencli.config.result_formats import format_of
 from gencli.config.settings import Settings
 from gencli.core.events import Error, Event, Finish, Token
 from gencli.core.request import Request
@@ -88,7 +89,7 @@ def generate(
         results = Results(prompts, job.n, is_partial=is_partial)
         for row, request in zip(results.rows, requests, strict=True):
             row.prompt_ids = request.prompt_ids
-        identity = None if settings["format"] == "text" else model_identity(settings, stderr)
+        identity = None if format_of(settings).is_text else model_identity(settings, stderr)
         chain_run = engine.effective(requests[0]).chain
         shared = settings["model"], chain_run, job, ready.compiled, identity
         info = RunInfo(*shared, ready.loaded.tokenizer, engine.eos_ids)
@@ -107,7 +108,7 @@ def generate(
         for writer in writers:
             writer.close()
     stderr.notice(*engine.notices[num_notices:])
-    if settings["format"] == "text":
+    if format_of(settings).is_text:
         is_scored = job.logprobs is not None  # colours may need log-probabilities as well
         for row in results.rows:
             for sample in range(job.n):

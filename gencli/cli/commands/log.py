@@ -12,20 +12,13 @@ from typing import Any, Literal
 
 from gencli.cli.render import Sink, confirm, say, say_notice
 from gencli.cli.stderr import Stderr
-from gencli.cli.usage import (
-    DEBUG,
-    FORMAT_AND_DEBUG,
-    Page,
-    array_parts,
-    read_subcommand,
-    record_text,
-    values_of,
-)
+from gencli.cli.usage import DEBUG, FORMAT_AND_DEBUG, Page, in_format, read_subcommand, values_of
 from gencli.config.layers import CODE
 from gencli.config.option import MAX_ROWS, Option
+from gencli.config.result_formats import array_parts, format_of
 from gencli.config.run_options import option
 from gencli.errors import UsageError
-from gencli.helpers import shortened
+from gencli.helpers import counted, shortened
 from gencli.run_log import Entry, clear_log, list_runs, log_file, read_run
 from processors.params import MOST, Bounds
 
@@ -70,13 +63,13 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     word, names = read_subcommand("gencli log", _OF_WORD, arguments, flags)
     if word == "clear":
         numbers = [read_run(name)[0] for name in names]
-        selection = f"{len(set(numbers))} runs" if names else "all runs"
+        selection = counted(len(set(numbers)), "run") if names else "all runs"
         if not values["yes"] and not (answer := confirm(f"Remove {selection} from {log_file()}?")):
             if answer is None:
                 raise UsageError("Removing runs asks first, and stdin is no terminal.", hint="Add --yes.")
             return 0
         count = clear_log(numbers)
-        say(f"{count} {'run is' if count == 1 else 'runs are'} removed.")
+        say(f"{counted(count, 'run is', 'runs are')} removed.")
         return 0
     if len(names) != (0 if word == "list" else 1):
         argument = {"list": "nothing more", "search": "one text"}.get(word, "the number of one run, or last")
@@ -94,14 +87,13 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         say_notice(*differences(entry, model_records(settings, job.registry, stderr)))
         prompts, writer = [prompt.prompt for prompt in entry.prompts], partial(TextComparison, entry)
         return carry_out(job, prompts, settings, stderr, [writer])
-    form, sink = values["format"], Sink()
-    text = _text(number, entry, sink.is_terminal) if form == "text" else None
-    sink.write(text or record_text(_record(number, entry), form))
+    sink = Sink()
+    sink.write(in_format(_text(number, entry, sink.is_terminal), _record(number, entry), values))
     return 0
 
 
 def _list(text: str, values: Mapping[str, Any]) -> int:
-    sink, limit, form = Sink(), values["limit"], values["format"]
+    sink, limit, form = Sink(), values["limit"], format_of(values)
     count = 0
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -111,7 +103,7 @@ def _list(text: str, values: Mapping[str, Any]) -> int:
             if count <= limit:
                 yield row
 
-    for part in map(_line, rows()) if form == "text" else array_parts(rows(), form):
+    for part in map(_line, rows()) if form.is_text else array_parts(rows(), form):
         sink.write(part)
     if count > limit:
         say_notice(f"There are more runs than {limit}; --limit shows more.")
@@ -261,5 +253,5 @@ def _show(path: Path, values: Mapping[str, Any]) -> int:
             sink.write(branches_page(tree))
         return 0
     lines = (node_line(node) for _, node in tree.walk())
-    Sink().write("".join(lines) if values["format"] == "jsonl" else tree_text(tree))
+    Sink().write(tree_text(tree) if format_of(values).is_text else "".join(lines))
     return 0

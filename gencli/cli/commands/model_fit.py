@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from gencli.cli.render import table
-from gencli.helpers import size
+from gencli.helpers import counted, size
 from gencli.models.device import free_memory, kv_name, pick_dtype
 from gencli.models.files.gguf_header import kept_kinds
 from gencli.models.files.model_card import Card, has_codes
@@ -70,7 +70,7 @@ def memory_text(record: Mapping[str, Any]) -> str:
             kv_dtype = "" if entry["dtype"] == entry["kv_dtype"] else f", --kv-dtype {entry['kv_dtype']}"
             title = f"{entry['dtype']}{kv_dtype}"
         lines.append((title, *map(size, (*parts, libraries, total))))
-    count = "1 text" if memory["batch"] == 1 else f"{memory['batch']} texts"
+    count = counted(memory["batch"], "text")
     free = f"{size(memory['free'])} are free"
     return f"{record['name']} on the CPU, {count} of {memory['context']} tokens; {free}\n{table(lines)}"
 
@@ -120,7 +120,7 @@ def _flags(card: Card, fit: CardFit) -> str:
 def card_text(record: Mapping[str, Any]) -> str:
     """Return the table, with a row for each choice of formats, and the command to type."""
     memory = record["memory"]
-    count = "1 text" if memory["batch"] == 1 else f"{memory['batch']} texts"
+    count = counted(memory["batch"], "text")
     load = f"{count} of {memory['context']} tokens"
     head = ("weights", "keys, values", "1 text", count, "a step", "in all", "fits", "texts", "tokens")
     rows = [head, *(_row(memory, entry) for entry in memory["of"])]

@@ -10,7 +10,7 @@ from typing import Any
 from gencli.cli import fetching
 from gencli.cli.fetching import CommandOutput
 from gencli.cli.render import Sink, table
-from gencli.cli.usage import FORMAT_AND_DEBUG, Page, read_subcommand, record_text, values_of
+from gencli.cli.usage import FORMAT_AND_DEBUG, Page, in_format, read_subcommand, values_of
 from gencli.config.option import MAX_BATCH, Option
 from gencli.config.option_names import with_flags
 from gencli.config.preset_files import folder_words as folders
@@ -89,7 +89,7 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     word, names = read_subcommand("gencli models", _OF_WORD, arguments, flags)
     functions = {"pull": fetching.pull, "rm": fetching.remove, "alias": fetching.alias}
     record, text = {**functions, "list": _list, "show": _show}[word](names, values)
-    Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))
+    Sink().write(in_format(text, record, values))
     return 0
 
 
@@ -180,14 +180,16 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     folder = local.find_local(names[0])
     if folder is None:
         raise local.absent(names[0])
-    card = read_card(folder)
+    card, config = read_card(folder), read_config(folder)
+    from gencli.speculative.head_files import holds_head
+    from gencli.text.tokenizer import grammar_support
+
+    if holds_head(folder, config):
+        return _head(names[0], card)
     if context is not None and card.context is not None and context > card.context:
         raise UsageError(f"--context is {context}, but the model takes {card.context}.")
     tokens = context or card.context or 4096
-    from gencli.text.tokenizer import grammar_support
-
     record = {"name": names[0], **_card_json(card), "grammars": grammar_support(folder)}
-    config = read_config(folder)
     spec, reason = choose_backend("auto", config)
     record["backend"] = f"{'transformers' if spec is None else 'native'}: {reason}"
     why_not = why_no_graphs(spec, has_shared_lanes=card.lanes == "shared")
@@ -225,6 +227,22 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
     return record, _show_text(record)
 
 
+def _head(name: str, card: Card) -> CommandOutput:
+    """Return a trained draft head, which needs no memory of its own without its model."""
+    files = (file for kind in ("safetensors", "bin", "pt") for file in card.folder.glob(f"*.{kind}"))
+    held = sum(file.stat().st_size for file in files)
+    folder = str(card.folder)
+    record = {"name": name, "folder": folder, "is_head": True, "architecture": card.architecture}
+    rows = [
+        ("name", name),
+        ("folder", folder),
+        ("kind", f"a draft head: --draft {name} drafts with it for its model"),
+        ("architecture", card.architecture),
+        ("weights", size(held)),
+    ]
+    return {**record, "bytes": held}, table(rows)
+
+
 def _show_text(record: Mapping[str, Any]) -> str:
     is_shared, can_rollback = record["lanes"] == "shared", record["rollback"]
     shared = "several requests in one pass" if is_shared else "one request at a time in a step"
@@ -233,7 +251,7 @@ def _show_text(record: Mapping[str, Any]) -> str:
         rollback = "yes: drafts, and chats that go back"
     rows = [
         ("name", record["name"]),
-        ("folder", record["folder"]),
+        ("file" if is_gguf(Path(record["folder"])) else "folder", record["folder"]),
         ("architecture", f"{record['architecture']} ({record['model_type']})"),
         ("weights", f"{record['parameters']:,} numbers, {size(record['bytes'])} in {record['dtype'] or '-'}"),
         ("context", str(record["context"] or "?")),

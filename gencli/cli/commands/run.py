@@ -20,11 +20,12 @@ from gencli.cli.fetching import fetch_models
 from gencli.cli.inputs import Prompts, read_prompts, type_ahead
 from gencli.cli.render import Sink, is_terminal
 from gencli.cli.stderr import Interrupts, Stderr, interrupts, running
-from gencli.cli.usage import RUN, Page, record_text, with_format
+from gencli.cli.usage import RUN, Page, with_format
 from gencli.config.conflicts import refuse_quiet_scores, refuse_unwritten_ids, search_notices
 from gencli.config.job import Job, encode_prompt, make_job, notices
 from gencli.config.job_parts import wanted_template
 from gencli.config.layers import gather, has_idle_template
+from gencli.config.result_formats import FORMATS, format_of
 from gencli.config.settings import CHAT_DEFAULT, DEFAULT, FLAG, Settings, untraced
 from gencli.errors import UsageError
 from gencli.runtime.machine import importing, quiet_libraries, set_wait
@@ -44,17 +45,18 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     is_shown = is_terminal(sys.stdout) and "output" not in flags  # a person reads the text
     settings = gather(flags, os.environ, applies_template=is_shown)
     is_document = any(settings[kind] for kind in (*DOCUMENTS, "tools"))  # which is JSON as it is
-    formatted = with_format(flags, ("json", "jsonl", "yaml"))
+    formatted = with_format(flags)
     if formatted is not flags and not settings.is_given("format") and not is_document:
         flags = formatted
         settings = gather(flags, os.environ, settings.registry, applies_template=is_shown)
     job = make_job(settings)
     refuse_quiet_scores(settings)
     refuse_unwritten_ids(settings)
+    form = format_of(settings)
     if settings["show_chain"]:
-        form = "json" if settings["format"] == "jsonl" else settings["format"]
+        form = FORMATS["json"] if form.is_lines else form
         with Sink(settings["output"]) as sink:
-            sink.write(chain_table(job) if form == "text" else record_text(chain_rows(job), form))
+            sink.write(chain_table(job) if form.is_text else form.encode(chain_rows(job)))
         return 0
     source = read_prompts(arguments, settings["file"], wanted_template(settings))
     stderr = Stderr(is_quiet=settings["quiet"])
@@ -66,7 +68,7 @@ def run(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
 
             tokenizer = load_tokenizer(settings["model"], trust_remote_code=settings["trust_remote_code"])
             all_ids = [encode_prompt(job, prompt, tokenizer) for prompt in source.texts]
-            show_prompts(source.texts, all_ids, tokenizer, settings["format"], sink)
+            show_prompts(source.texts, all_ids, tokenizer, form, sink)
         return 0
     job, settings = begin(job, settings, source, flags, stderr, applies_template=is_shown)
     beside: list[WriterFactory] = []
@@ -186,8 +188,6 @@ scored. Without a file it reads stdin:
 def run_score(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Score the rows and return the exit code."""
     plan = make_plan(tuple(arguments), flags, os.environ, SCORE_OWN)
-    if plan["tokens"] is not None and plan["format"] == "text":
-        raise UsageError("`tokens` cannot be written as lines of text.", hint="Set `format` = jsonl.")
     if plan["max_batch"] == "auto":
         raise UsageError("`max_batch` = auto plans for generated texts only.", hint="Give a number.")
     with interrupts(signal.SIGINT, signal.SIGTERM) as handler, quiet_libraries(is_on="debug" not in flags):
@@ -214,7 +214,7 @@ def _run(plan: BatchPlan, handler: Interrupts) -> int:
         from gencli.cli.stderr import TerminalReporter
 
     batch, sink = prepare(plan, settings, ScoreWork(plan, seed=settings["seed"] or 0)), Sink()
-    if plan["tokens"] is not None and batch.output.format.name == "text":
+    if plan["tokens"] is not None and not batch.output.format.has_fields:
         raise UsageError("`tokens` cannot be written as lines of text.", hint="Set `format` = jsonl.")
     reporter = TerminalReporter(sink, handler, is_quiet=settings["quiet"])
     reporter.notice(*batch.input.notices, *settings.notices())

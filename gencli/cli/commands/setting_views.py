@@ -20,6 +20,7 @@ from gencli.config.option import Option
 from gencli.config.option_names import with_flags
 from gencli.config.preset_files import find_preset
 from gencli.config.presets import expand_preset, shown
+from gencli.config.result_formats import format_of
 from gencli.config.run_options import OPTIONS
 from gencli.config.settings import Settings, resolve, run_variables
 from gencli.errors import GencliError
@@ -205,11 +206,11 @@ def wanted_scale(settings: Settings, sink: Sink, notice: Callable[[str], None]) 
     scale: Scale | Literal["off"] = settings["color"]
     if scale == "off":
         return None
-    if settings["format"] == "text" and sink.is_terminal:
-        return scale
     reason = "the result goes to a file" if settings["output"] else "stdout is no terminal"
-    if settings["format"] != "text":
+    if not format_of(settings).is_text:
         reason = f"{settings.with_value('format')} writes records"
+    elif sink.is_terminal:
+        return scale
     notice(f"{settings.name('color')} has no effect: {reason}.")
     return None
 

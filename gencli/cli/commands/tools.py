@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from gencli.cli.inputs import read_prompts
 from gencli.cli.render import Sink, table
 from gencli.cli.stderr import Stderr
-from gencli.cli.usage import DEBUG, FORMAT, FORMAT_AND_DEBUG, Page, record_text, unknown_word, values_of
+from gencli.cli.usage import DEBUG, FORMAT, FORMAT_AND_DEBUG, Page, in_format, unknown_word, values_of
+from gencli.config.job_parts import is_draft_model
 from gencli.config.option import Option
 from gencli.config.option_names import with_flags
 from gencli.config.run_options import option
+from gencli.core.request import MTP
 from gencli.errors import UsageError
 from gencli.files import MAX_PROMPT, read_file
 from gencli.helpers import size
@@ -29,15 +31,27 @@ if TYPE_CHECKING:
     from gencli.watermark_detector import Detection
 
 
+_LOADING = tuple(map(option, ("model", "dtype", "device", "backend", "quantize", "trust_remote_code")))
 DOCTOR_PAGE = Page(
     """\
 Usage: gencli doctor [OPTIONS]
+       gencli doctor --model NAME --draft HEAD [OPTIONS]
 
 Look at versions, devices, caches, plug-ins and the terminal, with a line of
 advice for each finding. The exit code is 0 whatever is found.
+
+With --draft, measure how often a trained draft head agrees with its model, as
+it is configured and with each neighbouring choice: states one layer off, a norm
+before or after, the other order of fusion. A wrong one slows runs down and is
+seen nowhere else.
 """,
-    FORMAT_AND_DEBUG,
-)
+    (
+        Option(("--draft",), str, "The draft head: a folder, or mtp for layers of the model.", "Drafts",
+               metavar="NAME"),
+        *_LOADING,
+        *FORMAT_AND_DEBUG,
+    ),
+)  # fmt: skip
 
 
 def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
@@ -45,16 +59,52 @@ def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     from gencli.runtime.machine import examine
 
     values = values_of(DOCTOR_PAGE.options, flags)
+    if values["draft"] is not None:
+        return _check_head(values)
+    if given := [entry.flag for entry in _LOADING if entry.key in flags]:
+        raise UsageError(f"{given[0]} is for a draft head.", hint="Add --draft NAME, or leave it out.")
     with quiet_libraries(is_on=not values["debug"]):
         findings = list(examine())
-    if values["format"] != "text":
-        keys = ("area", "name", "value", "is_good", "advice")
-        records = [{key: getattr(finding, key) for key in keys} for finding in findings]
-        Sink().write(record_text(records, values["format"]))
-        return 0
+    keys = ("area", "name", "value", "is_good", "advice")
+    records = [{key: getattr(finding, key) for key in keys} for finding in findings]
     rows = ((finding.area, finding.name, finding.value, with_flags(finding.advice)) for finding in findings)
     marks = ("ok" if finding.is_good else "!" for finding in findings)
-    Sink().write(table((mark, *row) for mark, row in zip(marks, rows, strict=True)))
+    text = table((mark, *row) for mark, row in zip(marks, rows, strict=True))
+    Sink().write(in_format(text, records, values))
+    return 0
+
+
+_CHOICE = ("dtype", "device", "backend", "quantize", "trust_remote_code")
+
+
+def _check_head(values: Mapping[str, Any]) -> int:
+    """Print how often a draft head and its neighbours agree with their target."""
+    with quiet_libraries(is_on=not values["debug"]):
+        from gencli.runtime.model_loading import ModelChoice, load
+        from gencli.runtime.wiring import read_draft_head
+        from gencli.speculative.head_check import TEXT, agreements, better
+        from gencli.speculative.head_files import is_head
+
+        name = values["draft"]
+        if name != MTP and not (is_draft_model(name, None) and is_head(name)):
+            raise UsageError(f"--draft {name} is no trained draft head, which doctor checks.")
+        choice = ModelChoice(**{key: value for key, value in values.items() if key in _CHOICE}, max_batch=1)
+        choice = replace(choice, name=values["model"])
+        loaded = load(choice)
+        head, runner, notices = read_draft_head(name, loaded, choice)
+        found = agreements(head, runner, loaded.tokenizer.encode(TEXT))
+    stderr, best = Stderr(is_quiet=False), better(found)
+    for notice in notices:
+        stderr.notice(notice)
+    if best is not found[0]:
+        stderr.notice(f"The head agrees more often with the model if it {best.change}: see its config.json.")
+    rows = [("", "variant", *(f"draft {number}" for number in range(1, len(best.shares) + 1)))]
+    records = list[dict[str, Any]]()
+    for each in found:
+        name, is_best = each.change or "as configured", each is best
+        records.append({"variant": name, "agreement": [*each.shares], "is_best": is_best})
+        rows.append(("*" if is_best else "", name, *(f"{share:.0%}" for share in each.shares)))
+    Sink().write(in_format(table(rows), records, values))
     return 0
 
 
@@ -94,7 +144,7 @@ def run_quantize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     record = {"model": name, "folder": str(written.folder), "bits": int(values["bits"])}
     record |= {"bytes_before": written.before, "bytes": written.after}
     text = f"{written.folder}: {size(written.before)} of weights became {size(written.after)}.\n"
-    Sink().write(text if values["format"] == "text" else record_text(record, values["format"]))
+    Sink().write(in_format(text, record, values))
     return 0
 
 
@@ -145,15 +195,13 @@ def run_schema(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     )
     plan = choose(schema, request)
     plan = plan if values["formats"] else without_formats(plan)
-    if values["format"] != "text":
-        Sink().write(record_text({**audit_json(plan), "remarks": remarks}, values["format"]))
-        return 0
     # The reason for the choice, and a table: a row for each keyword, a column for each back end.
     text, rows = f"{with_flags(plan.reason)}\n", list(_rows(plan))
     if rows:
         names = (variant.audit.backend for variant in plan.variants)
         text += "\n" + table([("pointer", "keyword", *names, "why"), *rows])
-    Sink().write("".join([text, *(f"\n{with_flags(remark)}\n" for remark in remarks)]))
+    text += "".join(f"\n{with_flags(remark)}\n" for remark in remarks)
+    Sink().write(in_format(text, {**audit_json(plan), "remarks": remarks}, values))
     return 0
 
 
@@ -232,7 +280,7 @@ def run_detect(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
         scorer = scorer_of(params, vocab=declared[0], eos_ids=declared[1])
         detection = detect(scorer, ids, level=values["level"], window=values["window"])
     record = _record(detection, ids, tokenizer, values)
-    Sink().write(_lines(record) if values["format"] == "text" else record_text(record, values["format"]))
+    Sink().write(in_format(_lines(record), record, values))
     return _CODES[detection.verdict]
 
 
@@ -241,7 +289,7 @@ def _read_text(arguments: Sequence[str]) -> str:
     if len(arguments) > 1:
         raise UsageError("detect takes one text.", hint="Put it between quotes.")
     if not arguments or arguments[0] == "-":
-        return read_prompts(arguments, ()).texts[0]
+        return read_prompts(arguments, None, command="detect").texts[0]
     if not exists(Path(arguments[0])):
         return arguments[0]
     try:

@@ -34,6 +34,7 @@ from gencli.explain.page.html_fragments import text as marked_text
 from gencli.explain.text_sets import ROOT, Tree
 from gencli.explain.token_record import Record
 from gencli.explain.trace_file import TracedText, text_label
+from gencli.helpers import counted
 from gencli.results.run_results import significant
 from processors.chain import Chain
 from processors.errors import ProcessorsError
@@ -109,6 +110,7 @@ def texts_data(texts: Sequence[TracedText]) -> dict[str, Any]:
             written.append(_text(text, names) | {"command": command(text, texts)})
         except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
             raise GenerationError(f"A record of the text {text.key[0]!r} is no record: {error}.") from None
+    names |= {record["id"]: record["text"] for text in texts for record in text.records}
     return {"texts": written, "names": names, "bytes": spellings}
 
 
@@ -129,7 +131,6 @@ def _text(text: TracedText, names: dict[int, str]) -> dict[str, Any]:
 
 
 def _token(record: Record, stages: dict[tuple[str, str], int], names: dict[int, str]) -> list[Any]:
-    names[record["id"]] = record["text"]
     ran = [stage["name"] for stage in record["stages"]]
     draw, forgone, runner_up = record["draw"], record["forgone"], None
     mask = record.get("mask", _NO_MASK)
@@ -349,7 +350,7 @@ def compared_fragment(comparison: Comparison, sums: DivergenceSums) -> str:
     rows = [_row(comparison, position) for position in comparison.places if position.is_parted]
     head = ("token", "A", "B", "total variation", "decided by")
     return fragment(
-        facts(f"{sums.parted} of {sums.places} tokens chosen differently", mean, where),
+        facts(f"{sums.parted} of {counted(sums.places, 'token')} chosen differently", mean, where),
         legend(_LEGEND),
         lanes(*sides),
         table(f"Where the chains choose differently: {len(rows)}", head, rows),

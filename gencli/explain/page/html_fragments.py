@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from gencli.explain.token_record import LEGENDS, Record, level
+from gencli.helpers import counted
 from gencli.text.escapes import escape_controls
 
 _MAX_TOKENS = 4000  # with a colour of their own; others are plain
@@ -103,7 +104,7 @@ def trace(prompt: str, records: Sequence[Record]) -> Iterator[str]:
     yield text(prompt, pieces(records))
     rows = [_decided(record) for record in records if record["decided_by"]]
     head = ("token", "text", "p", "rank", "p at the draw", "decided by", "without it")
-    yield table(f"{len(rows)} of {len(records)} tokens decided by a stage", head, rows)
+    yield table(f"{len(rows)} of {counted(len(records), 'token')} decided by a stage", head, rows)
 
 
 def pieces(records: Iterable[Record]) -> Iterator[Piece]:

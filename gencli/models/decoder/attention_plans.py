@@ -22,7 +22,7 @@ from gencli.models.decoder.kernels import attention_llvm
 from gencli.models.decoder.kernels.attention import attend_chunk, attend_rows, shares
 from gencli.models.decoder.kernels.attention_llvm import TILE
 from gencli.models.decoder.kernels.layer_kernels import Norm, rotate_and_store
-from gencli.models.kv.lane_buffers import MOST_ALONE, widened
+from gencli.models.kv.lane_buffers import MOST_ALONE, as_stored, widened
 from processors.graphs import upload_ints
 
 
@@ -43,9 +43,9 @@ class AttentionPlan(Protocol):
     """The attention of one pass over N tokens."""
 
     def store(self, held: Tensor, buffer: Tensor) -> None:
-        """Write the fed tokens' keys and values [N, 2 * Hkv, W] to a buffer [rows, 2 * Hkv, capacity, W].
+        """Write the fed tokens' keys and values [N, 2 * Hkv, D] to a buffer [rows, 2 * Hkv, capacity, W].
 
-        W is the stored width of D numbers (see kv.formats).
+        W is the stored width of D numbers (see as_stored).
         """
 
     def attend(self, qkv: Tensor, buffer: Tensor, **how: Unpack[Scoring]) -> Tensor:
@@ -208,6 +208,7 @@ class SdpaPlan:
         self._blocks: dict[int | None, list[Block]] = {}
 
     def store(self, held: Tensor, buffer: Tensor) -> None:
+        held = as_stored(held, buffer.dtype)
         if len(self._feeds) == 1:
             feed = self._feeds[0]
             buffer[feed.lane, :, feed.start : feed.end] = held.transpose(0, 1)
@@ -343,22 +344,25 @@ _Spans = tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]
 class TiledPlan:
     """Tokens of short feeds, which are decode steps and drafts, are bags; each longer feed has its own call.
 
-    `feeds` have buffer rows as lanes, `held` has the (row, position) of each fed token. `windows` are those
+    `feeds` have buffer rows as lanes; `rows` and `positions` are those of each fed token. `windows` are those
     of the layers.
     """
 
     def __init__(
         self,
         feeds: Sequence[Feed],
-        held: Sequence[tuple[int, int]],
+        rows: Sequence[int],
+        positions: Sequence[int],
         cells: Cells,
         tables: BagTables,
         num_heads: int,
         windows: Iterable[int | None],
     ) -> None:
-        self._feeds, self._held, self._num_heads = feeds, held, num_heads
-        self._shape, self._tables = cells.shape, tables
-        self._cells = cells.of(held)
+        self._num_heads, self._shape, self._tables = num_heads, cells.shape, tables
+        self._cells = cells.of(zip(rows, positions, strict=True))
+        self._short, self._long = _by_length(feeds, _BAG_TOKENS)
+        self._rows = [rows[column] for column in self._short]
+        self._ends = [positions[column] + 1 for column in self._short]
         self._parts: dict[int | None, tuple[list[_Short], list[tuple[Feed, Block]]]] = {}
         for window in windows:
             if window not in self._parts:
@@ -381,18 +385,15 @@ class TiledPlan:
         return out
 
     def _make(self, window: int | None) -> tuple[list[_Short], list[tuple[Feed, Block]]]:
-        short, long_feeds = _by_length(self._feeds, _BAG_TOKENS)
-        long = _blocks(long_feeds, window)
-        if not short:
+        long = _blocks(self._long, window) if self._long else []
+        if not self._short:
             return [], long
         # The tables of each group of tokens hold a bounded count of numbers.
-        keys = max(self._held[column][1] for column in short) + 1
-        size = max(1, _MAX_NUMBERS // (keys * self._num_heads))
+        size = max(1, _MAX_NUMBERS // (max(self._ends) * self._num_heads))
         parts: list[_Short] = []
-        for start in range(0, len(short), size):
-            columns = short[start : start + size]
-            rows, positions = zip(*(self._held[column] for column in columns), strict=True)
-            ends = [position + 1 for position in positions]
+        for start in range(0, len(self._short), size):
+            group = slice(start, start + size)
+            columns, rows, ends = self._short[group], self._rows[group], self._ends[group]
             bags = self._tables.bags(rows, ends, self._shape, window, slot=(window, len(parts)))
             are_adjacent = columns[-1] - columns[0] + 1 == len(columns)
             index = slice(columns[0], columns[-1] + 1) if are_adjacent else torch.tensor(columns)
@@ -477,7 +478,7 @@ class BagTables:
         are kept under: calls with the same one are expected to be alike.
         """
         firsts = [max(0, end - window) for end in ends] if window else [0] * len(ends)
-        bases = tuple(first // TILE for first in firsts)
+        bases = tuple([first // TILE for first in firsts])
         counts = tuple([(end - 1) // TILE + 1 - base for end, base in zip(ends, bases, strict=True)])
         key = (tuple(rows), bases, counts), shape
         if slot not in self._kept or self._kept[slot][0] != key:
@@ -583,7 +584,7 @@ class Cells:
         both = heads[: double // 2] + dims * TILE, heads[double // 2 :] + dims
         self._numbers = torch.stack([numbers.flatten() for numbers in both])
 
-    def of(self, held: Sequence[tuple[int, int]]) -> Tensor:
+    def of(self, held: Iterable[tuple[int, int]]) -> Tensor:
         """Return the places of the numbers of tokens, given by (row, position): [N * 2 * Hkv * D]."""
         _, double, capacity, width = self.shape
         size = double * capacity * width

@@ -9,6 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from queue import SimpleQueue
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -68,15 +69,14 @@ from gencli.models.device import (
     refusing_full,
     trim_memory,
 )
-from gencli.models.files.checkpoint import Checkpoint
+from gencli.models.files.checkpoint import Checkpoint, unused_notices
 from gencli.models.files.gguf_header import is_gguf, kept_bits, kept_kinds, weight_format, widening
 from gencli.models.files.gguf_weights import kept_maker, open_gguf, wide_dtype
-from gencli.models.files.model_card import declared_ends
+from gencli.models.files.model_card import STEP, declared_ends
 from gencli.models.files.model_files import OnBytes, Quantize, Sum, bits_of
 from gencli.models.hf_runner import first_count
 from gencli.models.kv.lane_buffers import (
     SPARE_ROWS,
-    STEP,
     LaneBuffer,
     LaneLengths,
     LaneRunner,
@@ -93,9 +93,9 @@ from gencli.models.kv.lane_buffers import (
     stored_width,
     wanted_of,
 )
-from gencli.models.model_runner import Inner, Lanes, ModelSpec
+from gencli.models.model_runner import LAST, Inner, Lanes, ModelSpec
 from gencli.models.rope import LongRopeLanes, RopeTable, factors_of
-from processors.graphs import Graphs, upload
+from processors.graphs import Graphs, upload_ints
 
 _MAX_WORKERS = 4  # that load a model; each holds a matrix beside those that are done
 
@@ -148,7 +148,7 @@ class DecoderRunner(LaneRunner):
             rope_switches=spec.rope_switches,
             num_layers=0 if spec.rope_switches else spec.num_layers,  # a lane may be fed twice in a step
             is_tied=spec.is_tied,
-            has_states=not spec.rope_switches,
+            hidden=0 if spec.rope_switches else spec.hidden,
             graphs=graphs,
             no_graphs=elsewhere(decoder.device) or why_not or "`cuda_graphs` is off",
             token_bytes=spec.token_numbers * decoder.dtype.itemsize,
@@ -220,8 +220,7 @@ class DecoderRunner(LaneRunner):
                 f"Weights of {bits or 4} bits have the kernel of PyTorch, as {why_not}; the compiled one of "
                 "pip install 'gencli[cpu]' is faster and closer to the weights."
             )
-        if unused:
-            notices.append(f"{len(unused)} tensors of the checkpoint are not used, such as {unused[0]}")
+        notices += unused_notices(unused)
         return cls(
             decoder,
             name=str(folder),
@@ -237,16 +236,31 @@ class DecoderRunner(LaneRunner):
         )
 
     def forward_layers(
-        self, plan: StepPlan, layers: Iterable[int], lanes: Collection[int] = ()
+        self,
+        plan: StepPlan,
+        layers: Iterable[int] = (),
+        lanes: Collection[int] = (),
+        taps: Collection[int] = (),
     ) -> tuple[Tensor, Inner]:
-        """As `forward`; return also logits of layers and last states (see LayeredRunner)."""
+        """As `forward`; return also logits of layers and states (see LayeredRunner)."""
         assert isinstance(self._lanes, DecoderLanes)
         self._lengths.check(plan)
-        inside = Inside(dict.fromkeys(layers, torch.empty(0)))
+        none = torch.empty(0)
+        inside = Inside(dict.fromkeys(layers, none), dict.fromkeys(taps if lanes else (), none))
         with torch.inference_mode():
             logits = self._lanes.forward(plan.feeds, inside, lanes)
         self._lengths.advance(plan)
-        return logits, Inner(lambda layer: self._decoder.head(inside.early[layer]), inside.last)
+        return logits, Inner(lambda layer: self._decoder.head(inside.early[layer]), inside.taps)
+
+    @torch.inference_mode()
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N], as the first layer reads them."""
+        return self._decoder.embed(ids)
+
+    @torch.inference_mode()
+    def project(self, states: Tensor) -> Tensor:
+        """Return the logits [N, V] of states [N, H] behind the final norm."""
+        return self._decoder.project(states)
 
     def first_layers(self, count: int | None = None, *, max_lanes: int) -> DecoderRunner:
         """Return a runner of the first `count` layers, by default half of them, sharing the weights.
@@ -286,6 +300,31 @@ def _maker(
     return make
 
 
+class CachedLayers(Protocol):
+    """Layers over KV buffers, with what comes before and behind them: a decoder or a part of a draft head."""
+
+    @property
+    def spec(self) -> DecoderSpec: ...
+    @property
+    def layers(self) -> tuple[DecoderLayer, ...]: ...
+    @property
+    def tables(self) -> tuple[RopeTable, ...]: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+
+    def __call__(
+        self,
+        ids: Tensor,
+        step: Pass[AttentionPlan] | Pass[FusedPlan],
+        buffers: Sequence[Tensor],
+        wanted: Tensor | None,
+        inside: Inside | None = None,
+    ) -> Tensor:
+        """Return logits [R, V] of the tokens `wanted` [R] among `ids` [N], as a Decoder does."""
+
+
 class DecoderLanes:
     """Lanes that share one buffer per layer, with keys and values side by side.
 
@@ -299,7 +338,7 @@ class DecoderLanes:
 
     def __init__(
         self,
-        decoder: Decoder,
+        decoder: CachedLayers,
         lengths: LaneLengths,
         kv_dtype: torch.dtype | None = None,
         *,
@@ -308,13 +347,14 @@ class DecoderLanes:
         graphs: Graphs | None = None,
     ) -> None:
         spec, dtype = decoder.spec, kv_dtype or decoder.dtype
-        self._decoder, self._is_fixed = decoder, is_fixed and decoder.device.type != "cpu"
+        self._decoder, self._device = decoder, decoder.device
+        self._is_fixed = is_fixed and self._device.type != "cpu"
         self._switches = spec.rope_switches
         # Of one token a feed, or of one with draft tokens.
-        self._steps = None if graphs is None else StaticSteps(graphs, decoder.device, self._switches)
+        self._steps = None if graphs is None else StaticSteps(graphs, self._device, self._switches)
         self._store = LaneStore(lengths, spare=0 if graphs is None else SPARE_ROWS)
         is_exact = decoder.dtype == dtype == torch.float32
-        self._is_tiled = graphs is None and decoder.device.type == "cpu" and is_exact
+        self._is_tiled = graphs is None and self._device.type == "cpu" and is_exact
         self._is_compiled = self._is_tiled and is_compiled and can_compile(spec)
         tile = TILE if self._is_tiled else 1
         self._buffers = [LaneBuffer(self._store, tile=tile) for _ in decoder.layers]
@@ -322,7 +362,7 @@ class DecoderLanes:
         self._tables = BagTables(spec.num_heads, spec.scale)
         self._cells: Cells | None = None
         shape = (1, 2 * spec.num_kv_heads, 0, stored_width(dtype, spec.head_dim))
-        self._like = torch.empty(shape, dtype=dtype, device=decoder.device)
+        self._like = torch.empty(shape, dtype=dtype, device=self._device)
 
     def forward(
         self,
@@ -333,21 +373,25 @@ class DecoderLanes:
     ) -> Tensor:
         """Feed the lanes; return the wanted logits [R, V] in feed order.
 
-        `inside` gets states of the pass: the last ones are those of all tokens fed to `lanes`. `ids` [N]
-        int64 on the device replace the tokens of the feeds.
+        `inside` gets states of the pass: its taps are those of all tokens fed to `lanes`. `ids` [N] int64 on
+        the device replace the tokens of the feeds.
         """
-        decoder, device = self._decoder, self._decoder.device
-        if inside and lanes:
-            inside.places = upload(fed_to(lanes, feeds), device)
+        decoder, device = self._decoder, self._device
+        if inside and inside.taps and any(feed.lane not in lanes for feed in feeds):
+            inside.places = upload_ints(fed_to(lanes, feeds), device)
         feeds = self._store.seat(feeds)
-        num_rows, length = room_for(feeds)
+        rows, positions = cells_of(feeds)
+        num_rows, length = max(rows) + 1, max(positions) + 1
         capacity = length if self._steps is None else roomy(length, decoder.spec.context)
         static = None
         may_be_static = self._steps is not None and inside is None
         if may_be_static and (is_decode_step(feeds) or is_drafted_step(feeds)):
             static = step_rows(feeds, self._store.spare)
             num_rows = static.num_held
-        buffers = [buffer.reserve(num_rows, capacity, like=self._like) for buffer in self._buffers]
+        if not self._buffers[-1].holds(num_rows, capacity):  # the buffers grow in order
+            for buffer in self._buffers:
+                buffer.reserve(num_rows, capacity, like=self._like)
+        buffers = [buffer.data for buffer in self._buffers]
         if self._steps is not None and static is not None:
 
             def run(inputs: StaticInputs) -> Tensor:
@@ -358,19 +402,15 @@ class DecoderLanes:
             capacity = buffers[0].shape[2]  # that of `roomy`
             placed = (*buffers, *(table.reserve(capacity) for table in decoder.tables))
             return self._steps(feeds, static, placed, capacity, run, ids)
-        held = cells_of(feeds)
-        rows, positions = zip(*held, strict=True)
         tokens = [token for feed in feeds for token in feed.tokens]
-        packed = upload([tokens, positions, rows], device)
-        wanted = wanted_of(feeds)
-        wanted_rows: Tensor | None = None
-        if len(wanted) < len(tokens):
-            wanted_rows = upload(wanted, device) if wanted else packed.new_empty(0)
-        factors = None
+        packed = upload_ints([*tokens, *positions, *rows], device).view(3, -1)
+        wanted = factors = None
+        if sum([feed.num_logits for feed in feeds]) < len(tokens):
+            wanted = upload_ints(wanted_of(feeds), device)
         if self._switches:
             numbers = [factors_of(feed, self._switches) for feed in feeds for _ in feed.tokens]
-            factors = upload(numbers, device)
-        ropes = tuple(table.rows(packed[1], factors, length) for table in decoder.tables)
+            factors = upload_ints(numbers, device)
+        ropes = tuple([table.rows(packed[1], factors, length) for table in decoder.tables])
         step: Pass[AttentionPlan] | Pass[FusedPlan]
         if packed.is_cuda:
             end = -(-length // STEP) * STEP
@@ -383,8 +423,9 @@ class DecoderLanes:
             if self._cells is None or self._cells.shape != buffers[0].shape:
                 self._cells = Cells(buffers[0].shape)
             heads, windows = decoder.spec.num_heads, decoder.spec.windows
-            step = Pass(TiledPlan(feeds, held, self._cells, self._tables, heads, windows), ropes)
-        return decoder(packed[0] if ids is None else ids, step, buffers, wanted_rows, inside)
+            plan = TiledPlan(feeds, rows, positions, self._cells, self._tables, heads, windows)
+            step = Pass(plan, ropes)
+        return decoder(packed[0] if ids is None else ids, step, buffers, wanted, inside)
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds without growing. No lane of them is empty."""
@@ -449,14 +490,21 @@ class Decoder:
         `buffers` are the KV buffers of the layers, [rows, 2 * Hkv, capacity, D]: their first heads hold keys,
         the others values. `inside` gets states of the pass.
         """
-        spec, states = self.spec, self.embeddings(ids)
-        if spec.embedding_scale != 1.0:
-            states = states * torch.tensor(spec.embedding_scale, dtype=states.dtype)
+        states = self.embed(ids)
         if isinstance(step.plan, FusedPlan):
             states = fused_layers(self.layers, self.norm, states, step, buffers, wanted, inside)
         else:
             states = self._plain_layers(states, step, buffers, wanted, inside)
-        logits = self.head(states)
+        return self.project(states)
+
+    def embed(self, ids: Tensor) -> Tensor:
+        """Return the embeddings [N, H] of `ids` [N], as the first layer reads them."""
+        states, scale = self.embeddings(ids), self.spec.embedding_scale
+        return states if scale == 1.0 else states * torch.tensor(scale, dtype=states.dtype)
+
+    def project(self, states: Tensor) -> Tensor:
+        """Return the logits [N, V] of states [N, H] behind the final norm."""
+        spec, logits = self.spec, self.head(states)
         if spec.logit_divisor != 1.0:
             logits = logits / spec.logit_divisor
         if spec.logit_cap is not None:
@@ -472,18 +520,19 @@ class Decoder:
         inside: Inside | None,
     ) -> Tensor:
         """Return the states [R, H] of the tokens `wanted` [R] behind the final norm."""
-        places = inside.places if inside else None
+        # In the last layer, unless it is tapped, the other tokens leave keys and values only.
+        last = len(self.layers) - 1
+        cut = None if inside and inside.taps_behind(last) else wanted
         for number, (layer, buffer) in enumerate(zip(self.layers, buffers, strict=True)):
-            if inside and number in inside.early:
-                inside.early[number] = states if wanted is None else states[wanted]
-            # In the last layer the other tokens leave keys and values only.
-            is_last = number == len(self.layers) - 1 and places is None
-            states = layer(states, buffer, step, wanted if is_last else None)
+            if inside:
+                inside.keep(number, states, wanted)
+            states = layer(states, buffer, step, cut if number == last else None)
+        if inside:
+            inside.keep(last + 1, states, wanted)
         states = self.norm(states)
-        if inside is None or places is None:
-            return states
-        inside.last = states[places]
-        return states if wanted is None else states[wanted]
+        if inside:
+            inside.keep(LAST, states, wanted)
+        return states if wanted is None or cut is wanted else states[wanted]
 
 
 def read_decoder(

@@ -30,7 +30,7 @@ from gencli.models.decoder.kernels.layer_kernels import (
 from gencli.models.decoder.products.coded_weights import Int8Weights
 from gencli.models.decoder.products.compiled_products import CompiledProduct
 from gencli.models.decoder.products.dense_products import GroupedProduct, Product
-from gencli.models.kv.lane_buffers import as_stored
+from gencli.models.model_runner import LAST
 from gencli.models.rope import rotate
 from processors.kernels.operations import operation
 
@@ -109,30 +109,27 @@ class _Attention:
     out: Product
     query_norm: Norm | None
     key_norm: Norm | None
-    sinks: Tensor | None
+    scoring: Scoring
 
-    def __call__(
-        self, states: Tensor, buffer: Tensor, step: Pass[AttentionPlan], wanted: Tensor | None
-    ) -> Tensor:
-        """Return [R, H] for `states` [N, H]; write keys and values to `buffer` [rows, 2 * Hkv, C, D]."""
-        spec = self.spec
-        heads, kv_heads = spec.num_heads, spec.num_kv_heads
-        qkv = self.qkv(states).view(len(states), heads + 2 * kv_heads, spec.head_dim)
-        if self.query_norm is not None and self.key_norm is not None:
-            norms = (self.query_norm, self.key_norm)
-            normalize_heads(qkv, heads, kv_heads, norms, is_whole=spec.qk_norm == "whole")
-        rope = spec.layer_ropes[self.index]
+    def __call__(self, qkv: Tensor, buffer: Tensor, step: Pass[AttentionPlan] | Pass[FusedPlan]) -> Tensor:
+        """Return what the heads mix, [N, Hq * D], for `qkv` [N, (Hq + 2 * Hkv) * D].
+
+        Keys and values are written to `buffer` [rows, 2 * Hkv, C, D].
+        """
+        spec, plan = self.spec, step.plan
+        heads, kv_heads, is_whole = spec.num_heads, spec.num_kv_heads, spec.qk_norm == "whole"
+        qkv = qkv.view(len(qkv), heads + 2 * kv_heads, spec.head_dim)
+        norms = None if self.query_norm is None or self.key_norm is None else (self.query_norm, self.key_norm)
+        index = spec.layer_ropes[self.index]
+        rope = None if index is None else step.ropes[index]
+        if isinstance(plan, FusedPlan):
+            return plan.attend_fed(qkv, buffer, rope, norms, is_whole=is_whole, **self.scoring)
+        if norms is not None:
+            normalize_heads(qkv, heads, kv_heads, norms, is_whole=is_whole)
         if rope is not None:
-            rotate(qkv[:, : heads + kv_heads], *step.ropes[rope])
-        step.plan.store(as_stored(qkv[:, heads:], buffer.dtype), buffer)
-        mixed = step.plan.attend(qkv, buffer, **self.scoring)
-        return self.out(mixed if wanted is None else mixed[wanted])
-
-    @property
-    def scoring(self) -> Scoring:
-        spec = self.spec
-        window = spec.windows[self.index]
-        return {"window": window, "scale": spec.scale, "cap": spec.score_cap, "sinks": self.sinks}
+            rotate(qkv[:, : heads + kv_heads], *rope)
+        plan.store(qkv[:, heads:], buffer)
+        return plan.attend(qkv, buffer, **self.scoring)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,19 +183,29 @@ class DecoderLayer:
     residual_scale: float
 
     def __call__(
-        self, states: Tensor, buffer: Tensor, step: Pass[AttentionPlan], wanted: Tensor | None = None
+        self,
+        states: Tensor,
+        buffer: Tensor,
+        step: Pass[AttentionPlan] | Pass[FusedPlan],
+        wanted: Tensor | None = None,
+        read: Tensor | None = None,
     ) -> Tensor:
         """Return the states after this layer, [R, H], of the tokens `wanted` [R] among `states` [N, H].
 
-        None stands for all tokens. Keys and values are written for all of them in any case.
+        None stands for all tokens. Keys and values are written for all of them in any case. Attention reads
+        `read` [N, inputs]; by default the states behind the first norm.
         """
         before, after, mlp_before, mlp_after = self.norms
-        mixed = self.attention(states if before is None else before(states), buffer, step, wanted)
+        block, scale = self.attention, self.residual_scale
+        if read is None:
+            read = states if before is None else before(states)
+        mixed = block(block.qkv(read), buffer, step)
         if wanted is not None:
-            states = states[wanted]
-        states = residual_sum(states, mixed if after is None else after(mixed), self.residual_scale)
+            states, mixed = states[wanted], mixed[wanted]
+        mixed = block.out(mixed)
+        states = residual_sum(states, mixed if after is None else after(mixed), scale)
         output = self.mlp(states if mlp_before is None else mlp_before(states))
-        return residual_sum(states, output if mlp_after is None else mlp_after(output), self.residual_scale)
+        return residual_sum(states, output if mlp_after is None else mlp_after(output), scale)
 
 
 def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) -> Norm:
@@ -209,9 +216,20 @@ def read_norm(spec: DecoderSpec, reader: WeightReader, name: str, width: int) ->
     return Norm(weight, spec.norm_eps)
 
 
-def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, index: int) -> DecoderLayer:
-    """Return a layer with its weights and the products that `make` makes of them."""
-    names, parts = spec.names, _LayerReader(spec, reader, make, f"model.layers.{index}.")
+def read_layer(
+    spec: DecoderSpec,
+    reader: WeightReader,
+    make: ProductMaker,
+    index: int,
+    *,
+    inputs: int | None = None,
+) -> DecoderLayer:
+    """Return a layer with its weights and the products that `make` makes of them.
+
+    Attention reads `inputs` numbers of a token, by default H.
+    """
+    prefix = f"model.layers.{index}."
+    names, parts = spec.names, _LayerReader(spec, reader, make, prefix, inputs or spec.hidden)
     mlp: _Mlp | Experts | StackedExperts
     if index in spec.expert_layers:
         mlp = parts.experts()
@@ -228,12 +246,16 @@ def read_layer(spec: DecoderSpec, reader: WeightReader, make: ProductMaker, inde
 
 @dataclass(frozen=True, slots=True)
 class _LayerReader:
-    """Reads the parts of one layer, whose tensors have names that begin with `prefix`."""
+    """Reads the parts of one layer, whose tensors have names that begin with `prefix`.
+
+    `inputs` are the numbers of a token that attention reads.
+    """
 
     spec: DecoderSpec
     reader: WeightReader
     make: ProductMaker
     prefix: str
+    inputs: int
 
     def norm(self, name: str, width: int) -> Norm:
         return read_norm(self.spec, self.reader, self.prefix + name, width)
@@ -246,14 +268,17 @@ class _LayerReader:
             is_whole = spec.qk_norm == "whole"
             query_norm = self.norm("self_attn.q_norm", heads * width if is_whole else width)
             key_norm = self.norm("self_attn.k_norm", spec.num_kv_heads * width if is_whole else width)
+        scoring: Scoring = {"window": spec.windows[index], "scale": spec.scale, "cap": spec.score_cap}
+        if spec.has_sinks:
+            scoring["sinks"] = self._read("self_attn.sinks", heads).float()
         return _Attention(
             spec,
             index,
-            self._product(spec.names.qkv, (count * width, spec.hidden), has_bias=spec.has_qkv_bias),
+            self._product(spec.names.qkv, (count * width, self.inputs), has_bias=spec.has_qkv_bias),
             self._product(["self_attn.o_proj"], (spec.hidden, heads * width), has_bias=spec.has_out_bias),
             query_norm,
             key_norm,
-            self._read("self_attn.sinks", heads).float() if spec.has_sinks else None,
+            scoring,
         )
 
     def mlp(self, gate_up: Sequence[str], down: str, width: int, *, has_bias: bool) -> _Mlp:
@@ -312,16 +337,26 @@ class _LayerReader:
 
 @dataclass(slots=True, eq=False)
 class Inside:
-    """States that a pass leaves for its caller.
+    """States that a pass leaves for its caller, by the number of layers before them.
 
-    `early` gets the states [R, H] of the tokens with logits behind each layer that it names, by the number of
-    layers before it: 0 is the embedding. `last` gets the states [S, H] of the tokens `places` [S] behind the
-    final norm, if these are set.
+    0 is the embedding, LAST behind the final norm. `early` gets the states [R, H] of the tokens with logits
+    at each number that it names, `taps` those [S, H] of the tokens `places` [S] (None: of all).
     """
 
     early: dict[int, Tensor]
+    taps: dict[int, Tensor]
     places: Tensor | None = None
-    last: Tensor | None = None
+
+    def keep(self, number: int, states: Tensor, wanted: Tensor | None) -> None:
+        """Keep the states [N, H] behind `number` layers, where they are asked for."""
+        if number in self.early:
+            self.early[number] = states if wanted is None else states[wanted]
+        if number in self.taps:
+            self.taps[number] = states if self.places is None else states[self.places]
+
+    def taps_behind(self, layer: int) -> bool:
+        """Whether states behind the last layer, `layer`, are tapped: of tokens without logits too."""
+        return LAST in self.taps or layer + 1 in self.taps
 
 
 def fused_layers(
@@ -334,19 +369,18 @@ def fused_layers(
     inside: Inside | None,
 ) -> Tensor:
     """Return the states [R, H] of the tokens `wanted` [R] behind the final norm."""
-    incoming, places = _Sum(states), inside.places if inside else None
+    incoming, last = _Sum(states), len(layers) - 1
+    cut = None if inside and inside.taps_behind(last) else wanted
     for number, (layer, buffer) in enumerate(zip(layers, buffers, strict=True)):
-        if inside and number in inside.early:
+        if inside and (number in inside.early or number in inside.taps):
             # The layer computes the sum anew: its bits do not depend on who reads it here.
-            early = incoming.value()
-            inside.early[number] = early if wanted is None else early[wanted]
-        is_last = number == len(layers) - 1 and places is None
-        incoming = _through(layer, incoming, buffer, step, wanted if is_last else None)
-    normalized = incoming.value_and_norm(norm)[1]
-    if inside is None or places is None:
-        return normalized
-    inside.last = normalized[places]
-    return normalized if wanted is None else normalized[wanted]
+            inside.keep(number, incoming.value(), wanted)
+        incoming = _through(layer, incoming, buffer, step, cut if number == last else None)
+    states, normalized = incoming.value_and_norm(norm)
+    if inside:
+        inside.keep(last + 1, states, wanted)
+        inside.keep(LAST, normalized, wanted)
+    return normalized if wanted is None or cut is wanted else normalized[wanted]
 
 
 def _through(
@@ -356,15 +390,7 @@ def _through(
     before, after, mlp_before, mlp_after = layer.norms
     block, mlp, spec, scale = layer.attention, layer.mlp, layer.attention.spec, layer.residual_scale
     states, qkv = incoming.into(block.qkv, before)
-    rope = spec.layer_ropes[block.index]
-    mixed = step.plan.attend_fed(
-        qkv.view(len(states), -1, spec.head_dim),
-        buffer,
-        None if rope is None else step.ropes[rope],
-        None if block.query_norm is None or block.key_norm is None else (block.query_norm, block.key_norm),
-        is_whole=spec.qk_norm == "whole",
-        **block.scoring,
-    )
+    mixed = block(qkv, buffer, step)
     if wanted is not None:
         states, mixed = states[wanted], mixed[wanted]
     incoming = _Sum(states, block.out(mixed), after, scale)

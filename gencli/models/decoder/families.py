@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -244,13 +244,15 @@ def gpt_oss_spec(config: Mapping[str, Any]) -> DecoderSpec:
     )
 
 
-# Keys without effect on logits: names, training, generation defaults, and how transformers runs the model.
-_IGNORED = frozenset(
+# Keys without effect on logits: names, training, generation defaults, how transformers runs the model, and
+# those of layers for multi-token prediction, which draft (gencli/speculative/head_files.py).
+IGNORED = frozenset(
     """
     _name_or_path architectures attention_dropout attn_implementation bos_token_id
     chunk_size_feed_forward cache_implementation dtype embd_pdrop eos_token_id hidden_dropout id2label
     initializer_range is_decoder
-    is_encoder_decoder label2id model_type output_attentions
+    is_encoder_decoder label2id model_type mtp_hidden_states_first mtp_num_hidden_layers
+    num_mtp_layers num_nextn_predict_layers output_attentions
     output_hidden_states output_router_logits pad_token_id pretraining_tp problem_type resid_pdrop
     return_dict router_aux_loss_coef router_jitter_noise task_specific_params torch_dtype
     transformers_version unk_token_id unsloth_fixed unsloth_version use_cache use_return_dict
@@ -266,6 +268,9 @@ _COMMON = frozenset(
 )
 
 
+_MAX_LAYERS = 10_000
+
+
 def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
     """Return the decoder of a configuration. Raises Unsupported with the reason if it is none of ours."""
     family = config.get("model_type")
@@ -277,14 +282,16 @@ def read_spec(config: Mapping[str, Any]) -> DecoderSpec:
         if fault := mxfp4_fault(config):
             raise Unsupported(fault)
     read, more = FAMILIES[str(family)]
-    unknown = sorted(config.keys() - _IGNORED - _COMMON - {"quantization_config", *more})
+    unknown = sorted(config.keys() - IGNORED - _COMMON - {"quantization_config", *more})
     # transformers writes keys of its own, such as `_model_name_or_path`, with an underscore.
     unknown = [key for key in unknown if config[key] is not None and not key.startswith("_")]
     if unknown:
         raise Unsupported(f"the configuration has {unknown[0]!r}, which the decoder does not know")
     try:
+        if int(config["num_hidden_layers"]) > _MAX_LAYERS:  # each has entries in the description
+            raise Unsupported(f"it has more than {_MAX_LAYERS} layers")
         return read(config)
-    except (KeyError, TypeError, ValueError, ZeroDivisionError) as error:
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise Unsupported(f"the configuration cannot be read: {type(error).__name__}: {error}") from None
 
 
@@ -307,6 +314,11 @@ def _qwen2(config: Mapping[str, Any]) -> DecoderSpec:
 
 def _qwen3(config: Mapping[str, Any]) -> DecoderSpec:
     return base_spec(config, windows=_qwen_windows(config), qk_norm="head")
+
+
+def _mimo(config: Mapping[str, Any]) -> DecoderSpec:
+    # `attention_bias` speaks of queries, keys and values, as the class is that of qwen2.
+    return replace(_qwen2(config), has_out_bias=False)
 
 
 def _qwen_windows(config: Mapping[str, Any]) -> tuple[int | None, ...]:
@@ -449,6 +461,7 @@ FAMILIES: Mapping[str, tuple[Callable[[Mapping[str, Any]], DecoderSpec], tuple[s
     "llama": (base_spec, ()),
     "mistral": (_mistral, ()),
     "qwen2": (_qwen2, ("max_window_layers",)),
+    "mimo": (_mimo, ("max_window_layers", "auto_map")),
     "qwen3": (_qwen3, ("max_window_layers",)),
     "qwen3_moe": (
         _qwen3_moe,

@@ -379,7 +379,7 @@ def stays_in_file(nbytes: int, device: torch.device) -> bool:
     return device.type == "cpu" and nbytes >= MIN_STORED
 
 
-_DTYPES: dict[str, torch.dtype] = {
+NUMBER_FORMATS: dict[str, torch.dtype] = {
     "F64": torch.float64,
     "F32": torch.float32,
     "F16": torch.float16,
@@ -460,7 +460,7 @@ def open_tensors(tensors: Mapping[str, StoredTensor]) -> Iterator[TensorFiles]:
 
 def dtype_of(stored: StoredTensor) -> torch.dtype:
     """Return the dtype of a stored tensor. Raises ModelError for a format that is not read."""
-    dtype = _DTYPES.get(stored.format)
+    dtype = NUMBER_FORMATS.get(stored.format)
     if dtype is None:
         raise ModelError(
             f"{stored.file}: {stored.name} has the number format {stored.format!r}, which is unknown."

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from hashlib import sha256
@@ -171,6 +171,10 @@ def weight_files(folder: Path) -> list[Path]:
         shards = read_object(folder / INDEX).get("weight_map")
         if not isinstance(shards, dict) or not all(isinstance(name, str) for name in shards.values()):
             raise ModelError(f"{folder / INDEX} has no weight_map of files", hint="Download it again")
+        if outside := [
+            name for name in shards.values() if Path(name).is_absolute() or ".." in Path(name).parts
+        ]:
+            raise ModelError(f"{folder / INDEX} names a file that is not in its folder: {outside[0]}")
         files = [folder / name for name in sorted(set(shards.values()))]
         if missing := [file.name for file in files if not file.is_file()]:
             raise ModelError(
@@ -211,6 +215,18 @@ def check_files(folder: Path) -> None:
     for name in _SMALL:
         if (folder / name).exists():
             read_object(folder / name)
+
+
+_MTP = re.compile(r"(model\.)?mtp(_layers)?\.")
+
+
+def unused_notices(names: Sequence[str]) -> tuple[str, ...]:
+    """Return a notice about tensors that a model does not use, unless a drafter may: layers for multi-token
+    prediction, which have names of their own or are behind those of the model.
+    """
+    deep = tuple([name.removesuffix("eh_proj.weight") for name in names if name.endswith(".eh_proj.weight")])
+    names = [name for name in names if not _MTP.match(name) and not name.startswith(deep)]
+    return (f"{len(names)} tensors of the checkpoint are not used, such as {names[0]}",) if names else ()
 
 
 def check_config(folder: Path, config: Mapping[str, Any]) -> None:
@@ -350,6 +366,9 @@ class ModelIdentity:
     sha256: str
 
 
+_OF_HEADS = ("*.safetensors", "*.bin", "*.pt")  # files of draft heads, which have any name
+
+
 def identify_model(name: str, on_bytes: OnBytes | None = None) -> ModelIdentity | None:
     """Return the identity of a model by name; None for `fake` and for models not on this machine."""
     folder = None if name == "fake" else find_local(name)
@@ -365,7 +384,9 @@ def identify(folder: Path, on_bytes: OnBytes | None = None) -> ModelIdentity:
         files = list(read_gguf_head(folder).files)
         folder = files[0]
     else:
-        files = sorted(weight_files(folder), key=lambda path: path.name)
+        is_model = (folder / WEIGHTS).is_file() or (folder / INDEX).is_file()
+        heads = [] if is_model else [path for kind in _OF_HEADS for path in folder.glob(kind)]
+        files = sorted(heads or weight_files(folder), key=lambda path: path.name)
     hashes = dict(_hashes(files, on_bytes))
     if len(hashes) == 1:
         (digest,) = hashes.values()

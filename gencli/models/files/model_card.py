@@ -30,6 +30,7 @@ from gencli.models.files.model_files import (
 )
 
 # Configuration keys of the context length in tokens, the most common first.
+STEP = 256  # tokens; the room of a KV lane is a multiple of it
 CONTEXT_KEYS = tuple(
     "max_position_embeddings n_positions max_sequence_length max_seq_len seq_length context_length".split()
 )
@@ -188,8 +189,9 @@ def held_bytes(
 
 
 def kv_bytes(card: Card, *, batch: int, context: int, number_bytes: int) -> int | None:
-    """Return the bytes of the KV cache of `batch` full lanes; None if unknown."""
-    return None if card.kv_values is None else card.kv_values * number_bytes * batch * context
+    """Return the bytes of the KV cache of `batch` lanes with room for `context` tokens; None if unknown."""
+    room = -(-context // STEP) * STEP
+    return None if card.kv_values is None else card.kv_values * number_bytes * batch * room
 
 
 def _is_plain(text: Mapping[str, Any]) -> bool:

@@ -113,7 +113,7 @@ def make_padded_batch(
     target = source = None
     if start is None or not is_range:
         cells = [(row, pads[row] + i) for row, feed in enumerate(feeds) for i in range(len(feed.tokens))]
-        indices = [*zip(*cells_of(feeds), strict=True), *zip(*cells, strict=True)]
+        indices = [*cells_of(feeds), *zip(*cells, strict=True)]
         lanes, lane_positions, rows, columns = upload(indices, device)
         target, source = (lanes, lane_positions), (rows, columns) if any(pads) else None
     return ForwardBatch(
@@ -159,7 +159,7 @@ def make_packed_batch(
     """
     feeds = tuple(sorted(feeds, key=lambda feed: (-len(feed.tokens), feed.lane)))
     ids = [token for feed in feeds for token in feed.tokens]
-    lanes, positions = zip(*cells_of(feeds), strict=True)
+    lanes, positions = cells_of(feeds)
     packed = upload([ids, positions, lanes], device)
     wanted = wanted_of(feeds)
     query_splits, start = [], 0

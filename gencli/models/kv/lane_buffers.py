@@ -9,8 +9,10 @@ import heapq
 import math
 import mmap
 from abc import ABC, abstractmethod
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from operator import is_
 from typing import TYPE_CHECKING, Any
@@ -20,14 +22,13 @@ from torch import Tensor
 
 from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
+from gencli.models.files.model_card import STEP
 from gencli.models.model_runner import Lanes, ModelSpec
 from gencli.models.rope import factors_of
 from processors.graphs import Graphs, bucket_of, upload_into
 
 if TYPE_CHECKING:
     from gencli.models.kv.lane_batches import ForwardBatch
-
-STEP = 256  # tokens; the capacity of lanes is a multiple of it
 
 
 class ContractError(AssertionError):
@@ -60,13 +61,15 @@ class LaneLengths:
 
     def check(self, plan: StepPlan) -> None:
         """Raise ContractError for a plan that does not fit the lanes, ModelError for an unknown token id."""
-        self._require(bool(plan.feeds), "a plan needs at least one feed")
-        lanes = [feed.lane for feed in plan.feeds]
-        self._require(len(set(lanes)) == len(lanes), f"a lane is fed twice in one step: {sorted(lanes)}")
-        lengths, num_lanes = self._lengths, len(self._lengths)
+        if not plan.feeds:
+            raise ContractError("a plan needs at least one feed")
+        lengths, num_lanes, fed = self._lengths, len(self._lengths), set[int]()
         for feed in plan.feeds:
             lane, start, tokens, num_logits, _, _ = feed
             count = len(tokens)
+            if lane in fed:
+                raise ContractError(f"lane {lane} is fed twice in one step")
+            fed.add(lane)
             if not (
                 0 <= lane < num_lanes
                 and start == lengths[lane]
@@ -135,9 +138,13 @@ class LaneLengths:
             raise ContractError(message)
 
 
-def cells_of(feeds: Iterable[Feed]) -> list[tuple[int, int]]:
-    """Return (lane, position) of every fed token, in feed order."""
-    return [(feed.lane, feed.start + index) for feed in feeds for index in range(len(feed.tokens))]
+def cells_of(feeds: Iterable[Feed]) -> tuple[list[int], list[int]]:
+    """Return the lane of every fed token, in feed order, and its position."""
+    lanes, positions = list[int](), list[int]()
+    for feed in feeds:
+        lanes += [feed.lane] * len(feed.tokens)
+        positions += range(feed.start, feed.start + len(feed.tokens))
+    return lanes, positions
 
 
 def wanted_of(feeds: Iterable[Feed]) -> list[int]:
@@ -340,8 +347,8 @@ class LaneStore:
         self.buffers: Sequence[LaneBuffer] = ()
         self.num_rows = spare + len(lengths)
         self._lengths = lengths
-        self._rows: dict[int, int] = {}  # by lane
         self._free = list(range(len(lengths)))
+        self._rows = defaultdict[int, int](partial(heapq.heappop, self._free))  # by lane
         self._written = [0] * self.num_rows  # most tokens written to each row since it was wiped
 
     @property
@@ -358,10 +365,12 @@ class LaneStore:
 
         Record how many tokens each row may hold, rejected drafts and failed passes included.
         """
-        seated = tuple(feed._replace(lane=self._row(feed.lane)) for feed in feeds)
-        for feed in seated:
-            self._written[feed.lane] = max(self._written[feed.lane], feed.start + len(feed.tokens))
-        return seated
+        seated = list[Feed]()
+        for feed in feeds:
+            row = self._rows[feed.lane]
+            self._written[row] = max(self._written[row], feed.start + len(feed.tokens))
+            seated.append(feed._replace(lane=row))
+        return tuple(seated)
 
     def holds(self, num_rows: int, length: int) -> bool:
         return all(buffer.holds(num_rows, length) for buffer in self.buffers)
@@ -375,7 +384,7 @@ class LaneStore:
     def fork(self, source: int, target: int) -> None:
         """Copy one lane to another; no-op for an empty source."""
         if length := self._lengths[source]:
-            start, end = self._row(source), self._row(target)
+            start, end = self._rows[source], self._rows[target]
             self._written[end] = length
             for buffer in self.buffers:
                 buffer.fork(start, end, length)
@@ -394,11 +403,6 @@ class LaneStore:
         """Free all buffers; every lane must be empty."""
         for buffer in self.buffers:
             buffer.free_cache()
-
-    def _row(self, lane: int) -> int:
-        if lane not in self._rows:
-            self._rows[lane] = heapq.heappop(self._free)
-        return self._rows[lane]
 
 
 SCALE_BYTES = 4
@@ -573,7 +577,7 @@ class StaticSteps:
 
     def _fill(self, feeds: Sequence[Feed], rows: StepRows, ids: Tensor | None) -> Tensor:
         """Write the inputs of the feeds into the static tensor of their bucket, in one copy from the host."""
-        lanes, positions = zip(*cells_of(feeds), strict=True)
+        lanes, positions = cells_of(feeds)
         columns = [rows.spread(lanes, rows.spare), rows.spread(positions)]
         if self._switches:
             columns.append(

@@ -6,16 +6,19 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from gencli.core.request import Feed, StepPlan
 from gencli.errors import ModelError
 from gencli.models.kv.lane_buffers import LaneLengths
+from gencli.models.model_runner import LAST
 from gencli.models.rope import factors_of, taking_factors
 from processors.errors import is_out_of_memory
 from processors.graphs import upload
@@ -94,6 +97,37 @@ class LogitsCall:
     def no_rows(self) -> Tensor:
         """Return the logits of a step without wanted rows: [0, V]."""
         return torch.empty(0, logits_width(self._model), dtype=self._model.dtype, device=self._model.device)
+
+
+class HiddenStates:
+    """Hidden states of a model's passes, by tap (see Inner). `layers`: its row of layers; () without one."""
+
+    def __init__(self, model: Any) -> None:
+        self._base = base = model.base_model
+        count = getattr(model.config.get_text_config(decoder=True), "num_hidden_layers", 0)
+        lists = (part for part in base.children() if isinstance(part, nn.ModuleList) and len(part) == count)
+        self.layers: tuple[Any, ...] = tuple(next(lists, ())) if base is not model else ()
+
+    @contextmanager
+    def at(self, taps: Collection[int]) -> Iterator[dict[int, Tensor]]:
+        """While active, each pass leaves its states [B, Q, H] at `taps` in the mapping."""
+        states: dict[int, Tensor] = {}
+
+        def before(tap: int, _: Any, args: Any, kwargs: Any) -> None:
+            states[tap] = args[0] if args else kwargs["hidden_states"]
+
+        def behind(tap: int, _: Any, __: Any, output: Any) -> None:
+            states[tap] = output if isinstance(output, Tensor) else output[0]
+
+        with ExitStack() as stack:
+            for tap in taps:
+                if 0 <= tap < len(self.layers):
+                    hook = self.layers[tap].register_forward_pre_hook(partial(before, tap), with_kwargs=True)
+                else:
+                    module = self._base if tap == LAST else self.layers[-1]
+                    hook = module.register_forward_hook(partial(behind, tap))
+                stack.callback(hook.remove)
+            yield states
 
 
 @dataclass(slots=True)

@@ -5,7 +5,7 @@ pass; how the lanes of a model are chosen, and its decode steps in static shapes
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from functools import partial
 from itertools import accumulate
@@ -44,7 +44,7 @@ from gencli.models.kv.lane_buffers import (
     roomy,
     step_rows,
 )
-from gencli.models.kv.model_calls import LogitsCall, OwnCacheLanes, SelfCheck
+from gencli.models.kv.model_calls import HiddenStates, LogitsCall, OwnCacheLanes, SelfCheck
 from gencli.models.model_runner import Lanes
 from gencli.models.rope import (
     LongRopeLanes,
@@ -207,13 +207,49 @@ class SlotLanes:
 
         `ids` [R] int64 on the device replace the tokens of a step of one token a feed, which takes `graphs`.
         """
-        feeds = self._cache.store.seat(feeds)
+        seated = self._cache.store.seat(feeds)
+        if self._static is not None and is_decode_step(seated):
+            return self._static(seated, ids)
+        assert ids is None
+        batches = self._batches(seated)
+        passes = [self._run(batch) for batch in batches]
+        rows = passes[0] if len(passes) == 1 else torch.cat(passes)
+        fed = [feed for batch in batches for feed in batch.feeds if feed.tokens]
+        if not len(rows) or all(a is b for a, b in zip(fed, seated, strict=True)):
+            return rows
+        starts = accumulate((feed.num_logits for feed in fed), initial=0)
+        first_row = {feed.lane: start for feed, start in zip(fed, starts, strict=False)}
+        order = [first_row[feed.lane] + index for feed in seated for index in range(feed.num_logits)]
+        return rows[upload(order, rows.device)]
+
+    def forward_states(
+        self, feeds: tuple[Feed, ...], states: HiddenStates, taps: Collection[int]
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """As `forward`; return also the hidden states [N, H] of all fed tokens at `taps`, in feed order."""
+        seated = self._cache.store.seat(feeds)
+        logits, parts = dict[int, Tensor](), dict[int, dict[int, Tensor]]()
+        for batch in self._batches(seated):
+            with states.at(taps) as passed:
+                rows = self._run(batch)
+            own = [feed for feed in batch.feeds if feed.tokens]
+            cut = torch.split(rows, [feed.num_logits for feed in own])
+            logits |= zip([feed.lane for feed in own], cut, strict=True)
+            end = 0
+            for row, feed in enumerate(batch.feeds):
+                end += len(feed.tokens)
+                index = (0, slice(end - len(feed.tokens), end))
+                if not batch.query_splits:  # its pads are before its tokens
+                    index = (row, slice(batch.ids.shape[1] - len(feed.tokens), None))
+                parts[feed.lane] = {tap: passed[tap][index] for tap in taps}
+        order = [feed.lane for feed in seated]
+        joined = {tap: torch.cat([parts[lane][tap] for lane in order]) for tap in taps}
+        return torch.cat([logits[lane] for lane in order]), joined
+
+    def _batches(self, feeds: tuple[Feed, ...]) -> list[ForwardBatch]:
+        """Return the passes of a step that is not static; `feeds` have buffer rows as lanes."""
         room = room_for(feeds)
         if self._static is not None:
-            if is_decode_step(feeds):
-                return self._static(feeds, ids)
             room = room[0], self._static.capacity(room[1])
-        assert ids is None
         budget, batches = self._pad_budget, list[ForwardBatch]()
         for group in split_feeds(feeds, pad_budget=self._pass_budget):
             if self._is_flat and not is_rectangle(group):
@@ -221,15 +257,7 @@ class SlotLanes:
             else:
                 group = fill_gaps(group, pad_budget=budget)
                 batches.append(make_padded_batch(group, self._device, room=room))
-        passes = [self._run(batch) for batch in batches]
-        rows = passes[0] if len(passes) == 1 else torch.cat(passes)
-        fed = [feed for batch in batches for feed in batch.feeds if feed.tokens]
-        if not len(rows) or all(a is b for a, b in zip(fed, feeds, strict=True)):
-            return rows
-        starts = accumulate((feed.num_logits for feed in fed), initial=0)
-        first_row = {feed.lane: start for feed, start in zip(fed, starts, strict=False)}
-        order = [first_row[feed.lane] + index for feed in feeds for index in range(feed.num_logits)]
-        return rows[upload(order, rows.device)]
+        return batches
 
     def holds(self, feeds: tuple[Feed, ...]) -> bool:
         """Return whether the buffers hold these feeds of one token without growing. No lane is empty."""

@@ -1,6 +1,7 @@
 """gencli explain: traces, prompts, kept logits, files of logits, lessons."""
 
 import json
+import os
 import pickle
 
 import numpy as np
@@ -47,6 +48,14 @@ def test_a_trace_is_refused_beside_what_chooses_no_token(gencli, tmp_path):
     words = ("run", "-m", "fake", "--trace", tmp_path / "t", "hi")
     for others in (("--beams", "2"), ("--finish-open", "--json")):
         gencli(*words, *others).refused("--trace", others[0])
+    same = tmp_path / "same"
+    same.write_text("hi")
+    run = ("run", "-m", "fake", "--max-tokens", "2")
+    gencli(*run, "--trace", same, "-o", same, "hi").refused("--trace and --output are both")
+    gencli(*run, "--trace", same, "--file", same).refused("the prompt would be lost")
+    gencli(*run, "--output", same, "--file", same).refused("the prompt would be lost")
+    assert same.read_text() == "hi"
+    assert gencli(*run, "--trace", os.devnull, "-o", os.devnull, "hi").code == 0
     assert "--trace-top is given, but no trace" in gencli("run", "-m", "fake", "--trace-top", "2", "hi").err
 
 
@@ -162,6 +171,32 @@ def test_rows_of_a_file_are_explained(gencli, tmp_path):
             assert one["raw"]["p"] == pytest.approx(float(row.softmax(0)[one["id"]]), rel=1e-5), form
             assert one["text"] == f"#{one['id']}", form
         assert len(records(gencli(*words, "--seed", "1"))) == 3, form
+
+
+def test_special_tokens_have_their_names(gencli, tmp_path):
+    rows = torch.zeros(2, 2048)
+    rows[0, 1], rows[0, 6], rows[1, 6] = 9, 8, 9  # <|eos|> and <|end|> of tiny
+    save_file({"rows": rows}, file := tmp_path / "rows.safetensors")
+    words = ("explain", "--logits-file", file, "--model", "tiny", "--allow-ids", "1,6", "-t", "0")
+    first, second = records(gencli(*words, "--format", "jsonl"))
+    assert [(one["id"], one["text"], one["name"]) for one in (first, second)] == [
+        (1, "", "<|eos|>"),
+        (6, "", "<|end|>"),
+    ]
+    assert [name for _, name, _ in first["final"]["top"]] == ["<|eos|>", "<|end|>"]
+    assert first["draw"]["runner_up"] == [6, "<|end|>"]
+    page = gencli(*words, "--at", "0").out
+    assert '"<|eos|>"' in page.splitlines()[0]
+    assert 'runner-up "<|end|>"' in page
+    assert '"<|end|>"' in gencli(*words).out.splitlines()[-1]
+    assert 'why not "<|end|>" (id 6)?' in gencli(*words, "--at", "0", "--why", "#6").out
+
+
+def test_without_a_tokenizer_a_text_names_no_token(gencli, tmp_path):
+    np.save(file := tmp_path / "rows.npy", np.zeros(50, dtype=np.float32))
+    words = ("explain", "--logits-file", file, "--why")
+    gencli(*words, "fox").refused("there is no tokenizer that knows texts")
+    gencli(*words, "").refused("it is empty")
 
 
 def broken(folder):

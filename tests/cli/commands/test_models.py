@@ -57,9 +57,9 @@ def test_show_counts_weights_and_a_damaged_folder_is_listed(gencli, hub, tmp_pat
     assert (record["parameters"], record["dtype"], record["chat_template"]) == (2_234_400, "F32", True)
     full = record["memory"]["of"][0]
     tied = 2048 * 160 * can_pack()  # the projection, packed, is a second copy of the embeddings
-    assert full == {"dtype": "float32", "weights": (2_234_400 + tied) * 4, "kv": 2 * 6 * 160 * 4 * 2 * 100}
+    assert full == {"dtype": "float32", "weights": (2_234_400 + tied) * 4, "kv": 2 * 6 * 160 * 4 * 2 * 256}
 
-    assert "someone" in gencli("models", "show", hub).out
+    assert f"folder         {hub}\n" in gencli("models", "show", hub).out
     (hub / "model.safetensors").write_bytes(b"\xff" * 20)
     assert "is damaged" in gencli("models", "list", hub).out
     gencli("models", "show", hub).refused(code=5)
@@ -97,6 +97,13 @@ def test_weights_take_what_either_view_shows(gencli, hub):
             held = sum(parts(decoder)) - is_shared * decoder.embeddings.nbytes
             assert held == pytest.approx(short[dtype], rel=0.01), (name, dtype)
         assert short == full
+
+
+def test_keys_and_values_take_what_either_view_shows(gencli):
+    for tokens in (1, 256, 257, 300, 1024):
+        words = ("models", "show", "tiny", "--batch", "2", "--context", str(tokens), "--format", "json")
+        short, full = (gencli(*words, *more).json["memory"]["of"] for more in ((), ("--memory",)))
+        assert short[0]["kv"] == full[0]["kv"], tokens
 
 
 def test_the_memory_is_shown_in_parts(gencli):
@@ -259,6 +266,7 @@ def test_a_batch_runs_and_resumes(gencli, model, tmp_path):
 def test_a_file_is_shown_listed_split_into_tokens_and_may_have_an_alias(gencli, model):
     shown = gencli("models", "show", model)
     assert shown.code == 0, shown.err
+    assert f"file           {model}\n" in shown.out
     assert "llama (GGUF) (llama)" in shown.out
     assert "native: the decoder knows the family" in shown.out
     record = gencli("models", "show", model, "--format", "json").json

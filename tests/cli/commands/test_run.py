@@ -270,10 +270,6 @@ def test_what_does_not_go_with_a_contrastive_search_is_refused_by_name(run, genc
     ]:
         run(PROMPT, *flags).refused(*names)
 
-    gencli("run", PROMPT, "--model", "tiny", "--backend", "transformers", *SEARCH).refused(
-        "gives no hidden states"
-    )
-
 
 TINY = ("run", "--model", "tiny", "--dtype", "float32", "--chat", "--seed", "2", "--max-tokens", "16")
 
@@ -367,6 +363,12 @@ def test_what_drafting_takes_and_gains_is_said(run):
         lines = [*draft_lines([finish], "x")]
         assert said in lines[0], plain
         assert any("leave out `draft`" in line for line in lines) is ("0.96" in said), plain
+
+    for tried, hits, is_said in [(200, 9, True), (200, 10, False), (199, 0, False)]:
+        drafted = Drafted(tried, (tried, 1), (hits, 0), 0.0, 1.0)
+        finish = Finish("1", 0, "", "eos", None, None, 3, tried + hits, Timings(0, 0, 0), drafted=drafted)
+        lines = [*draft_lines([finish], "x")]
+        assert any(f"accepted {hits} of {tried} times" in line for line in lines) is is_said, (tried, hits)
 
     options = ("--draft", "ngram", "--format", "json")
     found = valid(run(REPEATED, "--seed", "1", "--max-tokens", "100", "--temperature", "0", *options).json)

@@ -39,6 +39,8 @@ def test_what_is_not_known_is_refused_by_name() -> None:
         ({"rope_scaling": {"rope_type": "llama3", "factor": 2.0}}, "llama3 lacks low_freq_factor"),
         ({"rope_scaling": {"rope_type": "linear", "factor": 2.0, "turns": 1}}, "'turns', which the decoder"),
         ({"hidden_size": None}, "cannot be read"),
+        ({"partial_rotary_factor": 1e308}, "cannot be read: OverflowError"),
+        ({"num_hidden_layers": 2**31 - 1}, "more than 10000 layers"),
         ({"model_type": "gemma", "use_bidirectional_attention": True}, "looks ahead"),
         ({"model_type": "smollm3", "layer_types": ["chunked_attention"] * 2}, "layers of type chunked"),
     ]:
@@ -49,7 +51,15 @@ def test_what_is_not_known_is_refused_by_name() -> None:
 
 
 def test_the_tests_run_every_family() -> None:
-    assert {make().model_type for make in NATIVE_CONFIGS.values()} == set(FAMILIES)
+    known = {make().model_type for make in NATIVE_CONFIGS.values()}
+    assert known | {"mimo"} == set(FAMILIES)  # transformers has no MiMo without its code
+
+
+def test_mimo_is_qwen2_with_layers_for_drafts() -> None:
+    qwen2 = json.loads(NATIVE_CONFIGS["qwen2"]().to_json_string(use_diff=False))
+    mimo = {"model_type": "mimo", "attention_bias": True, "num_nextn_predict_layers": 1}
+    code = {"AutoModelForCausalLM": "modeling_mimo.MiMoForCausalLM"}
+    assert read_spec({**qwen2, **mimo, "auto_map": code}) == read_spec(qwen2)
 
 
 def test_older_rotary_keys_mean_the_same() -> None:

@@ -178,9 +178,9 @@ class CountingNative(DecoderRunner):
         self.steps += bool(plan.num_rows)
         return super().forward(plan)
 
-    def forward_layers(self, plan, layers, lanes=()):
+    def forward_layers(self, plan, layers=(), lanes=(), taps=()):
         self.steps += bool(plan.num_rows)
-        return super().forward_layers(plan, layers, lanes)
+        return super().forward_layers(plan, layers, lanes, taps)
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import hashlib
 import platform
+import re
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
@@ -21,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from gencli.files import read_file, replaced
+from gencli.helpers import shortened
 
 LANES = 16  # numbers of a vector
 ALIGNED = 64  # bytes of a vector and of a cache line
@@ -38,12 +40,23 @@ def missing() -> str | None:
         release = version("llvmlite")
     if release is None or find_spec("llvmlite") is None:
         return "llvmlite is not installed"
-    if tuple(int(part) for part in release.split(".")[:2]) < _OLDEST:
+    if tuple(int(part) for part in re.findall(r"\d+", release)[:2]) < _OLDEST:  # also of a pre-release
         return f"llvmlite {release} is older than {'.'.join(map(str, _OLDEST))}"
     if dot_instructions() is None:
         return "the CPU has none of AVX2, AVX-512 VNNI and AArch64's dot products"
     if not sys.platform.startswith("linux") or _openmp() is None:
         return "PyTorch does not compute with libgomp"
+    fault = _import_fault()
+    return fault and f"llvmlite {release} cannot be loaded ({fault})"
+
+
+@cache
+def _import_fault() -> str | None:
+    try:
+        import llvmlite.binding
+        import llvmlite.ir  # noqa: F401
+    except Exception as error:  # of any kind: its files, or a library that they need
+        return shortened(" ".join(str(error).split()) or type(error).__name__, 80)
     return None
 
 

@@ -107,7 +107,8 @@ class RowPackedProduct(Product):
 
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in]."""
-        return _packed_linear(given, self._weight, self._bias)
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(given, self._weight, self._bias, "none", [], "")
+        return product
 
 
 class PackedProduct(Product):
@@ -129,8 +130,9 @@ class PackedProduct(Product):
     def __call__(self, given: Tensor) -> Tensor:
         """Return the product [N, out] with `given` [N, in]."""
         if self._is_split and len(given) == 1:
-            return _packed_linear(pad(given, (0, 0, 0, 1)), self._weight, self._bias)[:1]
-        return _packed_linear(given, self._weight, self._bias)
+            return self(pad(given, (0, 0, 0, 1)))[:1]
+        product: Tensor = torch.ops.mkldnn._linear_pointwise(given, self._weight, self._bias, "none", [], "")
+        return product
 
 
 class TilePackedProduct(PackedProduct):
@@ -173,11 +175,6 @@ def wide_linear(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
 def adds_wide(dtype: torch.dtype, device: torch.device) -> bool:
     """Return whether products of 16-bit numbers give the float32 sums there: on a GPU of NVIDIA."""
     return device.type == "cuda" and torch.version.hip is None and dtype in (torch.bfloat16, torch.float16)
-
-
-def _packed_linear(given: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    made: Tensor = torch.ops.mkldnn._linear_pointwise(given, weight, bias, "none", [], "")
-    return made
 
 
 # Projections of Llama-like models whose weights are only read by the matrix product.

@@ -29,13 +29,24 @@ def test_a_damaged_file_of_the_cache_is_compiled_anew(
             assert path.read_bytes() == whole
 
 
-def test_an_older_llvmlite_is_not_used(tmp_path: Path) -> None:
-    """Packages such as numba install it; its LLVM refuses the code."""
+@pytest.mark.parametrize(
+    ("release", "source", "reason"),
+    [
+        ("0.45.1", "", "llvmlite 0.45.1 is older than 0.46"),
+        ("0.45rc1", "", "llvmlite 0.45rc1 is older than 0.46"),
+        ("0.47.0", "", "llvmlite 0.47.0 cannot be loaded (No module named 'llvmlite.binding')"),
+        ("0.99dev1", "raise OSError('no libLLVM')", "llvmlite 0.99dev1 cannot be loaded (no libLLVM)"),
+    ],
+)
+def test_an_older_or_broken_llvmlite_is_not_used(
+    tmp_path: Path, release: str, source: str, reason: str
+) -> None:
+    """Packages such as numba install an older one, whose LLVM refuses the code."""
     (tmp_path / "llvmlite").mkdir()
-    (tmp_path / "llvmlite" / "__init__.py").touch()
-    (tmp_path / "llvmlite-0.45.1.dist-info").mkdir()
-    metadata = "Metadata-Version: 2.1\nName: llvmlite\nVersion: 0.45.1\n"
-    (tmp_path / "llvmlite-0.45.1.dist-info" / "METADATA").write_text(metadata)
+    (tmp_path / "llvmlite" / "__init__.py").write_text(source)
+    (tmp_path / f"llvmlite-{release}.dist-info").mkdir()
+    metadata = f"Metadata-Version: 2.1\nName: llvmlite\nVersion: {release}\n"
+    (tmp_path / f"llvmlite-{release}.dist-info" / "METADATA").write_text(metadata)
     lines = (
         f"import sys; sys.path.insert(0, {str(tmp_path)!r})",
         "from gencli.models.decoder.kernels.llvm_code import missing",
@@ -45,4 +56,4 @@ def test_an_older_llvmlite_is_not_used(tmp_path: Path) -> None:
     made = subprocess.run(
         [sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True, cwd=Path.cwd()
     )
-    assert made.stdout == "int4pack: llvmlite 0.45.1 is older than 0.46\n"
+    assert made.stdout == f"int4pack: {reason}\n"

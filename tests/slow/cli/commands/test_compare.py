@@ -41,10 +41,10 @@ def test_exit_codes_say_what_holds(compare):
     for b, words, code, said in [
         ("top_k=60", ("--assert-equal", "--max-tv", "0"), 0, ""),
         ("top_k=4", (), 0, ""),
-        ("top_k=4", ("--assert-equal",), 6, "1 of 1 texts are not equal."),
+        ("top_k=4", ("--assert-equal",), 6, "1 of 1 text is not equal."),
         ("top_k=4", ("--max-tv", "0.1"), 6, "The total variation is above 0.1 at "),
         ("top_k=4", ("--max-tv", "1"), 0, ""),
-        ("allowed=[5] | suppress=[5]", (), 6, "1 of 1 texts failed."),
+        ("allowed=[5] | suppress=[5]", (), 6, "1 of 1 text failed."),
         ("allowed=[5] | suppress=[5]", ("--max-tv", "1"), 6, "is above 1 at 12 of 12 places"),
     ]:
         found = compare("top_k=60", b, *words)

@@ -100,7 +100,7 @@ def test_pull_fetches_shows_the_folder_and_list_knows_it(gencli, hub):
     assert TOKEN not in result.err
     listed = gencli("models", "list").out
     assert "some/one    hub" in listed
-    assert "1 models" in listed
+    assert "1 model," in listed
     again = gencli("models", "pull", "some/one")
     assert (again.code, again.out) == (0, result.out)
     assert "is up to date" in again.err
