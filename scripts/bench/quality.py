@@ -1,7 +1,7 @@
 """What weights of few bits lose: perplexity, and KL divergence to float32, beside llama.cpp on the same text.
 
     pip install --no-deps --target LLAMA cyllama==0.2.18
-    PYTHONPATH=.:LLAMA python scripts/bench/quality.py [rotated tiny english smol gemma] [--folder FOLDER]
+    PYTHONPATH=.:LLAMA python scripts/bench/quality.py [--models rotated tiny english smol gemma] [--folder F]
 
 `rotated` is SmolLM2 in another basis: its states x become Q x with a random orthogonal Q, after the weights
 of norms were multiplied into the matrices behind them. Its logits are those of SmolLM2, which is checked, but
@@ -11,7 +11,7 @@ whose floats come from the files that are measured beside them.
 
 llama.cpp quantizes a GGUF file in float32 with the same floats; its keys and values are float32. Divergences
 are from gencli's float32 logits of these floats. "bits" are those that a weight takes in the file, in the
-layers and in all. Written files are kept in FOLDER, by default `quality` in the folder of the real models.
+layers and in all. Written files are kept in F, by default `quality` in the folder of the real models.
 """
 
 from __future__ import annotations
@@ -244,7 +244,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("models", nargs="*", choices=MODELS, default=list(MODELS))
+    parser.add_argument("--models", nargs="+", choices=MODELS, default=MODELS)
     parser.add_argument("--folder", type=Path, default=CACHE / "quality")
     asked = parser.parse_args()
     asked.folder.mkdir(parents=True, exist_ok=True)

@@ -38,7 +38,7 @@ TINY = Path(__file__).parents[2] / "gencli" / "assets" / "tiny"
 # The vocabulary is that of `tiny`, whose tokenizer the folder has. Special tokens follow no other token.
 SHAPE = Shape(vocab=2048, hidden=64, inner=48, layers=6, heads=4, kv_heads=4, head_dim=16)
 SPECIAL = 16  # tokens from 0 on that no token is followed by
-GAIN, LAYERS, LOUD = 0.15, 0.12, 50.0  # of the vocabulary projection, of layers, of what should not be there
+GAIN, LAYERS, LOUD = 0.15, 0.45, 50.0  # of the vocabulary projection, of layers, of what should not be there
 SILENT = 3  # the layer that adds nothing
 TAPS = (3, 4, 5)  # the first two are equal; neither those before nor those behind are
 

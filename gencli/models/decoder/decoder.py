@@ -67,6 +67,7 @@ from gencli.models.device import (
     pick_dtype,
     pick_kv_dtype,
     refusing_full,
+    trim_memory,
 )
 from gencli.models.files.checkpoint import Checkpoint, unused_notices
 from gencli.models.files.gguf_header import is_gguf, kept_bits, kept_kinds, weight_format, widening
@@ -199,6 +200,9 @@ class DecoderRunner(LaneRunner):
             make = kept_maker(folder, options, where, number)
         else:
             make = _maker(spec, number, where, bits, options, is_stored=checkpoint.bits is not None)
+        eos_ids = declared_ends(
+            folder
+        )  # a file's vocabulary is read for them: before the weights take memory
         workers = min(_MAX_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
         decoder, unused = read_decoder(
             checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
@@ -221,7 +225,7 @@ class DecoderRunner(LaneRunner):
             decoder,
             name=str(folder),
             max_lanes=max_lanes,
-            eos_ids=declared_ends(folder),
+            eos_ids=eos_ids,
             dtype_reason=reason,
             backend=backend,
             quantization=" and ".join(kept_kinds(folder, where.type)) if is_kept else kept_format,
@@ -561,6 +565,7 @@ def read_decoder(
                 readers.append(kind(opened, dtype, device, report))
         reader = readers[0]
         embeddings, head = make.read_ends(reader, (spec.vocab_size, spec.hidden), is_tied=spec.is_tied)
+        trim_memory()
         layers = _read_layers(spec, readers, make)
         norm = read_norm(spec, reader, "model.norm", spec.hidden)
         unread = set.intersection(*(each.unread for each in readers)) - ({HEAD} if spec.is_tied else set())
@@ -585,6 +590,7 @@ def _read_layers(
             return read_layer(spec, reader, make, index)
         finally:
             idle.put(reader)
+            trim_memory()
 
     # Each thread computes on one thread: two matrices side by side wait less than one by two.
     before = torch.get_num_threads()

@@ -28,6 +28,7 @@ from gencli.models.decoder.kernels.layer_kernels import (
     residual_sum,
 )
 from gencli.models.decoder.products.coded_weights import Int8Weights
+from gencli.models.decoder.products.compiled_products import CompiledProduct
 from gencli.models.decoder.products.dense_products import GroupedProduct, Product
 from gencli.models.model_runner import LAST
 from gencli.models.rope import rotate
@@ -70,11 +71,24 @@ class Int8Embeddings(Embeddings):
     """Rows of a matrix [V, H] of eight bits in memory."""
 
     def __init__(self, weights: Int8Weights, dtype: torch.dtype = torch.float32) -> None:
-        self._weights, self.nbytes = weights, weights.codes.nbytes
+        self._weights, self.nbytes = weights, sum(part.nbytes for part in weights.tensors)
         self.dtype, self.device = dtype, weights.codes.device
 
     def __call__(self, ids: Tensor) -> Tensor:
         return self._weights.rows(ids).to(self.dtype)
+
+
+class SharedEmbeddings(Embeddings):
+    """Rows of the weights of the vocabulary projection, which has eight bits: they lie in memory once."""
+
+    nbytes = 0
+    device = torch.device("cpu")
+
+    def __init__(self, head: CompiledProduct, dtype: torch.dtype = torch.float32) -> None:
+        self._head, self.dtype = head, dtype
+
+    def __call__(self, ids: Tensor) -> Tensor:
+        return self._head.rows(ids).to(self.dtype)
 
 
 @dataclass(frozen=True, slots=True)

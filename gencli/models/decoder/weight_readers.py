@@ -24,7 +24,7 @@ from torch import Tensor
 from gencli.errors import ModelError
 from gencli.files import open_regular
 from gencli.models.decoder.decoder_layers import Embeddings
-from gencli.models.decoder.products.dense_products import widened_mxfp4
+from gencli.models.decoder.products.dense_products import WeightPart, widened_mxfp4
 from gencli.models.files.gguf_header import GgufTensor
 from gencli.models.files.model_files import BLOCKS, MIN_STORED, SCALES, OnBytes, StoredTensor
 
@@ -154,11 +154,32 @@ class SafetensorsReader(WeightReader):
 
         `memory` [N] is used for them as in `joined`.
         """
-        for part in map(self._stored, names):
-            if dtype_of(part) != dtype:
-                held, wanted = (str(kind).removeprefix("torch.") for kind in (dtype_of(part), dtype))
-                raise ModelError(f"The weights {part.name} are stored as {held}, but have to be {wanted}.")
+        for name in names:
+            self._check_format(name, dtype)
         return self.joined(names, shape, dtype=dtype, memory=memory)
+
+    def stored_slices(self, name: str, parts: Sequence[WeightPart]) -> Iterator[tuple[Tensor, ...]]:
+        """Yield slices of rows of the tensors that a matrix is stored as. Raises ModelError as `stored`."""
+        names = [name + part.suffix for part in parts]
+        for part_name, part in zip(names, parts, strict=True):
+            self.check([part_name], part.shape)
+            self._check_format(part_name, part.dtype)
+        count, inputs = parts[0].shape[0], parts[0].shape[-1]
+        step = max(1, SLICE // max(1, inputs))
+        for start in range(0, count, step):
+            tensors = list[Tensor]()
+            for part_name, part in zip(names, parts, strict=True):
+                row = part.shape[1:]
+                tensors.append(torch.empty(min(step, count - start), *row, dtype=part.dtype))
+                self._files.read_into(part_name, tensors[-1], self._count, start * math.prod(row))
+            yield tuple(tensors)
+        self.unread.difference_update(names)
+
+    def _check_format(self, name: str, dtype: torch.dtype) -> None:
+        """Raise ModelError for a tensor that is stored in another format."""
+        if (kind := dtype_of(self._stored(name))) != dtype:
+            held, wanted = (str(one).removeprefix("torch.") for one in (kind, dtype))
+            raise ModelError(f"The weights {name} are stored as {held}, but have to be {wanted}.")
 
     def embeddings(self, name: str, shape: Sequence[int]) -> Embeddings:
         (stored,) = self.check([name], shape)

@@ -21,7 +21,12 @@ from gencli.errors import ModelError
 from gencli.files import open_regular
 from gencli.models.decoder.decoder_layers import Embeddings, HeldEmbeddings
 from gencli.models.decoder.products.coded_weights import Int4Weights
-from gencli.models.decoder.products.compiled_products import Codes, CompiledProduct, JoinedProduct
+from gencli.models.decoder.products.compiled_products import (
+    CodedRows,
+    Codes,
+    CompiledProduct,
+    JoinedProduct,
+)
 from gencli.models.decoder.products.dense_products import GROUP, Float32Head, Product, adds_wide, can_pack
 from gencli.models.decoder.products.product_maker import (
     EMBEDDINGS,
@@ -42,7 +47,7 @@ from gencli.models.files.gguf_header import KINDS, GgufHead, Kind, held_tensors,
 from gencli.models.files.gguf_metadata import GgufSource, sources_of
 from gencli.models.files.model_files import OnBytes
 
-_SLICE = 2**22  # numbers that are widened at a time
+_SLICE = 2**19  # numbers that are read at a time; widening them takes a few times as many bytes
 # Tensors that belong to the configuration.
 _OF_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
@@ -299,7 +304,9 @@ class KeptMaker(ProductMaker):
         bias: Tensor | None,
     ) -> Product:
         coded: Any = self.coded
-        product: Product = coded((_int4 if form == "int4" else _codes)(reader, names, shape), bias)
+        is_four = form == "int4"
+        weights = _int4(reader, names, shape) if is_four else CodedRows(shape, _parts(reader, names, shape))
+        product: Product = coded(weights, bias)
         return product
 
     @property
@@ -351,33 +358,28 @@ def kept_maker(
 
 def _int4(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Int4Weights:
     """Return joined matrices of four bits, their scales rounded to bfloat16."""
-    codes = _codes(reader, names, shape).with_offsets()
-    assert codes.offsets is not None
-    scales, pairs = codes.scales.float(), codes.codes.view(len(codes.codes), -1, 2)
-    zeros = codes.offsets.float() + _MIDDLE * scales
-    weights = Int4Weights(pairs[..., 0] | pairs[..., 1] << 4, scales.bfloat16(), zeros.bfloat16())
-    return Int4Weights(*(part.to(reader.device) for part in weights.tensors))
+    parts = list[tuple[Tensor, ...]]()
+    for part in _parts(reader, names, shape):
+        codes = part.with_offsets()
+        assert codes.offsets is not None
+        scales = codes.scales.float()
+        pairs = codes.codes.view(len(scales), -1, 2)
+        zeros = codes.offsets.float() + _MIDDLE * scales
+        parts.append((pairs[..., 0] | pairs[..., 1] << 4, scales.bfloat16(), zeros.bfloat16()))
+    return Int4Weights(*(torch.cat(tensors).to(reader.device) for tensors in zip(*parts, strict=True)))
 
 
-def _codes(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Codes:
-    """Return joined matrices with the bits of the file. Raises ModelError for scales that are no numbers."""
-    codes, parts, start = torch.empty(shape, dtype=torch.uint8), list[Codes](), 0
+def _parts(reader: GgufReader, names: Sequence[str], shape: tuple[int, int]) -> Iterator[Codes]:
+    """Yield rows of joined matrices with the bits of the file.
+
+    Raises ModelError for scales that are no numbers.
+    """
     for kind, rows in reader.stored_rows(names, shape):
-        part, target = coded(rows, kind), codes[start : start + len(rows)]
-        parts.append(replace(part, codes=target.copy_(part.codes)))
-        start += len(rows)
-    if len({part.middle for part in parts}) > 1:  # Q4_0 beside Q4_1 or Q4_K
-        parts = [part.with_offsets() for part in parts]
-    offsets = [part.offsets for part in parts if part.offsets is not None]
-    weights = replace(
-        parts[0],
-        codes=codes,
-        scales=torch.cat([part.scales for part in parts]),
-        offsets=torch.cat(offsets) if offsets else None,
-    )
-    if not all(numbers.isfinite().all() for numbers in (weights.scales, *offsets)):
-        raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
-    return weights
+        part = coded(rows, kind)
+        numbers = [part.scales] if part.offsets is None else [part.scales, part.offsets]
+        if not all(each.isfinite().all() for each in numbers):
+            raise ModelError(f"The weights {', '.join(names)} have values that are no finite numbers.")
+        yield part
 
 
 _MIDDLE = 8  # the code of Int4Weights' zeros

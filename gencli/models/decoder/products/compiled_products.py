@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import torch
 from torch import Tensor
@@ -25,7 +26,7 @@ from gencli.models.decoder.products.llvm_kernels import (
 )
 
 _GATES: dict[Activation, Inputs] = {"silu": Inputs.SILU, "gelu_tanh": Inputs.GELU_TANH}
-_PACKED_AT_ONCE = 2**22  # codes
+_PACKED_AT_ONCE = 2**18  # codes; a few times as many bytes are temporary
 _SCALES = {torch.float16: "half", torch.bfloat16: "bfloat", torch.float32: "float"}
 
 
@@ -43,12 +44,33 @@ class Codes:
     scales: Tensor
     offsets: Tensor | None = None
 
+    def rows(self, rows: slice) -> Codes:
+        """Return some rows."""
+        offsets = None if self.offsets is None else self.offsets[rows]
+        return replace(self, codes=self.codes[rows], scales=self.scales[rows], offsets=offsets)
+
+    def followed_by(self, more: Codes) -> Codes:
+        """Return the rows with more of the same format behind them."""
+        offsets = None
+        if self.offsets is not None and more.offsets is not None:
+            offsets = torch.cat([self.offsets, more.offsets])
+        codes, scales = torch.cat([self.codes, more.codes]), torch.cat([self.scales, more.scales])
+        return replace(self, codes=codes, scales=scales, offsets=offsets)
+
     def with_offsets(self) -> Codes:
         """Return the same weights with codes from 0 on."""
         if self.offsets is not None and not self.middle:
             return self
         lows = -self.middle * self.scales.float()
         return replace(self, middle=0, offsets=lows if self.offsets is None else lows + self.offsets.float())
+
+
+@dataclass(frozen=True, slots=True)
+class CodedRows:
+    """Weights [out, in] whose rows are `parts`, one after the other, so that no matrix is held twice."""
+
+    shape: tuple[int, int]
+    parts: Iterable[Codes]
 
 
 class CompiledProduct(Product):
@@ -59,41 +81,34 @@ class CompiledProduct(Product):
 
     def __init__(
         self,
-        weights: Codes | Int4Weights | Int8Weights,
+        weights: CodedRows | Codes | Int4Weights | Int8Weights,
         bias: Tensor | None = None,
         *,
         instructions: str | None = None,
     ) -> None:
-        if isinstance(weights, Int4Weights):
-            four = weights.unpacked(slice(None)).to(torch.uint8)
-            weights = Codes(4, 8, four, weights.scales, weights.zeros)
-        elif isinstance(weights, Int8Weights):
-            eight, by_row = weights.codes.view(torch.uint8) ^ 128, weights.scales.dim() == 1
-            groups = weights.codes.shape[1] // GROUP
-            weights = Codes(
-                8, 128, eight, weights.scales[:, None].expand(-1, groups) if by_row else weights.scales
-            )
-        self._outputs, inputs = weights.codes.shape
+        rows = weights if isinstance(weights, CodedRows) else _rows_of(weights)
+        self._outputs, inputs = rows.shape
         self._groups, blocks = inputs // GROUP, -(-self._outputs // LANES)
+        parts, start = _whole_blocks(rows.parts), 0
+        first = next(parts)
         form = CodeFormat(
-            weights.bits,
-            weights.middle,
-            _SCALES[weights.scales.dtype],
-            has_offset=weights.offsets is not None,
-            halves=weights.scales.shape[1] > self._groups,
+            first.bits,
+            first.middle,
+            _SCALES[first.scales.dtype],
+            has_offset=first.offsets is not None,
+            halves=first.scales.shape[1] > self._groups,
         )
         self._codes = _aligned((blocks, self._groups, form.code_bytes), torch.uint8)
-        step = max(1, _PACKED_AT_ONCE // (LANES * max(1, inputs)))
-        for start in range(0, blocks, step):
-            rows = weights.codes[start * LANES : (start + step) * LANES]
-            self._codes[start : start + step] = _packed(pad(rows, (0, 0, 0, -len(rows) % LANES)), form.bits)
-        scales = weights.scales.view(self._outputs, self._groups, -1).unbind(2)
-        numbers = [*scales] if weights.offsets is None else [*scales, weights.offsets]
-        self._scales = _aligned((blocks, self._groups, len(numbers), LANES), weights.scales.dtype)
-        missing = blocks * LANES - self._outputs
-        for index, part in enumerate(numbers):
-            padded = pad(part, (0, 0, 0, missing)).view(blocks, LANES, self._groups)
-            self._scales[:, :, index] = padded.transpose(1, 2)
+        count = 1 + form.halves + form.has_offset
+        self._scales = _aligned((blocks, self._groups, count, LANES), first.scales.dtype)
+        for part in chain([first], parts):
+            end, missing = start + -(-len(part.codes) // LANES), (0, 0, 0, -len(part.codes) % LANES)
+            self._codes[start:end] = _packed(pad(part.codes, missing), form.bits)
+            scales = part.scales.view(len(part.scales), self._groups, -1).unbind(2)
+            for index, numbers in enumerate(scales if part.offsets is None else [*scales, part.offsets]):
+                padded = pad(numbers, missing).view(-1, LANES, self._groups)
+                self._scales[start:end, :, index] = padded.transpose(1, 2)
+            start = end
         self._bias = torch.zeros(blocks * LANES)
         if bias is not None:
             self._bias[: self._outputs] = bias
@@ -106,6 +121,13 @@ class CompiledProduct(Product):
         product = torch.empty(len(given), self._outputs)
         self.write(product, 0, Inputs.PLAIN, given)
         return product
+
+    def rows(self, ids: Tensor) -> Tensor:
+        """Return the weights [N, in] of the outputs `ids` [N], float32, if they are those of Int8Weights."""
+        block, lane = ids // LANES, ids % LANES
+        codes = self._codes.view(-1, self._groups, 8, LANES, 4)[block, :, :, lane].flatten(2)
+        scales = self._scales[block, :, 0, lane].float()
+        return (codes.float() - 128).mul_(scales[..., None]).flatten(1)
 
     def of_norm(
         self, states: Tensor, more: Tensor | None, post: Norm | None, scale: float, norm: Norm
@@ -199,6 +221,46 @@ def _of_norm(
         product.write(joined, column, inputs, states, more, post, scale, norm, total)
         column += product.outputs
     return states if total is None else total, joined
+
+
+def coded_rows(shape: tuple[int, int], parts: Iterable[Int8Weights]) -> CodedRows:
+    """Return weights [out, in] that come part by part."""
+    return CodedRows(shape, (_coded(part, slice(None)) for part in parts))
+
+
+def _rows_of(weights: Codes | Int4Weights | Int8Weights) -> CodedRows:
+    """Return weights part by part: as codes and scales they take more memory."""
+    outputs, inputs = weights.codes.shape
+    if isinstance(weights, Int4Weights):
+        inputs *= 2
+    step = max(1, _PACKED_AT_ONCE // (LANES * max(1, inputs))) * LANES
+    slices = [slice(start, start + step) for start in range(0, outputs, step)]
+    return CodedRows((outputs, inputs), (_coded(weights, part) for part in slices))
+
+
+def _coded(weights: Codes | Int4Weights | Int8Weights, rows: slice) -> Codes:
+    """Return rows of weights as codes and scales."""
+    if isinstance(weights, Codes):
+        return weights.rows(rows)
+    scales = weights.scales[rows]
+    if isinstance(weights, Int4Weights):
+        return Codes(4, 8, weights.unpacked(rows), scales, weights.zeros[rows])
+    codes = weights.codes[rows].view(torch.uint8) ^ 128
+    by_group = scales if scales.dim() == 2 else scales[:, None].expand(-1, codes.shape[1] // GROUP)
+    return Codes(8, 128, codes, by_group)
+
+
+def _whole_blocks(parts: Iterable[Codes]) -> Iterator[Codes]:
+    """Yield the same rows with whole blocks of outputs in all parts but the last one."""
+    rest: Codes | None = None
+    for part in parts:
+        rows = part if rest is None else rest.followed_by(part)
+        whole = len(rows.codes) // LANES * LANES
+        if whole:
+            yield rows.rows(slice(whole))
+        rest = rows.rows(slice(whole, None)) if whole < len(rows.codes) else None
+    if rest is not None:
+        yield rest
 
 
 def _packed(codes: Tensor, bits: int) -> Tensor:

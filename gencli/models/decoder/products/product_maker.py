@@ -9,7 +9,7 @@ import os
 import platform
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,7 +23,12 @@ from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.files import read_file, replaced
-from gencli.models.decoder.decoder_layers import Embeddings, HeldEmbeddings, Int8Embeddings
+from gencli.models.decoder.decoder_layers import (
+    Embeddings,
+    HeldEmbeddings,
+    Int8Embeddings,
+    SharedEmbeddings,
+)
 from gencli.models.decoder.families import DecoderSpec
 from gencli.models.decoder.kernels.llvm_code import missing
 from gencli.models.decoder.products.coded_weights import (
@@ -36,7 +41,7 @@ from gencli.models.decoder.products.coded_weights import (
     QlinearProduct,
     row_kernels,
 )
-from gencli.models.decoder.products.compiled_products import CompiledProduct, JoinedProduct
+from gencli.models.decoder.products.compiled_products import CompiledProduct, JoinedProduct, coded_rows
 from gencli.models.decoder.products.dense_products import (
     FixedProduct,
     Float32Head,
@@ -376,10 +381,28 @@ class QuantizedMaker(ProductMaker):
         self, reader: WeightReader, shape: tuple[int, int], *, is_tied: bool
     ) -> tuple[Embeddings, Product]:
         """Return the embeddings and the vocabulary projection, both [V, H]."""
+        parts = self._int8_parts(reader, shape) if is_tied and self.eight is CompiledProduct else None
+        if parts is not None:
+            product = CompiledProduct(coded_rows(shape, parts))
+            return SharedEmbeddings(product, reader.dtype), Float32Head(product)
         table = self.int8(reader, [EMBEDDINGS], shape)
         head = self._head(table if is_tied else self.int8(reader, [HEAD], shape))
         reader.free = None  # the layers' matrices are much smaller
         return Int8Embeddings(table, reader.dtype), head
+
+    def _int8_parts(self, reader: WeightReader, shape: tuple[int, int]) -> Iterator[Int8Weights] | None:
+        """Return the embeddings part by part, so that they are not held twice; None without groups."""
+        if shape[1] % GROUP:
+            return None
+        if not self.is_stored or not isinstance(reader, SafetensorsReader):
+            slices = reader.slices([EMBEDDINGS], shape)
+            parts = (Int8Weights.of((len(part), shape[1]), [part]) for part in slices)
+        elif len(reader.shape(f"{EMBEDDINGS}_scale")) == 1:
+            return None
+        else:
+            stored = reader.stored_slices(EMBEDDINGS, Int8Weights.parts(shape))
+            parts = (Int8Weights(*tensors) for tensors in stored)
+        return (_checked(part, reader, [EMBEDDINGS]) for part in parts)
 
     def _head(self, weights: Int8Weights) -> Product:
         """Return the vocabulary projection; it is widened where its kernel would round the logits."""

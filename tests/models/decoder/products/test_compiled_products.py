@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from itertools import product
+from itertools import accumulate, product
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,7 @@ from gencli.models.decoder.kernels import llvm_code
 from gencli.models.decoder.kernels.layer_kernels import ACTIVATIONS, Norm
 from gencli.models.decoder.kernels.llvm_code import missing
 from gencli.models.decoder.products.coded_weights import Int4Weights, Int8Weights
-from gencli.models.decoder.products.compiled_products import Codes, CompiledProduct, JoinedProduct
+from gencli.models.decoder.products.compiled_products import CodedRows, Codes, CompiledProduct, JoinedProduct
 from gencli.models.decoder.products.dense_products import Product
 from gencli.models.decoder.products.llvm_kernels import CodeFormat, KernelSource
 from tests.models.cases import case
@@ -62,13 +62,29 @@ def test_a_product_is_that_of_the_stored_numbers() -> None:
 def test_weights_rounded_by_gencli_are_taken_as_they_are() -> None:
     weight = rows(70, 96)
     four = Int4Weights.of((70, 96), [weight])
-    codes = four.unpacked(slice(None)).to(torch.uint8)
+    codes = four.unpacked(slice(None))
     same = Codes(4, 8, codes, four.scales, four.zeros)
     assert torch.equal(CompiledProduct(four)(weight), CompiledProduct(same)(weight))
     for by_row in (False, True):
         eight = Int8Weights.of((70, 96), [weight], by_row=by_row)
         true = weight.double() @ eight.rows(torch.arange(70)).double().T
         assert (CompiledProduct(eight)(weight) - true).norm() < 1e-4 * true.norm()
+
+
+def test_rows_of_eight_bits_are_read_back() -> None:
+    eight, ids = Int8Weights.of((70, 96), [rows(70, 96)]), torch.tensor([69, 0, 16, 15, 69])
+    assert torch.equal(CompiledProduct(eight).rows(ids), eight.rows(ids))
+
+
+def test_rows_that_come_in_any_parts_make_the_same_product() -> None:
+    for number in range(len(FORMATS)):
+        codes, _ = weights(number, 70, 96)
+        whole, given = CompiledProduct(codes)(rows(3, 96)), rows(3, 96)
+        for sizes in ([70], [32, 38], [1] * 70, [5, 40, 0, 3, 16, 6]):
+            ends = [*accumulate(sizes)]
+            parts = [codes.rows(slice(end - size, end)) for end, size in zip(ends, sizes, strict=True)]
+            with case(FORMATS[number], sizes):
+                assert torch.equal(CompiledProduct(CodedRows((70, 96), parts))(given), whole)
 
 
 def test_a_row_has_the_same_bits_among_any_rows_and_threads() -> None:

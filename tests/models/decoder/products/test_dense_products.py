@@ -125,7 +125,7 @@ def narrow(bits: int, weight: torch.Tensor) -> tuple[list[torch.Tensor], torch.T
     if isinstance(made, Int8Weights):
         wide = made.rows(torch.arange(len(flat)))
     else:
-        steps = (made.unpacked(slice(None)) - 8).unflatten(1, (-1, 32))
+        steps = (made.unpacked(slice(None)).int() - 8).unflatten(1, (-1, 32))
         wide = (steps * made.scales[..., None].float() + made.zeros[..., None].float()).flatten(1)
     parts = [made.tensors[0], *(part.float() for part in made.tensors[1:])]
     return [part.unflatten(0, weight.shape[:2]) for part in parts], wide.view(weight.shape)

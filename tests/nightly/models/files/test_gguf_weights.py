@@ -33,10 +33,10 @@ print(product.nbytes, peak() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="the peak of a process is not known")
-def test_reading_takes_the_kept_bits_and_one_matrix(tmp_path: Path) -> None:
+def test_reading_takes_the_kept_bits_and_slices_of_a_matrix(tmp_path: Path) -> None:
     path, rows = tmp_path / "model.gguf", 8192
     matrix_file(path, *["Q4_0"] * 3, rows=rows, inputs=4096)
     command = [sys.executable, "-c", PEAK, str(path), str(rows)]
     held, grown = map(int, subprocess.run(command, capture_output=True, check=True).stdout.split())
     assert held == 3 * rows * 4096 * kept_bits("cpu")["Q4_0"] / 8
-    assert grown < 2 * held + 2**27  # the kept bits, the matrix as it is read, and slices of it
+    assert grown < 1.1 * held + 2**23
