@@ -290,21 +290,62 @@ def _kept(values: _Array, tail: FusedValues) -> tuple[_Array, _Array]:
     if tail.top_k is None and tail.top_p is None:
         least = np.maximum(tail.least(values.max(1, keepdims=True)), LOWEST)
         return values >= least, np.ones_like(least, dtype=bool)
-    count = values.shape[1]
-    if tail.top_k is not None and not tail.keeps_ties:
-        count = min(count, tail.most_k + 1)
-    first = values.shape[1] - count
-    ranked = np.partition(values, first, axis=1)[:, first:] if first else values.copy()
-    ranked.sort(axis=1)  # NaN is the largest
-    ranked = ranked[:, ::-1]
-    length, is_certain = tail.length(ranked)
-    last = np.maximum(ranked[np.arange(len(ranked))[:, None], length - 1], LOWEST)
+    if tail.top_k is None and values.shape[1] > PLAIN_LIMIT:
+        cuts = [_nucleus(values[row], tail.at(slice(row, row + 1))) for row in range(len(values))]
+        length, last, is_certain = (np.array(column)[:, None] for column in zip(*cuts, strict=True))
+    else:
+        count = values.shape[1]
+        if tail.top_k is not None and not tail.keeps_ties:
+            count = min(count, tail.most_k + 1)
+        first = values.shape[1] - count
+        ranked = np.partition(values, first, axis=1)[:, first:] if first else values.copy()
+        ranked.sort(axis=1)  # NaN is the largest
+        ranked = ranked[:, ::-1]
+        length, is_certain = tail.length(ranked)
+        last = np.maximum(ranked[np.arange(len(ranked))[:, None], length - 1], LOWEST)
     is_kept = values >= last
     surplus = is_kept.sum(1, keepdims=True) - length
     if (surplus > 0).any():  # among equal logits at the cut the lowest ids stay
         is_tied = values == last
         is_kept &= ~(is_tied & (is_tied[:, ::-1].cumsum(1)[:, ::-1] <= surplus))
     return is_kept, is_certain
+
+
+_BINS, _BIN = 4096, 2.0**-7  # bins of values by their distance to the peak, and the width of one
+
+
+def _nucleus(values: _Array, tail: FusedValues) -> tuple[int, float, bool]:
+    """Return how many of the values [V] of a row are kept, the last of them, and if that is certain.
+
+    As `FusedValues.length` of all values sorted; but only those of the bins in which the cut may be are.
+    """
+    assert tail.top_p is not None
+    peak, count = values.max(), len(values)
+    if not np.isfinite(peak):
+        return 1, LOWEST, True  # the row is marked at the end
+    masses = values.astype(np.float64)
+    masses -= peak
+    bins = np.minimum(masses * -(1 / _BIN), _BINS - 1).astype(np.int64)
+    masses *= LOG2_E
+    np.exp2(masses, out=masses)
+    if tail.min_p is not None:
+        is_left = values >= tail.least(peak.reshape(1, 1))[0]
+        masses *= is_left
+        count = int(np.count_nonzero(is_left))
+    sums = np.bincount(bins, masses, _BINS).cumsum()
+    bound = sums[-1] * tail.top_p.item()
+    margin = (_FINE + _ROUNDING * len(values)) * sums[-1]
+    low, high = np.searchsorted(sums, (bound - margin, bound + margin), side="left")
+    inside = ((bins >= low) & (bins <= high)).nonzero()[0]
+    order = inside[np.argsort(-values[inside])]
+    before = int(np.count_nonzero(bins < low))
+    parts = masses[order].cumsum()
+    if low:
+        parts += sums[low - 1]
+    first, beyond = np.count_nonzero(parts < bound - margin), np.count_nonzero(parts <= bound + margin)
+    length = max(1, min(count, before + int(first) + (not tail.is_exclusive)))
+    last = values[order[length - before - 1]] if length > before else values[bins < low].min()
+    return length, max(float(last), LOWEST), first == beyond
 
 
 def _choose_in_blocks(rows: _Rows, tail: FusedValues) -> FusedChoice:

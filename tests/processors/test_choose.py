@@ -8,6 +8,7 @@ import torch
 from processors.base import Admission, Env
 from processors.chain import Chain
 from processors.chooser import Chooser
+from processors.fused import FusedValues, _kept
 from processors.history import History
 from processors.pipeline import Pipeline, trace
 from processors.registry import Registry, builtin_registry
@@ -38,6 +39,28 @@ def test_of_equal_logits_the_lowest_ids_stay_wherever_they_are():
     logits[0, [8990, 17, 4000, 130]] = 1.0
     assert compare(["top_k=1"], logits).item() == 17
     assert compare(["temperature=9 | top_k=2"] * 3, logits.expand(3, -1).contiguous()).tolist() in KEPT
+
+
+CUTS = [
+    *(f"top_p:p={p},boundary={side}" for p in (0, 0.01, 0.4, 0.999) for side in ("inclusive", "exclusive")),
+    "temperature=2 | top_p=0.9",
+    "min_p=0.1 | top_p=0.95",
+    "temperature=0.5 | min_p=0.01 | top_p=0.6",
+]
+
+
+def test_of_many_ids_those_stay_that_the_stages_keep():
+    logits = torch.randn(2, 9000, generator=torch.Generator().manual_seed(1))
+    cases = [logits, 4 * logits, (4 * logits).round() / 4, logits.masked_fill(logits > 1, -INF)]
+    for chain in CUTS:
+        values, certain = FusedValues.of([Chain.parse(chain).stages] * 2), 0
+        pipeline, _, rows = admitted([chain] * 2, 9000)
+        for case in cases:
+            kept, is_certain = _kept(values.cooled(case.numpy(), case.amax(1, keepdim=True).numpy()), values)
+            is_equal = ((pipeline(case, rows) > -INF).numpy() == kept).all(1)
+            assert (is_equal | ~is_certain[:, 0]).all(), chain
+            certain += is_certain.sum()
+        assert certain >= 6, chain
 
 
 def test_a_cut_that_rounding_might_move_is_left_to_the_stages():
