@@ -1,10 +1,15 @@
-"""Helpers of all rooms: what messages are made of (times, sizes, counts), notices once, recent values."""
+"""Helpers of all rooms: what messages are made of (times, sizes, counts), notices once, recent values, and
+whether other processes compete for the cores.
+"""
 
 from __future__ import annotations
 
 import math
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
+from pathlib import Path
 from threading import Lock
 from typing import Generic, TypeVar
 
@@ -84,3 +89,22 @@ class Recent(Generic[K, V]):
             while len(self._values) > self._size or sum(map(self._weigh, self._values)) > self._max_weight:
                 self._values.popitem(last=False)
         return value
+
+
+_PRESSURE = Path("/proc/pressure/cpu")
+_MAX_STALLED = 10.0  # percent of the last ten seconds in which some task waited for a core
+
+
+def is_shared(pressure: Path = _PRESSURE) -> bool:
+    """Return whether other processes compete for the cores of this machine.
+
+    On Linux decided by how long tasks waited for a core (pressure stall information), elsewhere by the load
+    of the last minute.
+    """
+    with suppress(OSError, ValueError, IndexError):
+        some = pressure.read_text(encoding="ascii").split()
+        return float(some[1].removeprefix("avg10=")) > _MAX_STALLED
+    try:
+        return os.getloadavg()[0] > (os.cpu_count() or 1)
+    except (OSError, AttributeError):  # Windows has no load
+        return False

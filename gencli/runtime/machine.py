@@ -20,11 +20,10 @@ from collections.abc import Callable, Iterator, MutableMapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from importlib import metadata
-from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit
 
-from gencli.helpers import counted
+from gencli.helpers import counted, is_shared
 from gencli.models.files.local_models import cached_models, disk_bytes, endpoint, hub_cache, is_offline
 
 # The libraries read these variables when they are imported later.
@@ -74,8 +73,6 @@ def quiet_libraries(*, is_on: bool = True) -> Iterator[None]:
 
 Wait = Literal["auto", "spin", "sleep"]
 _POLICY = "OMP_WAIT_POLICY"
-_PRESSURE = Path("/proc/pressure/cpu")
-_MAX_STALLED = 10.0  # percent of the last ten seconds in which some task waited for a core
 
 
 def set_wait(wait: Wait, environ: MutableMapping[str, str]) -> None:
@@ -86,21 +83,6 @@ def set_wait(wait: Wait, environ: MutableMapping[str, str]) -> None:
     """
     if wait == "sleep" or (wait == "auto" and is_shared()):
         environ.setdefault(_POLICY, "PASSIVE")
-
-
-def is_shared(pressure: Path = _PRESSURE) -> bool:
-    """Return whether other processes compete for the cores of this machine.
-
-    On Linux decided by how long tasks waited for a core (pressure stall information), elsewhere by the load
-    of the last minute.
-    """
-    with suppress(OSError, ValueError, IndexError):
-        some = pressure.read_text(encoding="ascii").split()
-        return float(some[1].removeprefix("avg10=")) > _MAX_STALLED
-    try:
-        return os.getloadavg()[0] > (os.cpu_count() or 1)
-    except (OSError, AttributeError):  # Windows has no load
-        return False
 
 
 _PACKAGES = {

@@ -6,8 +6,9 @@ Threads spin on a quiet machine and sleep on a shared one; the environment has t
 import gc
 import os
 
+from gencli.helpers import is_shared
 from gencli.runtime import machine as waiting
-from gencli.runtime.machine import importing, is_shared, set_wait
+from gencli.runtime.machine import importing, set_wait
 
 
 def test_the_collector_rests_in_the_block_alone():

@@ -23,6 +23,7 @@ from torch import Tensor
 
 from gencli.errors import ModelError
 from gencli.files import read_file, replaced
+from gencli.helpers import is_shared
 from gencli.models.decoder.decoder_layers import (
     Embeddings,
     HeldEmbeddings,
@@ -611,8 +612,11 @@ class KernelTimes:
         return known
 
     def write(self) -> None:
-        """Write new times to the user's cache. A failed write is ignored: they are measured again."""
-        if self._path is None or not self._is_changed:
+        """Write new times to the user's cache. A failed write is ignored: they are measured again.
+
+        Times of a CPU whose cores are shared are not kept: a product on two threads waits for both.
+        """
+        if self._path is None or not self._is_changed or (self._device.type == "cpu" and is_shared()):
             return
         machines = _read(self._path)
         machines[_machine(self._device)] = dict(list(self._entries.items())[-_MAX_SHAPES:])

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from gencli.errors import ModelError
+from gencli.models.decoder.products import product_maker
 from gencli.models.decoder.products.coded_weights import FbgemmProduct, QlinearProduct
 from gencli.models.decoder.products.dense_products import (
     FixedProduct,
@@ -144,6 +145,7 @@ SIZES = Sizes(torch.float32, 24, 16, 4)
 @pytest.fixture(autouse=True)
 def _cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setattr(product_maker, "is_shared", lambda: False)
 
 
 def test_times_are_measured_once(tmp_path: Path) -> None:
@@ -161,6 +163,15 @@ def written() -> KernelTimes:
     times.of(SIZES, [PlainProduct])
     times.write()
     return times
+
+
+def test_times_of_shared_cores_are_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as busy:
+        busy.setattr(product_maker, "is_shared", lambda: True)
+        assert written().entries
+    assert read_times().entries == {}
+    written()
+    assert read_times().entries
 
 
 def test_another_number_of_threads_is_another_machine() -> None:
