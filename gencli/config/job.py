@@ -53,6 +53,9 @@ if TYPE_CHECKING:
     from gencli.text.tokenizer import Tokenizer
 
 
+DRAFTED_ROWS = 4  # usual number of rows of a text with drafts in a decode step: its token and 3 draft tokens
+
+
 @dataclass(frozen=True, slots=True)
 class Job:
     """The settings that all prompts of a run share."""
@@ -95,8 +98,8 @@ class Job:
 
     @property
     def rows_each(self) -> int:
-        """Usual number of rows of each text in a decode step: its token, 3 draft tokens, and companion."""
-        return (4 if self.is_drafted else 1) * (2 if self.guidance.is_on else 1)
+        """Usual number of rows of each text in a decode step: its token, drafts, and companion."""
+        return (DRAFTED_ROWS if self.is_drafted else 1) * (2 if self.guidance.is_on else 1)
 
     @property
     def untold_tools(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Self, overload
 import torch
 
 from gencli.config.job import (
+    DRAFTED_ROWS,
     Job,
     Jobs,
     SamplingParams,
@@ -80,9 +81,8 @@ class LLM:
         if self.settings["threads"] is not None:
             torch.set_num_threads(self.settings["threads"])
         # Any request may use guidance, so each sample may have a second lane; an unused lane takes no memory.
-        self._loaded = load(
-            replace(model_choice(self.settings), companions=True, rows=self.settings["max_batch"])
-        )
+        rows = self.settings["max_batch"] * (1 if self.settings["draft"] == NO_DRAFTER else DRAFTED_ROWS)
+        self._loaded = load(replace(model_choice(self.settings), companions=True, rows=rows))
         self._compiler = make_compiler(grammar_env(self._loaded), self.settings["grammar_timeout"])
         self._engine = make_engine(self._loaded, self.settings, self._compiler, registry=registry)
         self._attempts = RetryingEngine(self._engine)
