@@ -204,6 +204,14 @@ def rope_factors(length: int, switches: tuple[int, ...]) -> int:
     return bisect_left(switches, length)
 
 
+def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
+    """Return the depth of each node of a tree: 1 for those without a parent (-1). Parents come first."""
+    depths = list[int]()
+    for parent in parents:
+        depths.append(depths[parent] + 1 if parent >= 0 else 1)
+    return tuple(depths)
+
+
 class Feed(NamedTuple):
     """Tokens for one KV lane.
 

@@ -8,12 +8,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, overload
 
-from gencli.core.request import Request
+from gencli.core.request import Request, depths_of
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from gencli.speculative.draft_model import DraftSampler
+
+
+MAX_NODES = 64  # draft tokens of a tree
 
 
 class SampleTokens(Sequence[int]):
@@ -44,11 +47,16 @@ class SampleTokens(Sequence[int]):
 
 @dataclass(frozen=True, slots=True)
 class DraftAsk:
-    """A request for draft tokens in one slot: `tokens` are prompt and output, `most` >= 1 is the limit."""
+    """A request for draft tokens in one slot.
+
+    `tokens` are prompt and output, `most` >= 1 is the limit of draft tokens in turn. `nodes` is the limit of
+    draft tokens of a DraftTree, whose depth is at most `most`; 0 if no tree can be verified.
+    """
 
     slot: int
     tokens: Sequence[int]
     most: int
+    nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +80,33 @@ class Drawn(Sequence[int]):
     def __getitem__(self, index: slice) -> tuple[int, ...]: ...
     def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
         return self.tokens[index]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftTree(Sequence[int]):
+    """Draft tokens as a tree: node i has `tokens[i]` and follows node `parents[i]`, or the newest token if -1.
+
+    Parents come before their children, and no two children of a node have the same token. Of the children of
+    a node the first one is the most likely: following first children gives the principal chain.
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+        return self.tokens[index]
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The depth of each node: 1 for those that follow the newest token."""
+        return depths_of(self.parents)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +182,7 @@ class Drafter:
         """
 
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
-        """Propose 0 to `most` draft tokens for each ask, in the order of the asks.
+        """Propose 0 to `most` draft tokens for each ask, in the order of the asks, or a DraftTree.
 
         The target has read all but the newest token of a text, and `feed` has had their states. Of a prompt
         whose first token is chosen in this step it may lack any part.
