@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from gencli.core.tree_shapes import TreeShape
 from processors.catalog import Draw
 from processors.chain import Chain
 from processors.request_values import MATCH, Verification
@@ -82,13 +83,14 @@ class Drafting:
 
     `drafter`: name of a drafter, NO_DRAFTER, or "" for the engine's default. `tokens`: maximum number of
     draft tokens per step; None = adaptive. `min_p`: drafting stops at a draft token less probable than this.
-    `verification`: the acceptance policy.
+    `verification`: the acceptance policy. `tree`: the shape of trees of draft tokens; None = chains.
     """
 
     drafter: str = ""
     tokens: int | None = None
     min_p: float = 0.0
     verification: Verification = MATCH
+    tree: TreeShape | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,14 +9,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, overload
 
 from gencli.core.request import Request, depths_of
+from gencli.core.tree_shapes import MAX_NODES as MAX_NODES
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from gencli.speculative.draft_model import DraftSampler
-
-
-MAX_NODES = 64  # draft tokens of a tree
 
 
 class SampleTokens(Sequence[int]):
