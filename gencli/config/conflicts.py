@@ -114,7 +114,8 @@ def _refuse_drafts(settings: Settings) -> None:
         hint = "Leave it out, or give the name of a drafter."
         raise UsageError(f"{name('draft')} is empty.", hint=hint)
     if settings["draft_tree"] != NO_TREE and settings["verify"] != MATCH.policy:
-        rule = f"{name('draft_tree')} is verified by match, but {name('verify')} is {settings['verify']}."
+        others = [name("verify"), *[name(key) for key in ("verify_threshold",) if settings.is_given(key)]]
+        rule = f"{name('draft_tree')} does not go together with {_listed(others)}: match verifies trees."
         raise UsageError(rule, hint="Leave one of them out.")
     is_asked = settings.is_given("verify_threshold")
     is_newer = settings.rank("verify_threshold") >= settings.rank("verify")

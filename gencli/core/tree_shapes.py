@@ -24,6 +24,7 @@ MAX_NODES = 64  # draft tokens of a tree
 NO_TREE: Final = "off"
 AUTO_TREE: Final = "auto"
 _MAX_BYTES = 1 << 16  # of a file
+_MAX_EXPANDED = 256  # tokens of a tree that get continuations
 _LIMITS = JsonLimits(max_depth=4, max_digits=6, has_decimals=False)
 _SIZES = re.compile(r"(\d{1,4})x(\d{1,4})x(\d{1,4})", re.ASCII)
 _FORMS = 'It is off, auto, WIDTHxDEPTHxNODES as in 4x5x16, paths as in "[[0],[1],[0,0]]", or a file of paths.'
@@ -110,6 +111,9 @@ def read_tree_shape(text: str) -> TreeShape | None:
         for name, size in (("width", width), ("depth", depth), ("number of nodes", nodes)):
             if not 1 <= size <= MAX_NODES:
                 raise UsageError(f"The {name} of the draft tree is {size}, but has to be 1 to {MAX_NODES}.")
+        if width * depth > _MAX_EXPANDED:
+            fault = f"A draft tree of {width}x{depth} expands {width * depth} tokens"
+            raise UsageError(f"{fault}, at most {_MAX_EXPANDED} are allowed.")
         return DynamicTree(width, depth, nodes)
     if not stripped:
         raise UsageError("The draft tree is empty.", hint=_FORMS)

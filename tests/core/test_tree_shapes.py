@@ -67,6 +67,7 @@ def test_what_is_no_tree_is_refused_by_name(tmp_path):
         ),
         ("", "The draft tree is empty."),
         ("0x5x16", "The width of the draft tree is 0, but has to be 1 to 64."),
+        ("32x16x64", "A draft tree of 32x16 expands 512 tokens, at most 256 are allowed."),
         ("4x65x16", "The depth of the draft tree is 65, but has to be 1 to 64."),
         ("4x5x9999", "The number of nodes of the draft tree is 9999, but has to be 1 to 64."),
         ({"a": 1}, 'The draft tree {"a": 1} cannot be read: No such file or directory.'),
