@@ -222,7 +222,9 @@ class Feed(NamedTuple):
     last, 1 for plain decoding, K + 1 for K draft tokens. `text_length`: length of the whole text, for chunks
     with `num_logits` 0. Without it a long-rope model may compute the chunk twice (see ModelSpec).
     `num_scored`: the first `num_scored` of these logits belong to scored prompt positions, where no token is
-    chosen.
+    chosen. `parents`: if the last tokens of the lane, these included, are a tree, the parents of its nodes in
+    the order of the lane: an index among them, or -1 for the token before the first node. A node sees the
+    lane before the tree and its ancestors, and its position is one more than its parent's.
     """
 
     lane: int
@@ -231,10 +233,18 @@ class Feed(NamedTuple):
     num_logits: int = 1
     text_length: int = 0
     num_scored: int = 0
+    parents: tuple[int, ...] = ()
 
     @property
     def end(self) -> int:
         return self.start + len(self.tokens)
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The position of each token, which in a tree is not its place in the lane."""
+        root = self.end - len(self.parents)
+        depths = depths_of(self.parents)[max(0, self.start - root) :]
+        return (*range(self.start, root), *[root - 1 + depth for depth in depths])
 
     @property
     def drafts(self) -> tuple[int, ...]:

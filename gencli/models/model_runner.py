@@ -52,7 +52,8 @@ class ModelSpec:
     `graphs` run its decode steps; None where their shapes are not fixed. `no_graphs` says why none are
     recorded.
     `token_bytes` is about the temporary memory that a fed token takes in a pass, 0 if unknown.
-    `can_run_ahead`: whether it takes tokens that the host does not know yet (see AheadRunner).
+    `can_run_ahead`: whether it takes tokens that the host does not know yet (see AheadRunner). `trees`:
+    whether it takes trees of draft tokens (see TreeRunner).
     """
 
     name: str
@@ -77,6 +78,7 @@ class ModelSpec:
     no_graphs: str = ""
     token_bytes: int = 0
     can_run_ahead: bool = False
+    trees: bool = False
 
     def limit(self, length: int) -> int:
         """Return the maximum length of a text of `length` tokens before its lane is full or is recomputed."""
@@ -142,6 +144,16 @@ class HeadedRunner(LayeredRunner, Protocol):
 
     def project(self, states: Tensor) -> Tensor:
         """Return the logits [N, V] of states [N, H] behind the final norm."""
+
+
+class TreeRunner(ModelRunner, Protocol):
+    """A ModelRunner that takes feeds with `parents`: its spec has `trees`. Its lanes can roll back."""
+
+    def compact(self, lane: int, start: int, nodes: Sequence[int]) -> None:
+        """Keep a path of the tree behind token `start` of a lane: its nodes follow that token, nothing else.
+
+        `nodes` are the indices of the path's nodes in the tree, in ascending order.
+        """
 
 
 class AheadRunner(LayeredRunner, Protocol):

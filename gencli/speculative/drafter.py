@@ -85,7 +85,7 @@ class Drawn(Sequence[int]):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DraftTree(Sequence[int]):
-    """Draft tokens as a tree: node i has `tokens[i]` and follows node `parents[i]`, or the newest token if -1.
+    """Draft tokens as a tree: node i has `tokens[i]` and follows node `parents[i]`, the newest token if -1.
 
     Parents come before their children, and no two children of a node have the same token. Of the children of
     a node the first one is the most likely: following first children gives the principal chain.
