@@ -19,6 +19,7 @@ from gencli.speculative.draft_trees import GrowingTree, Ranking, TreeLevel, grow
 from gencli.speculative.drafter import DraftAsk, Drafter, Drawn
 from gencli.speculative.translation import Transcript, Translation
 from processors.base import Noise
+from processors.catalog import Phase
 from processors.chooser import Chooser, sampled
 from processors.graphs import upload, upload_ints
 from processors.history import History
@@ -27,7 +28,6 @@ from processors.pipeline import Pipeline
 from processors.rng import Stream, gumbel, row_key, row_keys, signed
 from processors.rows import Rows
 from processors.sampler import PLAIN_LIMIT, Sampler
-
 
 # none: drafts are chains. nodes: there are logits behind each node. depth: those of a depth are the same for
 # all nodes.
@@ -535,25 +535,32 @@ class DraftSampler:
     ) -> list[Ranking]:
         """Rank the tokens that may follow, at most `count` for each row of logits [Q, W] (see `__call__`).
 
-        The first one is drawn. The others have the largest log-probabilities; where the draw adds noise to
-        logits, so do these, for the target adds the same. The drawn token's is at least as large as theirs.
+        The first one is what would be drawn. The others have the largest log-probabilities; where the draw
+        adds noise to logits, so do these, as the target adds the same. The first one has at least theirs.
+        If the chain leaves one token alone, as a temperature of 0 does, log-probabilities are those before
+        the stages that scale and truncate. Less probable tokens than `least` are left out.
         """
-        rows = self._pipeline.prepare(Rows.behind(self._history, slots, drafts))
+        pipeline, rows = self._pipeline, self._pipeline.prepare(Rows.behind(self._history, slots, drafts))
         wide = as_wide(logits, self.width, self._history.device)
-        processed, tokens = self._chooser.process(wide, rows)
-        assert processed is not None
-        drawn = (sampled(self._sampler, processed, rows) if tokens is None else tokens)[:, None]
-        ids = processed.topk(min(max(count, _POOL), self.width)).indices
-        ids = torch.cat((drawn.clamp(min=0), ids), dim=1)
-        plain = processed.log_softmax(-1).gather(1, ids).double()
-        is_again = (ids == drawn).index_fill_(1, ids.new_zeros(1), False)
+        calls, phase = pipeline.program(rows).calls, pipeline.registry.phase
+        head = [*takewhile(lambda call: phase(call.stage) < Phase.SCALE, calls)]
+        early = pipeline.run(head, wide, rows)
+        processed = pipeline.run(calls[len(head) :], early, rows)
+        drawn, num_left = (
+            sampled(self._sampler, processed, rows)[:, None],
+            (processed > -torch.inf).sum(-1, keepdim=True),
+        )
+        base = torch.where(num_left > 1, processed, early).log_softmax(-1)
+        ids = torch.cat((drawn.clamp(min=0), base.topk(min(max(count, _POOL), self.width)).indices), dim=1)
+        plain = base.gather(1, ids).double()
+        is_again = (ids == drawn) & (torch.arange(ids.shape[1], device=ids.device) > 0)
         scores = plain.masked_fill(is_again | (drawn < 0), -torch.inf)
         is_noisy = upload([draw == "gumbel" for draw in self._sampler.draws(rows)], ids.device)[:, None]
-        is_noisy = is_noisy & ((processed > -torch.inf).sum(-1, keepdim=True) <= PLAIN_LIMIT)
         noise = gumbel(row_keys(rows.seeds, rows.positions, Stream.TOKEN)[:, None], ids)
+        is_noisy = is_noisy & (num_left > 1) & (num_left <= PLAIN_LIMIT)
         scores = torch.where(is_noisy, (scores + noise).log_softmax(-1), scores)
         scores[:, 0] = scores.amax(-1)
-        low = upload(least, plain.device, torch.float64)[:, None]
+        low = upload(least, ids.device, torch.float64)[:, None]
         scores, order = scores.masked_fill(plain.exp() < low, -torch.inf).sort(descending=True, stable=True)
         table = torch.stack([ids.gather(1, order)[:, :count].double(), scores[:, :count]], dim=-1)
         lines: list[list[list[float]]] = table.tolist()
