@@ -4,6 +4,7 @@ sampling from its logits as the request samples, with its stages, its draw and i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -540,7 +541,16 @@ class DraftSampler:
         If the chain leaves one token alone, as a temperature of 0 does, log-probabilities are those before
         the stages that scale and truncate. Less probable tokens than `least` are left out.
         """
-        pipeline, rows = self._pipeline, self._pipeline.prepare(Rows.behind(self._history, slots, drafts))
+        pipeline, rows = self._pipeline, Rows.behind(self._history, slots, drafts)
+        if pipeline.program(rows).preparing and len(turns := _turns(slots)) > 1:
+            rankings = dict[int, Ranking]()
+            for at in turns:  # a grammar follows one run of drafts of a slot at a time
+                part = logits[upload_ints(at, logits.device)]
+                of_turn = [slots[row] for row in at], [drafts[row] for row in at]
+                ranked = self.rank(part, *of_turn, count=count, least=[least[row] for row in at])
+                rankings |= zip(at, ranked, strict=True)
+            return [rankings[row] for row in range(len(slots))]
+        rows = pipeline.prepare(rows)
         wide = as_wide(logits, self.width, self._history.device)
         calls, phase = pipeline.program(rows).calls, pipeline.registry.phase
         head = [*takewhile(lambda call: phase(call.stage) < Phase.SCALE, calls)]
@@ -569,6 +579,18 @@ class DraftSampler:
     def noise(self, slot: int) -> Noise | None:
         """The noise that the slot's draw will add to logits; None for a draw without additive noise."""
         return self._sampler.noise(slot, self._history.seed(slot))
+
+
+def _turns(slots: Sequence[int]) -> list[list[int]]:
+    """Return the indices of slots in groups without repetition, as few as there can be."""
+    turns: list[list[int]] = []
+    counts = Counter[int]()
+    for row, slot in enumerate(slots):
+        if counts[slot] == len(turns):
+            turns.append([])
+        turns[counts[slot]].append(row)
+        counts[slot] += 1
+    return turns
 
 
 _POOL = 64  # tokens that are ranked by what noise makes of them
