@@ -82,13 +82,14 @@ class Drafting:
 
     `drafter`: name of a drafter, NO_DRAFTER, or "" for the engine's default. `tokens`: maximum number of
     draft tokens per step; None = adaptive. `min_p`: drafting stops at a draft token less probable than this.
-    `verification`: the acceptance policy.
+    `verification`: the acceptance policy. `nodes`: maximum number of draft tokens of a tree; 0: chains only.
     """
 
     drafter: str = ""
     tokens: int | None = None
     min_p: float = 0.0
     verification: Verification = MATCH
+    nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
