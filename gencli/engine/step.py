@@ -38,8 +38,8 @@ class Step:
     sequences: tuple[Sequence, ...]
     sampled: SampledSequences
     forks: tuple[Fork, ...]
-    # Where drafts branch, by slot: until the walk (see DraftWalk) the drafts are all nodes of the tree, in the
-    # order of DraftTree, and then the tokens of a path, whose nodes are in `paths`.
+    # Where drafts branch, by slot: until the walk (see DraftWalk) the drafts are all nodes of the tree, and
+    # then the tokens of a path, whose nodes are in `paths`.
     trees: dict[int, DraftTree] = field(default_factory=dict)
     paths: dict[int, list[int]] = field(default_factory=dict)
     # What hooks need of the forward pass.
