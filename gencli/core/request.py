@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from gencli.core.tree_shapes import TreeShape
+from gencli.core.tree_shapes import AUTO_TREE, MAX_NODES, TreeShape
 from processors.catalog import Draw
 from processors.chain import Chain
 from processors.request_values import MATCH, Verification
@@ -91,6 +91,13 @@ class Drafting:
     min_p: float = 0.0
     verification: Verification = MATCH
     tree: TreeShape | None = None
+
+    @property
+    def nodes(self) -> int:
+        """The maximum number of draft tokens of a tree; 0: chains only."""
+        if self.tree is None:
+            return 0
+        return MAX_NODES if self.tree == AUTO_TREE else self.tree.nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -218,6 +218,11 @@ class PrefixLane:
             del self.tokens[length:]
         else:
             self.clear()
+
+    def compact(self, start: int, nodes: Sequence[int]) -> None:
+        """Keep a path of the tree behind token `start` (see TreeRunner)."""
+        cast(TreeRunner, self._runner).compact(self.number, start, nodes)
+        self.tokens[start + 1 :] = [self.tokens[start + 1 + node] for node in nodes]
 
     def copy(self, other: PrefixLane, length: int) -> None:
         """Copy the first `length` tokens of another lane of the same model."""

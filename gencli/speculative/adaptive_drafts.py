@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import torch
 
-from gencli.core.request import Request
+from gencli.core.request import Request, shared_length
 from gencli.core.tree_shapes import AUTO_TREE, DynamicTree, StaticTree, TreeShape
-from gencli.speculative.drafter import DraftAsk, Drafter, MeasuredStep, OuterDrafter
+from gencli.speculative.drafter import DraftAsk, Drafter, DraftTree, MeasuredStep, OuterDrafter
 
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # draft tokens per text and step that are considered
 _TREES = ((4, 8), (5, 16), (6, 32), (7, 60))  # depths and nodes of trees that are considered
@@ -46,13 +46,15 @@ class _Amount(NamedTuple):
 class _DraftSlot:
     """A sample: its requested number of draft tokens (None: adaptive), and its shape of trees.
 
-    `acceptance`: rates of draft tokens by the nodes of a tree, 0 for chains. `nodes`: those of the last draft.
+    `acceptance`: rates of draft tokens by the nodes of trees, 0 for chains. `nodes`: those of the last draft.
+    `principal`: the principal chain of the last tree, and the length of the text before it.
     """
 
     length: int | None
     tree: TreeShape | None
     acceptance: dict[int, Acceptance] = field(default_factory=dict)
     nodes: int = 0
+    principal: tuple[int, tuple[int, ...]] = (0, ())
 
     def rate(self, nodes: int, prior: float) -> float:
         """Return the acceptance rate of a draft token in a tree of so many nodes, or in a chain."""
@@ -94,6 +96,8 @@ class AdaptiveDrafter(OuterDrafter):
         super().release(slot)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
+        for ask in asks:
+            self._count_principal(ask)
         fixed = {
             ask.slot: self._fitted(_Amount(length, _NODES_EACH * length), ask)
             for ask in asks
@@ -113,17 +117,28 @@ class AdaptiveDrafter(OuterDrafter):
         self._seconds = self._clock() - start if wanted else 0.0
         runs_by_slot = {ask.slot: run for ask, run in zip(wanted, runs, strict=True)}
         self._longest, self._is_drafting = max(map(len, runs), default=0), bool(wanted)
+        for ask, run in zip(wanted, runs, strict=True):
+            if isinstance(run, DraftTree):
+                self._slots[ask.slot].principal = len(ask.tokens), run.principal
         return [runs_by_slot.get(ask.slot, ()) for ask in asks]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
-        one, nodes = self._slots[slot], self._slots[slot].nodes
-        self._acceptance.setdefault(nodes, Acceptance(weight=3, fading=0.99)).add(
-            proposed=proposed, accepted=accepted
-        )
-        one.acceptance.setdefault(nodes, Acceptance(weight=4, fading=0.95)).add(
-            proposed=proposed, accepted=accepted
-        )
+        self._count(slot, self._slots[slot].nodes, proposed, accepted)
         super().observe(slot, proposed=proposed, accepted=accepted)
+
+    def _count(self, slot: int, nodes: int, proposed: int, accepted: int) -> None:
+        own = self._slots[slot].acceptance
+        for rates, weight, fading in ((self._acceptance, 3, 0.99), (own, 4, 0.95)):
+            rate = rates.setdefault(nodes, Acceptance(weight=weight, fading=fading))
+            rate.add(proposed=proposed, accepted=accepted)
+
+    def _count_principal(self, ask: DraftAsk) -> None:
+        """Count the principal chain of the last tree as a chain: it tells what chains would be worth."""
+        slot = self._slots[ask.slot]
+        (length, run), slot.principal = slot.principal, (0, ())
+        if run and len(ask.tokens) > length:
+            right = shared_length(run, tuple(ask.tokens[length:]))
+            self._count(ask.slot, 0, len(run), right)
 
     def measure(self, step: MeasuredStep) -> None:
         """Record the cost of the step and update the balance."""
@@ -368,7 +383,7 @@ class Costs:
         self._verify.setdefault(round(drafts), deque(maxlen=_MEMORY)).append(min(max(extra, 0.0), longest))
 
     def add_draft(self, cost: float, nodes: int = 0) -> None:
-        """Record the cost of drafting, in plain steps: of a pass if the drafter is autoregressive, else of all.
+        """Record the cost of drafting, in plain steps: of a pass of an autoregressive drafter, else of all.
 
         `nodes`: those of a tree; a pass of one takes longer.
         """

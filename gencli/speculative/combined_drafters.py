@@ -12,11 +12,20 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from gencli.core.request import Request, shared_length
+from gencli.core.request import Request
 from gencli.errors import PluginError
 from gencli.speculative.adaptive_drafts import StepCostModel
 from gencli.speculative.draft_model import DraftSampler
-from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Features, MeasuredStep, OuterDrafter
+from gencli.speculative.drafter import (
+    DraftAsk,
+    Drafter,
+    DraftTree,
+    Drawn,
+    Features,
+    MeasuredStep,
+    OuterDrafter,
+    num_right,
+)
 from processors.errors import device_fault
 from processors.foreign_stages import WrongResult, fault_text, is_interrupt
 from processors.history import History
@@ -53,7 +62,7 @@ class AutoDrafter(OuterDrafter):
             length, proposals = self._pending.pop(ask.slot, (0, ()))
             generated, scores = tuple(ask.tokens[length:]), self._scores[ask.slot]
             for i, proposal in enumerate(proposals):
-                scores[i] = _PROPOSAL_DECAY * scores[i] + shared_length(tuple(proposal), generated)
+                scores[i] = _PROPOSAL_DECAY * scores[i] + num_right(proposal, generated)
         columns = [drafter.propose(asks) for drafter in self._inner]
         return [self._best(ask, [column[i] for column in columns]) for i, ask in enumerate(asks)]
 
@@ -271,7 +280,18 @@ class ForeignDrafter(Drafter):
         is_list = isinstance(runs, Sequence) and not isinstance(runs, str | bytes)
         if not is_list or len(runs) != len(asks):  # type: ignore[arg-type]
             raise WrongResult(f"propose returned {runs!r:.60}, a list of {len(asks)} lists of ids expected")
-        return [self._run(run, ask.most) for run, ask in zip(runs, asks, strict=True)]  # type: ignore[call-overload]
+        return [
+            self._tree(run, ask) if isinstance(run, DraftTree) else self._run(run, ask.most)
+            for run, ask in zip(runs, asks, strict=True)  # type: ignore[call-overload]
+        ]
+
+    def _tree(self, tree: DraftTree, ask: DraftAsk) -> Sequence[int]:
+        """Return a tree, or its principal chain where no tree can be verified."""
+        nodes = [*zip(tree.parents, self._run(tree.tokens, len(tree.tokens)), strict=True)]
+        is_right = all(isinstance(parent, int) and -1 <= parent < i for i, (parent, _) in enumerate(nodes))
+        if not is_right or len(set(nodes)) < len(nodes):
+            raise WrongResult(f"propose returned {tree!r:.60}, a tree expected: parents first, no node twice")
+        return tree if ask.nodes else tree.principal[: ask.most]
 
     def _run(self, run: object, limit: int) -> Sequence[int]:
         if run is None:

@@ -109,6 +109,16 @@ class DraftTree(Sequence[int]):
         """The depth of each node: 1 for those that follow the newest token."""
         return depths_of(self.parents)
 
+    @property
+    def principal(self) -> tuple[int, ...]:
+        """The tokens of the principal chain."""
+        chain, last = list[int](), -1
+        for node, parent in enumerate(self.parents):
+            if parent == last:  # the first child comes before all others and what is below them
+                chain.append(self.tokens[node])
+                last = node
+        return tuple(chain)
+
 
 def run_or_tree(tokens: tuple[int, ...], parents: tuple[int, ...]) -> DraftTree | tuple[int, ...]:
     """Return a tree; the tokens alone if each follows the one before."""

@@ -28,25 +28,32 @@ class Simulated(Drafter):
     def _run(self, ask):
         if not ask.nodes:
             return (1,) * ask.most
-        return DraftTree(tuple(range(ask.nodes)), (*range(-1, ask.most - 1), *(-1,) * (ask.nodes - ask.most)))
+        return DraftTree(
+            tuple(range(1, ask.nodes + 1)), (*range(-1, ask.most - 1), *(-1,) * (ask.nodes - ask.most))
+        )
 
 
 def simulated(tree, *, chain, branched, row, cost=0.02, steps=400, tokens=None, nodes=MAX_NODES):
     """What is asked for in so many steps, and tokens per second relative to plain steps.
 
-    A draft token is accepted with the probability `chain` in a chain, `branched` in a tree. A step takes 1, and
-    `row` more for each draft token.
+    A draft token is accepted with the probability `chain` in a chain, `branched` in a tree. A step takes 1,
+    and `row` more for each draft token.
     """
     clock, draw, made = Ticking(), random.Random(0), 0
     inner = Simulated(clock, cost)
     one = AdaptiveDrafter(inner, clock=clock)
+    text = [1, 2, 3]
     one.admit(0, request("abc", drafting=Drafting(tokens=tokens, tree=read_tree_shape(tree))))
     for _ in range(steps):
-        (run,) = one.propose([DraftAsk(0, (1, 2, 3), 20, nodes)])
+        (run,) = one.propose([DraftAsk(0, text, 20, nodes)])
         depth = inner.asked[-1][0] if run else 0
         rate, accepted = branched if isinstance(run, DraftTree) else chain, 0
         while accepted < depth and draw.random() < rate:
             accepted += 1
+        if isinstance(run, DraftTree):  # which of them are on the principal chain
+            stood = [draw.random() < chain / branched for _ in range(accepted)]
+            right = next((i for i, each in enumerate(stood) if not each), accepted)
+            text += [*run.principal[:right], *[0] * (accepted - right), 0]
         if run:
             one.observe(0, proposed=depth, accepted=accepted)
         seconds = 1 + row * len(run)
