@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import cache
 from itertools import count
 from random import Random
@@ -12,9 +12,11 @@ from typing import Any
 import torch
 import transformers as hf
 
-from gencli.core.request import Drafting, Request
+from gencli.core.events import Token
+from gencli.core.request import Drafting, Request, StepPlan
 from gencli.core.tree_shapes import DynamicTree
 from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.other_runners import FakeRunner
 from gencli.speculative.drafter import DraftAsk, Drafter, DraftTree
 from tests.engine.harness import ends_of, engine, events_of, ids_of
 from tests.models.native import native_decoder
@@ -34,8 +36,25 @@ def decoder(kind: str) -> Any:
     return native_decoder(hf.AutoModelForCausalLM.from_config(KINDS[kind]()).eval())
 
 
-def runner(kind: str = "full") -> DecoderRunner:
-    return DecoderRunner(decoder(kind), max_lanes=16)
+def runner(kind: str = "full") -> DecoderRunner | Forest:
+    return Forest() if kind == "fake" else DecoderRunner(decoder(kind), max_lanes=16)
+
+
+class Forest(FakeRunner):
+    """The fake model, which takes trees: logits depend on the last token alone."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._spec = replace(self._spec, trees=True)
+        self.plans: list[StepPlan] = []
+
+    def forward(self, plan: StepPlan) -> torch.Tensor:
+        self.plans.append(plan)
+        return super().forward(plan)
+
+    def compact(self, lane: int, start: int, nodes: Sequence[int]) -> None:
+        assert [*nodes] == sorted(nodes)
+        self.truncate(lane, start + 1 + len(nodes))
 
 
 class Branching(Drafter):
@@ -96,14 +115,45 @@ class Branching(Drafter):
         return DraftTree(tuple(tokens), tuple(parents))
 
 
-def run(requests: Sequence[Request], *, kind: str = "full", **options: Any) -> tuple[Any, Any]:
-    """The ids and the ends of requests by (request, sample)."""
-    ticks = count()
-    on = engine(
-        runner=options.pop("runner", None) or runner(kind), clock=lambda: float(next(ticks)), **options
-    )
-    events = events_of(requests, on=on)
-    return ids_of(events), ends_of(events)
+def run(
+    requests: Sequence[Request], *, kind: str = "full", make: Callable[[], Any] | None = None, **options: Any
+) -> Run:
+    """The events of requests on a model of a kind, or one that is made."""
+    ticks, model = count(), make() if make else runner(kind)
+    on = engine(runner=model, clock=lambda: float(next(ticks)), **options)
+    return Run(events_of(requests, on=on), model)
+
+
+@dataclass(frozen=True)
+class Run:
+    """The events of a run, and its model. Ids and ends are by (request, sample)."""
+
+    events: list[Any]
+    model: Any
+
+    @property
+    def ids(self) -> dict[tuple[str, int], tuple[int, ...]]:
+        return ids_of(self.events)
+
+    @property
+    def ends(self) -> dict[tuple[str, int], Any]:
+        return ends_of(self.events)
+
+    def of_tokens(self, name: str) -> dict[tuple[str, int], list[Any]]:
+        """What the events of tokens have under a name, by (request, sample)."""
+        found: dict[tuple[str, int], list[Any]] = {}
+        for event in self.events:
+            if isinstance(event, Token):
+                found.setdefault((event.request, event.sample), []).extend(getattr(event, name))
+        return found
+
+    @property
+    def accepted(self) -> int:
+        return sum(sum(end.drafted.accepted) for end in self.ends.values() if end.drafted)
+
+    @property
+    def nodes(self) -> int:
+        return sum(end.drafted.nodes for end in self.ends.values() if end.drafted)
 
 
 def branched(requests: Sequence[Request], nodes: int = NODES) -> list[Request]:
@@ -112,16 +162,14 @@ def branched(requests: Sequence[Request], nodes: int = NODES) -> list[Request]:
 
 
 def compared(
-    requests: Sequence[Request], *, nodes: int = NODES, make: Any = Branching, **options: Any
-) -> tuple[Mapping[Any, Any], Mapping[Any, Any], Branching]:
-    """The ends of requests without drafts and with trees, whose texts are equal, and the drafter."""
-    plain = [replace(one, drafting=Drafting("none"), jump="off") for one in requests]
-    ids, ends = run(plain, **options)
-    by_id = {one.id: one for one in requests}
-    drafter = make([(*by_id[key[0]].prompt_ids, *tokens) for key, tokens in ids.items()])
-    other_ids, other_ends = run(branched(requests, nodes), drafter=drafter, **options)
-    assert other_ids == ids
-    assert {key: (end.text, end.reason) for key, end in other_ends.items()} == {
-        key: (end.text, end.reason) for key, end in ends.items()
-    }
-    return ends, other_ends, drafter
+    requests: Sequence[Request], *, nodes: int = NODES, taps: tuple[int, ...] = (), **options: Any
+) -> tuple[Run, Run, Branching]:
+    """Runs without drafts and with trees, whose texts are equal, and the drafter."""
+    plain = run([replace(one, drafting=Drafting("none"), jump="off") for one in requests], **options)
+    prompts = {one.id: one.prompt_ids for one in requests}
+    drafter = Branching([(*prompts[key[0]], *tokens) for key, tokens in plain.ids.items()], taps=taps)
+    other = run(branched(requests, nodes), drafter=drafter, **options)
+    assert other.ids == plain.ids
+    texts = [{key: (end.text, end.reason) for key, end in each.ends.items()} for each in (plain, other)]
+    assert texts[0] == texts[1]
+    return plain, other, drafter
