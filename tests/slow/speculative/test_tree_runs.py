@@ -83,7 +83,8 @@ def test_trees_of_a_drafter_change_no_text_and_are_right_more_often_than_chains(
         found[shape] = counts(events)
     chain, _ = found.pop(None)
     for shape, (accepted, nodes) in found.items():
-        assert accepted >= chain > 100, shape
+        # A drafter that is always right has nothing to gain, and loses paths that it finds improbable.
+        assert accepted >= (0.97 if name == "target" else 1) * chain > 100, shape
         assert nodes > 0
     assert max(accepted for accepted, _ in found.values()) > chain or name == "target"
 
