@@ -6,6 +6,7 @@ from gencli.core.request import Drafting, Request
 from gencli.speculative.drafter import (
     DEPTH,
     DraftAsk,
+    DraftTree,
     NgramDrafter,
     SampleTokens,
     SuffixCounts,
@@ -135,3 +136,10 @@ def test_no_token_below_the_least_probability_is_drafted():
     on.admit(0, Request("a", (1,), drafting=Drafting(min_p=0.7)))
     assert suffix_drafts(on, [1, 2, 9, 1]) == []
     assert suffix_drafts(on, [1, 2, 9, 1, 2, 9, 1, 2, 9, 1]) != []
+
+
+def test_first_children_are_the_principal_chain_of_a_tree():
+    level_by_level = DraftTree((5, 6, 7, 8, 9, 4), (-1, -1, 1, 0, 3, 0))
+    assert (level_by_level.principal, level_by_level.depths) == ((5, 8, 9), (1, 1, 2, 2, 3, 2))
+    assert (len(level_by_level), tuple(level_by_level)) == (6, (5, 6, 7, 8, 9, 4))
+    assert DraftTree((), ()).principal == ()
