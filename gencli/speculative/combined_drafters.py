@@ -280,28 +280,25 @@ class ForeignDrafter(Drafter):
         is_list = isinstance(runs, Sequence) and not isinstance(runs, str | bytes)
         if not is_list or len(runs) != len(asks):  # type: ignore[arg-type]
             raise WrongResult(f"propose returned {runs!r:.60}, a list of {len(asks)} lists of ids expected")
-        return [
-            self._tree(run, ask) if isinstance(run, DraftTree) else self._run(run, ask.most)
-            for run, ask in zip(runs, asks, strict=True)  # type: ignore[call-overload]
-        ]
-
-    def _tree(self, tree: DraftTree, ask: DraftAsk) -> Sequence[int]:
-        """Return a tree, or its principal chain where no tree can be verified."""
-        nodes = [*zip(tree.parents, self._run(tree.tokens, len(tree.tokens)), strict=True)]
-        is_right = all(isinstance(parent, int) and -1 <= parent < i for i, (parent, _) in enumerate(nodes))
-        if not is_right or len(set(nodes)) < len(nodes):
-            raise WrongResult(f"propose returned {tree!r:.60}, a tree expected: parents first, no node twice")
-        return tree if ask.nodes else tree.principal[: ask.most]
+        return [self._run(run, ask.most) for run, ask in zip(runs, asks, strict=True)]  # type: ignore[call-overload]
 
     def _run(self, run: object, limit: int) -> Sequence[int]:
         if run is None:
             return ()
+        is_tree = isinstance(run, DraftTree)
         try:
-            ids = tuple(map(operator.index, run[:limit] if isinstance(run, Sequence) else ("",)))
+            cut = run[: None if is_tree else limit] if isinstance(run, Sequence) else ("",)
+            ids = tuple(map(operator.index, cut))
         except TypeError:
             ids = (-1,)
         if not all(0 <= token < self._width for token in ids):
             raise WrongResult(f"propose returned {run!r:.60}, a list of ids below {self._width} expected")
+        if isinstance(run, DraftTree):
+            if len(ids) != len(run.parents) or any(not -1 <= up < i for i, up in enumerate(run.parents)):
+                raise WrongResult(
+                    "propose returned a DraftTree with wrong parents, each before its children expected"
+                )
+            return run
         if not isinstance(run, Drawn):
             return ids
 

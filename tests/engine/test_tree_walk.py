@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 import torch
 
-from gencli.core.request import Beams, Contrastive, Drafting, Feed, Guidance, Limits, StepPlan
+from gencli.core.request import Beams, Contrastive, Drafting, Feed, Guidance, LayerContrast, Limits, StepPlan
 from gencli.core.tree_shapes import DynamicTree
 from gencli.models.other_runners import FakeRunner
 from gencli.speculative.drafter import MAX_NODES
@@ -18,7 +18,7 @@ from processors.request_values import Verification
 from processors.stages.grammar_stage import GrammarParams
 from processors.stages.masks import BanParams
 from tests.engine.harness import request
-from tests.engine.tree_cases import Forest, compared, run, runner
+from tests.engine.tree_cases import Branching, Forest, compared, run, runner
 
 PROMPTS = ("Once upon a time", "A text", "She said that it was", "x", "There was a king of that land")
 DRAWN = "temperature=0.9"
@@ -143,6 +143,10 @@ def test_prompts_are_scored_beside_trees():
 TAPS = (0, 1, -1)
 
 
+def test_layers_are_contrasted_along_the_path():
+    compared(requests(count=2, dola=LayerContrast("low")), max_batch=2)
+
+
 def test_hidden_states_are_those_of_the_text():
     texts = requests(count=3)
     _, branched, drafter = compared(texts, taps=TAPS, max_batch=2, kind="window")
@@ -224,8 +228,6 @@ def test_requests_that_drafts_decide_have_chains():
     one, other = requests(count=2)
     plain = run([replace(one, drafting=rejecting)], drafter=None)
     assert plain.nodes == 0
-    from tests.engine.tree_cases import Branching
-
     drafter = Branching([(*one.prompt_ids, *b"a text that it writes")])
     mixed = run(
         [

@@ -11,7 +11,9 @@ import pytest
 import torch
 
 from gencli.core.request import Feed, StepPlan, depths_of
+from gencli.models.decoder.attention_plans import SdpaPlan, apart, device_plan
 from gencli.models.decoder.decoder import DecoderRunner
+from gencli.models.kv.lane_buffers import cells_of
 from tests.models.cases import case
 from tests.models.native import load_native, native_decoder
 from tests.models.tiny_models import VOCAB, build_native
@@ -105,6 +107,29 @@ def test_a_tree_may_grow_level_by_level() -> None:
             feed = Feed(0, len(text) + start, nodes[start:end], end - start, parents=parents[:end])
             rows.append(other.forward(StepPlan((feed,))))
         assert torch.allclose(torch.cat(rows), whole, rtol=0, atol=1e-5)
+
+
+def test_the_plan_for_cuda_attends_as_that_for_other_devices() -> None:
+    heads, kv_heads, width = 4, 2, 16
+    trees = [
+        Feed(number, 20, tokens(2 + len(parents)), parents=parents) for number, parents in enumerate(NODES)
+    ]
+    feeds = [*trees, Feed(len(NODES), 7, tokens(3))]
+    rows, places = cells_of(feeds)
+    cells = torch.tensor(rows), torch.tensor(places)
+    held = torch.randn(len(feeds), 2 * kv_heads, 128, width, generator=_DRAW)
+    qkv = torch.randn(len(rows), heads + 2 * kv_heads, width, generator=_DRAW)
+    for window, cap, is_fixed in ((None, None, True), (6, None, False), (None, 2.0, True)):
+        how = {"window": window, "cap": cap, "scale": 0.3}
+        plain, branches = SdpaPlan(list(apart(feeds)), cells, torch.float32), list(apart(feeds))
+        buffer = held.clone()
+        plain.store(qkv[:, heads:], buffer)
+        expected = plain.attend(qkv, buffer, **how)
+        own = held.clone()
+        plan = device_plan(branches, cells, 128, is_fixed=is_fixed)
+        found = plan.attend_fed(qkv.clone(), own, None, None, is_whole=False, **how)
+        torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(own, buffer)
 
 
 def test_the_positions_of_nodes_are_their_depths() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from math import sqrt
 
 import torch
@@ -32,7 +33,7 @@ def chance(table: torch.Tensor, node: int) -> torch.Tensor:
 
 
 def test_a_tree_of_seven_nodes_keeps_the_law_and_is_accepted_as_often_as_its_children_are_likely():
-    runner = Forest(context=2 * TOKENS)
+    runner = Forest(context=2 * TOKENS, scale=1.0)
     table = runner.table[IDS][:, IDS].double().softmax(-1)  # from a token to the next one
     on = Engine(runner, TOKENIZER, max_batch=LANES, step_tokens=8 * LANES, drafter=Same(), clock=lambda: 0.0)
     chain = f"allowed={IDS} | temperature=1"
@@ -48,7 +49,7 @@ def test_a_tree_of_seven_nodes_keeps_the_law_and_is_accepted_as_often_as_its_chi
             roots[event.sample] = places[-1]
     counts = torch.zeros(12, 12, dtype=torch.float64)
     for step in steps:
-        for before, after in zip(step, step[1:], strict=False):
+        for before, after in pairwise(step):
             counts[before, after] += 1
     assert counts.sum() == LANES * TOKENS > 100_000
     due = counts.sum(1, keepdim=True) * table
