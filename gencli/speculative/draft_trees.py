@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import nsmallest
@@ -26,53 +25,52 @@ class TreeLevel:
     parents: tuple[int, ...]
 
 
-class GrowingTree(ABC):
+class GrowingTree:
     """A tree that gets one more level with each ranking of its frontier.
 
     `frontier` are the nodes whose children come next, in their order; -1 is the newest token of the text. It
-    is empty as soon as the tree is whole.
+    is empty as soon as the tree is whole. A node of a dynamic tree that is not among the most likely ones so
+    far is not expanded: its descendants would not be either.
     """
 
     def __init__(self, shape: StaticTree | DynamicTree, *, most: int, nodes: int) -> None:
         """`most` and `nodes` limit the depth and the number of nodes of the shape."""
         self.frontier = [-1]
-        self._most, self._max_nodes = min(most, shape.depth), min(nodes, shape.nodes)
+        self._shape, self._most, self._max_nodes = shape, min(most, shape.depth), min(nodes, shape.nodes)
         self._tokens, self._parents, self._depth = list[int](), list[int](), 0
+        self._scores, self._ranks = list[float](), list[tuple[int, ...]]()  # of paths
         self._fed, self._fed_parents = (
             dict[int, int](),
             list[int](),
         )  # places of fed nodes, and of their parents
 
     @property
-    @abstractmethod
     def width(self) -> int:
         """The most children of a node of the frontier."""
+        return max(map(self._num_children, self.frontier))
 
     @property
-    @abstractmethod
     def most_fed(self) -> int:
         """The most nodes that get children, but for the newest token."""
-
-    @abstractmethod
-    def _add(self, parent: int, ranking: Ranking) -> None:
-        """Add the children of a node."""
-
-    @abstractmethod
-    def _to_expand(self, level: Sequence[int]) -> Iterable[int]:
-        """Return the nodes among these, of the deepest level, that get children."""
-
-    @abstractmethod
-    def _kept(self) -> Sequence[int]:
-        """Return the nodes of the tree; the parent of each is among those before it."""
+        shape = self._shape
+        return shape.width * (self._most - 1) if isinstance(shape, DynamicTree) else len(shape.widths) - 1
 
     def grow(self, rankings: Iterable[Ranking], goes_on: Callable[[int], bool]) -> None:
         """Add the children of the frontier, and move it on to those whose tokens go on."""
         first = len(self._tokens)
         for node, ranking in zip(self.frontier, rankings, strict=True):
-            self._add(node, ranking)
+            score, ranks = (self._scores[node], self._ranks[node]) if node >= 0 else (0.0, ())
+            for rank, (token, more) in enumerate(ranking[: self._num_children(node)]):
+                self._tokens.append(token)
+                self._parents.append(node)
+                self._scores.append(score + more)
+                self._ranks.append((*ranks, rank))
         self._depth += 1
-        level = [node for node in range(first, len(self._tokens)) if goes_on(self._tokens[node])]
-        self.frontier = sorted(self._to_expand(level)) if self._depth < self._most else []
+        nodes = [node for node in self._kept() if node >= first and goes_on(self._tokens[node])]
+        if isinstance(self._shape, DynamicTree):
+            nodes = sorted(self._best(nodes, self._shape.width))
+        has_next = self._depth < self._most
+        self.frontier = [node for node in nodes if has_next and self._num_children(node)]
 
     def path(self, node: int) -> tuple[int, ...]:
         """Return the tokens from the first level to a node; () for -1."""
@@ -96,71 +94,17 @@ class GrowingTree(ABC):
         tokens = tuple(self._tokens[node] for node in kept)
         return run_or_tree(tokens, tuple(places[self._parents[node]] for node in kept))
 
-
-class StaticGrowth(GrowingTree):
-    """Grows to a fixed shape: each node has a path of ranks."""
-
-    def __init__(self, shape: StaticTree, *, most: int, nodes: int) -> None:
-        super().__init__(shape, most=most, nodes=nodes)
-        self._widths, self._paths = shape.widths, {-1: ()} | dict[int, tuple[int, ...]]()
-
-    @property
-    def width(self) -> int:
-        return max(self._num_children(node) for node in self.frontier)
-
-    @property
-    def most_fed(self) -> int:
-        return min(self._max_nodes, len(self._widths) - 1)
-
     def _num_children(self, node: int) -> int:
-        return self._widths.get(self._paths[node], 0)
+        if isinstance(self._shape, DynamicTree):
+            return self._shape.width
+        return self._shape.widths.get(self._ranks[node] if node >= 0 else (), 0)
 
-    def _add(self, parent: int, ranking: Ranking) -> None:
-        room = min(self._num_children(parent), self._max_nodes - len(self._tokens))
-        for rank, (token, _) in enumerate(ranking[:room]):
-            self._paths[len(self._tokens)] = (*self._paths[parent], rank)
-            self._tokens.append(token)
-            self._parents.append(parent)
-
-    def _to_expand(self, level: Sequence[int]) -> Iterable[int]:
-        is_full = len(self._tokens) >= self._max_nodes
-        return () if is_full else [node for node in level if self._num_children(node)]
-
-    def _kept(self) -> Sequence[int]:
-        return range(len(self._tokens))
-
-
-class DynamicGrowth(GrowingTree):
-    """Grows by the log-probabilities of paths (see DynamicTree).
-
-    A node that is not among the most likely ones so far is not expanded: its descendants would not be either.
-    """
-
-    def __init__(self, shape: DynamicTree, *, most: int, nodes: int) -> None:
-        super().__init__(shape, most=most, nodes=nodes)
-        self._width, self._scores = shape.width, list[float]()
-
-    @property
-    def width(self) -> int:
-        return self._width
-
-    @property
-    def most_fed(self) -> int:
-        return self._width * (self._most - 1)
-
-    def _add(self, parent: int, ranking: Ranking) -> None:
-        score = self._scores[parent] if parent >= 0 else 0.0
-        for token, more in ranking[: self._width]:
-            self._tokens.append(token)
-            self._parents.append(parent)
-            self._scores.append(score + more)
-
-    def _to_expand(self, level: Sequence[int]) -> Iterable[int]:
-        kept = set(self._kept())
-        return self._best([node for node in level if node in kept], self._width)
-
-    def _kept(self) -> Sequence[int]:
-        return sorted(self._best(range(len(self._tokens)), self._max_nodes))
+    def _kept(self) -> list[int]:
+        """Return the nodes of the tree; the parent of each is among those before it."""
+        nodes = range(len(self._tokens))
+        if isinstance(self._shape, DynamicTree):
+            return sorted(self._best(nodes, self._max_nodes))
+        return [*nodes[: self._max_nodes]]
 
     def _best(self, nodes: Iterable[int], count: int) -> list[int]:
         return nsmallest(count, nodes, key=lambda node: (-self._scores[node], node))
@@ -169,9 +113,7 @@ class DynamicGrowth(GrowingTree):
 def growing_tree(shape: TreeShape | None, ask: DraftAsk, most: int) -> GrowingTree:
     """Return the tree to grow for an ask, of a depth of at most `most`; without `ask.nodes` a chain."""
     if not ask.nodes or shape is None:
-        return DynamicGrowth(DynamicTree(1, most, most), most=most, nodes=most)
+        return GrowingTree(DynamicTree(1, most, most), most=most, nodes=most)
     if shape == AUTO_TREE:
         shape = DynamicTree(-(-ask.nodes // most), most, ask.nodes)
-    if isinstance(shape, StaticTree):
-        return StaticGrowth(shape, most=most, nodes=ask.nodes)
-    return DynamicGrowth(shape, most=most, nodes=ask.nodes)
+    return GrowingTree(shape, most=most, nodes=ask.nodes)
