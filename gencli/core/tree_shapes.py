@@ -85,18 +85,10 @@ def is_tree_file(text: str) -> bool:
     return not is_shape
 
 
-def read_shape_text(value: Any) -> str:
+def read_shape_text(text: str) -> str:
     """Return the text of a shape, checked; the name of a file is returned as it is. Raises UsageError."""
-    if value is False:  # YAML's off
-        return NO_TREE
-    try:
-        text = value if isinstance(value, str) else json.dumps(value, default=repr)
-    except (TypeError, ValueError, RecursionError):
-        raise UsageError("The draft tree is no list of paths.", hint=_FORMS) from None
-    if is_tree_file(text):
-        return text
-    shape = read_tree_shape(text)
-    return NO_TREE if shape is None else str(shape)
+    shape = None if is_tree_file(text) else read_tree_shape(text)
+    return text if shape is None else str(shape)
 
 
 def read_tree_shape(text: str) -> TreeShape | None:
