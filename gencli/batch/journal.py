@@ -285,7 +285,7 @@ _BESIDE = frozenset(
     "watermark_key".split()
 )
 # Options that determine which texts and drafts share a forward pass.
-_COMPANY = {"max_batch", "async_steps", "draft", "draft_tokens", "draft_min_p"}
+_COMPANY = {"max_batch", "async_steps", "draft", "draft_tokens", "draft_tree", "draft_min_p"}
 
 
 def fingerprint(
@@ -336,7 +336,7 @@ def fingerprint(
 def company(settings: Settings, survey: Survey) -> frozenset[str]:
     """Return the fingerprint names that change no text if the number format is batch-invariant."""
     keys = {"max_batch", "async_steps"} if _drafts_decide(settings, survey) else _COMPANY
-    return frozenset(f"`{key}`" for key in keys)
+    return frozenset(f"{kind}`{key}`" for key in keys for kind in ("", _FILE))
 
 
 def _drafts_decide(settings: Settings, survey: Survey) -> bool:

@@ -11,11 +11,12 @@ from gencli.config.result_formats import RECORDS_LISTED, format_of
 from gencli.config.run_options import CONTRASTS, GUIDES, STAGES
 from gencli.config.settings import DEFAULT, FLAG, Assigned, Settings
 from gencli.core.request import NO_DRAFTER
+from gencli.core.tree_shapes import NO_TREE
 from gencli.errors import UsageError
 from gencli.structured.output_spec import DOCUMENTS, KINDS, OutputSpec
 from processors.catalog import Phase
 from processors.registry import Registry, builtin_registry
-from processors.request_values import Verification
+from processors.request_values import MATCH, Verification
 
 
 def refuse_conflicts(settings: Settings, assembly: Assembly) -> None:
@@ -112,6 +113,10 @@ def _refuse_drafts(settings: Settings) -> None:
     if not settings["draft"]:
         hint = "Leave it out, or give the name of a drafter."
         raise UsageError(f"{name('draft')} is empty.", hint=hint)
+    if settings["draft_tree"] != NO_TREE and settings["verify"] != MATCH.policy:
+        others = [name("verify"), *[name(key) for key in ("verify_threshold",) if settings.is_given(key)]]
+        rule = f"{name('draft_tree')} does not go together with {_listed(others)}: match verifies trees."
+        raise UsageError(rule, hint="Leave one of them out.")
     is_asked = settings.is_given("verify_threshold")
     is_newer = settings.rank("verify_threshold") >= settings.rank("verify")
     if is_asked and is_newer and not Verification(settings["verify"]).has_threshold:
@@ -187,7 +192,7 @@ def refuse_unwritten_ids(settings: Settings) -> None:
 
 
 _DETAILS = ("length_penalty", "early_stopping")
-_DRAFTS = ("draft", "draft_tokens", "draft_min_p", "verify", "verify_threshold")
+_DRAFTS = ("draft", "draft_tokens", "draft_tree", "draft_min_p", "verify", "verify_threshold")
 
 
 def refuse_search(settings: Settings, assembly: Assembly) -> None:

@@ -37,6 +37,7 @@ from gencli.core.request import (
     Request,
     Stops,
 )
+from gencli.core.tree_shapes import read_tree_shape
 from gencli.errors import UsageError
 from gencli.helpers import Recent
 from gencli.plugins.plugin_registry import make_registry, plugin_notices
@@ -189,6 +190,7 @@ def make_job(settings: Settings) -> Job:
             None if tokens == "auto" else tokens,
             settings["draft_min_p"],
             Verification(settings["verify"], settings["verify_threshold"] or MATCH.threshold),
+            read_tree_shape(settings["draft_tree"]),
         ),
         guidance=guidance,
         dola=None if layers is None else LayerContrast(layers, cutoff),

@@ -258,7 +258,7 @@ def _shown(settings: Settings, key: str) -> str:
 
 
 CODE = ("plugin", "pydantic", "trust_remote_code")  # options that name code, which is not recorded
-_FILES = ("json_schema", "grammar", "lark", "structural_tag", "tools", "watermark_key")
+_FILES = ("json_schema", "grammar", "lark", "structural_tag", "tools", "watermark_key", "draft_tree")
 _BOUNDS = FileLimits("recorded run", max_bytes=MAX_PROMPT, max_nodes=1_000_000, max_depth=20)
 
 

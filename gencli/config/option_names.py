@@ -132,6 +132,7 @@ OPTION_NAMES: _Names = {
     "draft": "draft_model model_draft md assistant_model speculative_model prompt_lookup lookup",
     "draft_tokens": "draft_max num_speculative_tokens num_draft_tokens num_assistant_tokens draft_n "
     "prompt_lookup_num_tokens",
+    "draft_tree": "speculative_token_tree medusa_choices tree_choices eagle_choices",
     "draft_min_p": "draft_p_min assistant_confidence_threshold",
     "output": "output_file out_file",
     "format": "output_format output_type",

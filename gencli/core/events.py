@@ -126,6 +126,7 @@ class Drafted:
     `draft_seconds`, `verify_seconds`: the sample's share of drafting and of the steps without prefill.
     `timed`: tokens chosen in the steps without prefill. `plain`, `plain_seconds`: number and time of plain
     steps, which have neither prefill nor drafts. `held`: name of the stage that excludes drafts, or "".
+    `nodes`: draft tokens of trees, of which `proposed` has those of the path that was verified.
     """
 
     forwards: int = 0
@@ -137,6 +138,7 @@ class Drafted:
     plain: int = 0
     plain_seconds: float = 0.0
     held: str = ""
+    nodes: int = 0
 
     @property
     def speedup(self) -> float | None:
@@ -157,6 +159,7 @@ class Drafted:
             self.plain + other.plain,
             self.plain_seconds + other.plain_seconds,
             self.held or other.held,
+            self.nodes + other.nodes,
         )
 
 

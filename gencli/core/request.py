@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from gencli.core.tree_shapes import AUTO_TREE, MAX_NODES, TreeShape
 from processors.catalog import Draw
 from processors.chain import Chain
 from processors.request_values import MATCH, Verification
@@ -82,13 +83,21 @@ class Drafting:
 
     `drafter`: name of a drafter, NO_DRAFTER, or "" for the engine's default. `tokens`: maximum number of
     draft tokens per step; None = adaptive. `min_p`: drafting stops at a draft token less probable than this.
-    `verification`: the acceptance policy.
+    `verification`: the acceptance policy. `tree`: the shape of trees of draft tokens; None = chains.
     """
 
     drafter: str = ""
     tokens: int | None = None
     min_p: float = 0.0
     verification: Verification = MATCH
+    tree: TreeShape | None = None
+
+    @property
+    def nodes(self) -> int:
+        """The maximum number of draft tokens of a tree; 0: chains only."""
+        if self.tree is None:
+            return 0
+        return MAX_NODES if self.tree == AUTO_TREE else self.tree.nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,6 +213,14 @@ def rope_factors(length: int, switches: tuple[int, ...]) -> int:
     return bisect_left(switches, length)
 
 
+def depths_of(parents: Sequence[int]) -> tuple[int, ...]:
+    """Return the depth of each node of a tree: 1 for those without a parent (-1). Parents come first."""
+    depths = list[int]()
+    for parent in parents:
+        depths.append(depths[parent] + 1 if parent >= 0 else 1)
+    return tuple(depths)
+
+
 class Feed(NamedTuple):
     """Tokens for one KV lane.
 
@@ -212,7 +229,9 @@ class Feed(NamedTuple):
     last, 1 for plain decoding, K + 1 for K draft tokens. `text_length`: length of the whole text, for chunks
     with `num_logits` 0. Without it a long-rope model may compute the chunk twice (see ModelSpec).
     `num_scored`: the first `num_scored` of these logits belong to scored prompt positions, where no token is
-    chosen.
+    chosen. `parents`: if the last tokens of the lane, these included, are a tree, the parents of its nodes in
+    the order of the lane: an index among them, or -1 for the token before the first node. A node sees the
+    lane before the tree and its ancestors, and its position is one more than its parent's.
     """
 
     lane: int
@@ -221,10 +240,18 @@ class Feed(NamedTuple):
     num_logits: int = 1
     text_length: int = 0
     num_scored: int = 0
+    parents: tuple[int, ...] = ()
 
     @property
     def end(self) -> int:
         return self.start + len(self.tokens)
+
+    @property
+    def positions(self) -> tuple[int, ...]:
+        """The position of each token, which in a tree is not its place in the lane."""
+        root = self.end - len(self.parents)
+        depths = depths_of(self.parents)[max(0, self.start - root) :]
+        return (*range(self.start, root), *[root - 1 + depth for depth in depths])
 
     @property
     def drafts(self) -> tuple[int, ...]:

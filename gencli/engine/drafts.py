@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 
@@ -14,11 +14,21 @@ from gencli.core.request import NO_DRAFTER, Request, shared_length
 from gencli.engine.rewind import can_rewind
 from gencli.engine.sequence import SampledSequences, Sequence
 from gencli.engine.step import Step, StepHook
+from gencli.engine.tree_walk import pruned
 from gencli.errors import UsageError
-from gencli.models.model_runner import ModelSpec
+from gencli.models.model_runner import ModelRunner, ModelSpec
 from gencli.plugins.plugin_registry import DraftGuard
 from gencli.speculative.adaptive_drafts import Clock, work_clock
-from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Features, MeasuredStep, SampleTokens
+from gencli.speculative.drafter import (
+    MAX_NODES,
+    DraftAsk,
+    Drafter,
+    DraftTree,
+    Drawn,
+    Features,
+    MeasuredStep,
+    SampleTokens,
+)
 from processors.graphs import upload
 from processors.pipeline import Pipeline
 from processors.registry import Registry
@@ -38,7 +48,7 @@ class _RunningStep:
     lanes: int = 0
     is_measured: bool = False  # without prefill
     is_plain: bool = False  # without prefill and drafts
-    drafted: int = 0
+    drafted: int = 0  # draft tokens, in a tree all nodes
     accepted: int = 0
 
 
@@ -56,14 +66,17 @@ class Speculation(StepHook):
         registry: Registry,
         spec: ModelSpec,
         *,
+        amateurs: Mapping[str, ModelRunner] | None = None,
         clock: Clock | None = None,
     ) -> None:
         super().__init__()
+        self._takes_trees = {"": spec.trees} | {name: a.spec.trees for name, a in (amateurs or {}).items()}
         self._drafter, self._pipeline, self._spec = drafter, pipeline, spec
         self._clock, self._work = clock or time.perf_counter, clock or work_clock(spec.device)
         self._guard = DraftGuard(registry)
         self._noted: set[str] = set()  # notices so far
         self._step = _RunningStep()
+        self._may_branch = False
         self._feed_seconds = 0.0  # that the drafter took for hidden states since the last draft
 
     def needs_states(self, request: Request) -> bool:
@@ -110,19 +123,28 @@ class Speculation(StepHook):
     def trim(self) -> None:
         self._drafter.trim()
 
-    def propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
+    def propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...] | DraftTree]:
         """Return draft tokens by slot, for the sequences whose next token is neither known nor held."""
+        self._may_branch = not any(sequence.known for sequence in sequences)  # which have a column a draft
         sequences = [sequence for sequence in sequences if not (sequence.known or sequence.held)]
         asks = [ask for sequence in sequences if (ask := self._ask(sequence))]
         start = self._clock()
         runs = self._drafter.propose(asks) if asks else ()
-        drafts = {ask.slot: tuple(run)[: ask.most] for ask, run in zip(asks, runs, strict=True) if run}
+        drafts = {
+            ask.slot: self._tree(run, ask) if isinstance(run, DraftTree) else tuple(run)[: ask.most]
+            for ask, run in zip(asks, runs, strict=True)
+            if run
+        }
         now = self._clock()
         drawn = {ask.slot: run for ask, run in zip(asks, runs, strict=True) if isinstance(run, Drawn)}
         asked = frozenset(ask.slot for ask in asks)
         seconds, self._feed_seconds = now - start + self._feed_seconds, 0.0
         self._step = _RunningStep(drawn, asked, seconds, now, work=self._work())
         return drafts
+
+    def _tree(self, tree: DraftTree, ask: DraftAsk) -> tuple[int, ...] | DraftTree:
+        """Return what can be verified of a tree: its principal chain, where no tree can."""
+        return pruned(tree, ask, self._pipeline) if ask.nodes else tree.principal[: ask.most]
 
     def _proposal(self, sampled: SampledSequences) -> Proposal | None:
         """Return the distributions q of the step's sampled drafts; None if there are none."""
@@ -192,7 +214,9 @@ class Speculation(StepHook):
                 continue
             proposed = 0 if sequence.held else len(drafts)
             accepted = min(proposed, len(tokens) - 1)
-            running.drafted, running.accepted = running.drafted + proposed, running.accepted + accepted
+            nodes = len(step.trees.get(sequence.slot, ()))
+            running.drafted += nodes or proposed
+            running.accepted += accepted
             if proposed:
                 self._drafter.observe(sequence.slot, proposed=proposed, accepted=accepted)
             if sequence.drafted is not None:
@@ -203,7 +227,7 @@ class Speculation(StepHook):
                 marks = tuple(int(position < accepted) for position in range(proposed))
                 timed, plain = (1 + accepted if running.is_measured else 0), int(running.is_plain)
                 costs = drafting, verifying, timed, plain, plain * verifying
-                sequence.record_drafts(Drafted(1, (1,) * proposed, marks, *costs))
+                sequence.record_drafts(Drafted(1, (1,) * proposed, marks, *costs, nodes=nodes))
 
     def after(self, step: Step) -> Iterable[Event]:
         """Pass the measurement of the step to the drafter, unless it included prefill."""
@@ -223,5 +247,8 @@ class Speculation(StepHook):
         # Drafts never cross a rope switch, which would restart the sequence's prefill. Every step chooses
         # one token besides them.
         limit = min(sequence.room, self._spec.limit(len(sequence)) - len(sequence)) - 1
-        text = SampleTokens(sequence.prompt, sequence.output)
-        return DraftAsk(sequence.slot, text, limit) if limit > 0 else None
+        text, nodes, request = SampleTokens(sequence.prompt, sequence.output), 0, sequence.request
+        is_exact = request.verification.is_exact and self._takes_trees[""]
+        if is_exact and self._may_branch and self._takes_trees[request.guidance.amateur]:
+            nodes = min(request.drafting.nodes, MAX_NODES, sequence.context - len(sequence))
+        return DraftAsk(sequence.slot, text, limit, max(0, nodes)) if limit > 0 else None

@@ -26,6 +26,7 @@ from gencli.engine.scheduler import WINDOW, OomGuard, Samples, Scheduler
 from gencli.engine.sequence import PromptScoring, Sequence
 from gencli.engine.slot_state import ProcessorState, SlotOwners, check_request, effective, text_stream
 from gencli.engine.step_runner import StepRunner
+from gencli.engine.tree_walk import DraftWalk
 from gencli.errors import DeviceError, GenerationError, device_faults
 from gencli.models.model_runner import ModelRunner
 from gencli.speculative.adaptive_drafts import Clock
@@ -96,7 +97,9 @@ class Engine:
         self._owners = owners = SlotOwners(self._runner, state, self._guard)
         self._endings = endings = Endings(scheduler, pipeline, owners.release)
         branches = Branches(scheduler, pipeline, fork=owners.fork, release=owners.release)
-        self._speculation = Speculation(engine_drafter, pipeline, self._registry, spec, clock=clock)
+        self._speculation = Speculation(
+            engine_drafter, pipeline, self._registry, spec, amateurs=amateurs, clock=clock
+        )
         # Companions use the lanes after the slots of the scheduler.
         self._companions = Companions(
             self._runner, amateurs, offset=scheduler.limit, budget=scheduler.step_tokens
@@ -104,11 +107,12 @@ class Engine:
         self._beams = BeamSearches(pipeline, branches, endings)
         self._best_of = BestOf()
         # In the order of their calls: prompts leave a step's logits before guidance changes those of samples,
-        # and known tokens are there before log-probabilities are measured.
+        # trees are walked by these, and known tokens are there before log-probabilities are measured.
         owners.register(
             *([LaunchAhead(self.ahead, scheduler)] if self.ahead else []),
             PromptScoringHook(scheduler, endings),
             self._companions,
+            DraftWalk(self._runner, state),
             self._speculation,
             Rewind(pipeline),
             KnownTokens(pipeline, spec, score_rows=scheduler.score_rows),

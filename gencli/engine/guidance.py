@@ -40,7 +40,7 @@ class _Companion:
         return len(self) - (len(self.lane) if self.has_begun else 0)
 
     def part(self, end: int, drafts: tuple[int, ...] = (), *, num_logits: int = 0) -> Feed:
-        """Return the feed of its tokens up to `end`, followed by the draft tokens."""
+        """Return the feed of its tokens up to `end`, followed by the draft tokens: of a chain or a tree."""
         start, size = len(self.lane), len(self.prompt)
         output = self.sequence.output[max(0, start - size) : max(0, end - size)]
         tokens = (*self.prompt[start:end], *output, *drafts)
@@ -161,6 +161,13 @@ class Companions(StepHook):
         if step.layers and step.inner is not None:
             step.logits = contrasted(step, step.logits, step.inner.early, self._runner.spec)
 
+    def on_tokens(self, step: Step) -> None:
+        """Keep the path that was walked down a tree."""
+        for companion, feed in self._feeds if step.paths else ():
+            if feed.parents:
+                root = feed.end - len(feed.parents) - 1
+                companion.lane.compact(root, step.paths[companion.sequence.slot])
+
     def _parts(self, step: Step) -> Iterator[tuple[_Companion, Feed]]:
         """Yield the feeds of companions: of sampled sequences first, then prefill chunks in the budget."""
         sampled = {sequence.slot: drafts for sequence, drafts in step.sampled}
@@ -171,6 +178,8 @@ class Companions(StepHook):
             if slot in sampled:
                 self._begin(companion)
                 feed = companion.part(len(companion), sampled[slot], num_logits=1 + len(sampled[slot]))
+                if slot in step.trees:
+                    feed = feed._replace(parents=step.trees[slot].parents)
                 num_left[companion.cache.runner] -= len(feed.tokens)
                 yield companion, feed
         budgets = {runner: max(tokens, 1) for runner, tokens in num_left.items()}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import cast
 
@@ -14,7 +14,7 @@ from gencli.engine.scheduler import Scheduler
 from gencli.engine.sequence import SampledSequences
 from gencli.engine.step import Step, StepHook
 from gencli.errors import UsageError
-from gencli.models.model_runner import AheadRunner, Inner, ModelRunner, ModelSpec
+from gencli.models.model_runner import AheadRunner, Inner, ModelRunner, ModelSpec, TreeRunner
 from processors.errors import is_out_of_memory
 from processors.graphs import upload_ints
 
@@ -172,6 +172,9 @@ class RunAhead:
     def truncate(self, lane: int, length: int) -> None:
         self.forget(lane)
         self._runner.truncate(lane, length)
+
+    def compact(self, lane: int, start: int, nodes: Sequence[int]) -> None:
+        cast(TreeRunner, self._runner).compact(lane, start, nodes)
 
     def fork(self, source: int, target: int) -> None:
         self.forget(target)

@@ -14,6 +14,7 @@ from gencli.core.events import Event, TokenLogprobs
 from gencli.core.request import Feed, StepPlan
 from gencli.engine.sequence import Fork, SampledSequences, Sequence, Taken
 from gencli.models.model_runner import Inner
+from gencli.speculative.drafter import DraftTree
 from processors.base import GrammarStatus
 from processors.pipeline import Seen
 from processors.rows import Rows
@@ -37,6 +38,10 @@ class Step:
     sequences: tuple[Sequence, ...]
     sampled: SampledSequences
     forks: tuple[Fork, ...]
+    # Where drafts branch, by slot: until the walk (see DraftWalk) the drafts are all nodes of the tree, and
+    # then the tokens of a path, whose nodes are in `paths`.
+    trees: dict[int, DraftTree] = field(default_factory=dict)
+    paths: dict[int, list[int]] = field(default_factory=dict)
     # What hooks need of the forward pass.
     companions: tuple[Feed, ...] = ()  # feeds beside those of the plan
     layers: tuple[int, ...] = ()  # layers whose logits are needed
@@ -48,6 +53,7 @@ class Step:
     logits: Tensor = field(init=False)  # [R, V]: after guidance, before stages
     companion_logits: tuple[Tensor, ...] = ()  # of each feed of `companions` [K + 1, V]
     inner: Inner | None = None
+    drawn: Tensor | None = None  # [R]: tokens that the walk down trees has chosen already
     # What hooks need of the choice.
     reads: bool = False  # the processed logits
     counts_drafts: bool = False  # `counts`, even where the host could compare the drafts
@@ -120,7 +126,7 @@ class StepHook:
         """Return the sequences whose next token cannot be chosen yet."""
         return ()
 
-    def propose(self, sequences: list[Sequence]) -> Mapping[int, tuple[int, ...]]:
+    def propose(self, sequences: list[Sequence]) -> Mapping[int, tuple[int, ...] | DraftTree]:
         """Return draft tokens by slot, for the sequences whose next token is about to be chosen."""
         return {}
 

@@ -20,7 +20,9 @@ from gencli.engine.scheduler import OomGuard, Scheduler
 from gencli.engine.sequence import Sequence, Taken
 from gencli.engine.slot_state import ProcessorState, SlotOwners
 from gencli.engine.step import Settle, Step, StepHook
+from gencli.engine.tree_walk import plant
 from gencli.models.model_runner import LayeredRunner, ModelRunner
+from gencli.speculative.drafter import DraftTree
 from processors.graphs import start_download
 from processors.rows import Rows
 from processors.verification import matched
@@ -46,7 +48,10 @@ class StepRunner:
         """Run the model and choose tokens; None if no token is chosen. Commits nothing, emits no event."""
         hooks = self._owners.active
         behind = {sequence for hook in hooks for sequence in hook.behind()} if hooks else ()
-        step = self._scheduler.plan(self._propose if hooks else None, behind)
+        trees = dict[int, DraftTree]()
+        step = self._scheduler.plan(partial(self._propose, trees) if hooks else None, behind)
+        if trees:
+            plant(step, trees)
         for fork in step.forks:
             self._runner.fork(fork.source, fork.target)
             self._runner.truncate(fork.target, fork.length)
@@ -54,8 +59,9 @@ class StepRunner:
             hook.before(step)
         if not (step.plan.feeds or step.is_busy):
             return None
-        slots, drafts = [s.slot for s, _ in step.sampled], [drafts for _, drafts in step.sampled]
-        step.rows = self._pipeline.prepare(Rows.build(self._state.history, slots, drafts))
+        if not step.trees:  # whose paths are not known yet
+            slots, drafts = [s.slot for s, _ in step.sampled], [drafts for _, drafts in step.sampled]
+            step.rows = self._pipeline.prepare(Rows.build(self._state.history, slots, drafts))
         self._forward(step)
         for hook in hooks:
             hook.on_logits(step)
@@ -71,10 +77,14 @@ class StepRunner:
             hook.on_host(step)
         return step
 
-    def _propose(self, sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
+    def _propose(self, trees: dict[int, DraftTree], sequences: list[Sequence]) -> dict[int, tuple[int, ...]]:
+        """Return the draft tokens by slot: of a tree, which is added to `trees`, those of all nodes."""
         drafts: dict[int, tuple[int, ...]] = {}
         for hook in self._owners.active:
-            drafts |= hook.propose(sequences)
+            for slot, run in hook.propose(sequences).items():
+                if isinstance(run, DraftTree):
+                    trees[slot], run = run, run.tokens
+                drafts[slot] = run
         return drafts
 
     def _forward(self, step: Step) -> None:
@@ -106,6 +116,9 @@ class StepRunner:
             step.tokens = state.chooser(logits, rows)
             return
         step.reads |= verifier.reads(rows)
+        if step.drawn is not None and not (step.reads or step.force or step.counts_drafts):
+            step.tokens = step.drawn
+            return
         step.processed, tokens = state.chooser.process(logits, rows, step.seen, reads=step.reads)
         if not (step.reads or step.force or step.counts_drafts):
             step.tokens = verifier.tokens(step.processed, rows, tokens)

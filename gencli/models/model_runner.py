@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 import torch
 from torch import Tensor
@@ -52,7 +52,8 @@ class ModelSpec:
     `graphs` run its decode steps; None where their shapes are not fixed. `no_graphs` says why none are
     recorded.
     `token_bytes` is about the temporary memory that a fed token takes in a pass, 0 if unknown.
-    `can_run_ahead`: whether it takes tokens that the host does not know yet (see AheadRunner).
+    `can_run_ahead`: whether it takes tokens that the host does not know yet (see AheadRunner). `trees`:
+    whether it takes trees of draft tokens (see TreeRunner).
     """
 
     name: str
@@ -77,6 +78,7 @@ class ModelSpec:
     no_graphs: str = ""
     token_bytes: int = 0
     can_run_ahead: bool = False
+    trees: bool = False
 
     def limit(self, length: int) -> int:
         """Return the maximum length of a text of `length` tokens before its lane is full or is recomputed."""
@@ -144,6 +146,16 @@ class HeadedRunner(LayeredRunner, Protocol):
         """Return the logits [N, V] of states [N, H] behind the final norm."""
 
 
+class TreeRunner(ModelRunner, Protocol):
+    """A ModelRunner that takes feeds with `parents`: its spec has `trees`. Its lanes can roll back."""
+
+    def compact(self, lane: int, start: int, nodes: Sequence[int]) -> None:
+        """Keep a path of the tree behind token `start` of a lane: its nodes follow that token, nothing else.
+
+        `nodes` are the indices of the path's nodes in the tree, in ascending order.
+        """
+
+
 class AheadRunner(LayeredRunner, Protocol):
     """A runner that takes tokens from the device: its spec has `can_run_ahead`. Its lanes can roll back."""
 
@@ -206,6 +218,11 @@ class PrefixLane:
             del self.tokens[length:]
         else:
             self.clear()
+
+    def compact(self, start: int, nodes: Sequence[int]) -> None:
+        """Keep a path of the tree behind token `start` (see TreeRunner)."""
+        cast(TreeRunner, self._runner).compact(self.number, start, nodes)
+        self.tokens[start + 1 :] = [self.tokens[start + 1 + node] for node in nodes]
 
     def copy(self, other: PrefixLane, length: int) -> None:
         """Copy the first `length` tokens of another lane of the same model."""

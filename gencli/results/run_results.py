@@ -385,6 +385,7 @@ def draft_record(finish: Finish | None, drafter: str) -> dict[str, Any] | None:
         "tokens_per_forward": _rounded(finish.completion_tokens, drafted.forwards),
         "proposed": list(drafted.proposed),
         "accepted": list(drafted.accepted),
+        "nodes": drafted.nodes,
         "draft_seconds": round(drafted.draft_seconds, 6),
         "verify_seconds": round(drafted.verify_seconds, 6),
         "speedup": None if drafted.speedup is None else round(drafted.speedup, 3),
@@ -404,11 +405,12 @@ def draft_lines(finishes: Sequence[Finish], drafter: str) -> Iterator[str]:
         yield f"Drafts ({drafter}): none were made."
     else:
         rates = [f"{a / p:.0%}" for a, p in zip(total.accepted, total.proposed, strict=True)][:_SHOWN]
+        trees = f"{total.nodes / total.forwards:.1f} nodes of trees a forward, " if total.nodes else ""
         speedup = ""  # too few plain steps of the same run were timed
         if total.speedup is not None:
             speedup = f", {total.speedup:.2f} times plain steps ({total.plain} timed)"
         yield (
-            f"Drafts ({drafter}): {accepted} of {proposed} accepted ({', '.join(rates)} by position), "
+            f"Drafts ({drafter}): {accepted} of {proposed} accepted ({', '.join(rates)} by position), {trees}"
             f"{_rounded(tokens, total.forwards):.2f} tokens a forward, drafting {total.draft_seconds:.2f} s, "
             f"the rest {total.verify_seconds:.2f} s{speedup}."
         )

@@ -337,12 +337,13 @@ class Metrics:
             yield name, "histogram", [*histogram.lines(f"gencli_{name}", labels)]
 
     def _of_drafts(self, labels: str) -> Iterator[Family]:
-        """Yield the metrics of draft tokens, which have the names of vLLM's, and the seconds of drafting."""
+        """Yield the metrics of draft tokens, with the names of vLLM's, nodes of trees, and seconds."""
         proposed, accepted = self.drafted.proposed, self.drafted.accepted
         values = {
             "drafts": sum(proposed[:1]),
             "draft_tokens": sum(proposed),
             "accepted_tokens": sum(accepted),
+            "tree_nodes": self.drafted.nodes,
         }
         for kind, value in values.items():
             name = f"spec_decode_num_{kind}_total"

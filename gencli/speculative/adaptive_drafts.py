@@ -8,15 +8,20 @@ import time
 from collections import deque
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import torch
 
-from gencli.core.request import Request
-from gencli.speculative.drafter import DraftAsk, Drafter, MeasuredStep, OuterDrafter
+from gencli.core.request import Request, shared_length
+from gencli.core.tree_shapes import AUTO_TREE, DynamicTree, StaticTree, TreeShape
+from gencli.speculative.drafter import DraftAsk, Drafter, DraftTree, MeasuredStep, OuterDrafter
 
 _LENGTHS = (1, 2, 3, 4, 6, 8, 12, 16)  # draft tokens per text and step that are considered
+_TREES = ((4, 8), (5, 16), (6, 32), (7, 60))  # depths and nodes of trees that are considered
+_NODES_EACH = 4  # nodes of a tree for each of a fixed number of draft tokens in turn
 _PRIOR = 0.7  # prior acceptance rate
 _MIN_RUN_ACCEPTANCE = 0.1  # of a whole run; longer runs, which are less probable, are not considered
+_MOST_BETTER = 1.5  # by this factor a tree is thought to be better than a chain, before it is measured
 _WARM_UP = 1  # steps with drafts whose time is not used
 _PLAIN_EVERY = 32  # consecutive steps with drafts, before a plain step measures the baseline again
 _INITIAL_BUDGET, _BUDGET_SHARE = 1.0, 0.02  # allowed loss, in plain steps: at the start, and per step
@@ -26,19 +31,42 @@ _TRIAL = 4  # steps of a trial, with one draft token each
 _REST, _LONGEST_REST = 64, 1024  # steps without drafts before a trial: first, and after repeated doubling
 
 
+class _Amount(NamedTuple):
+    """Draft tokens of a text and step: `length` in turn, as a chain or, with `nodes`, as a tree."""
+
+    length: int
+    nodes: int = 0
+
+    @property
+    def tokens(self) -> int:
+        return self.nodes or self.length
+
+
 @dataclass(slots=True)
 class _DraftSlot:
-    """A sample: its requested number of draft tokens (None: adaptive), and its acceptance rate."""
+    """A sample: its requested number of draft tokens (None: adaptive), and its shape of trees.
+
+    `acceptance`: rates of draft tokens by the nodes of trees, 0 for chains. `nodes`: those of the last draft.
+    `principal`: the principal chain of the last tree, and the length of the text before it.
+    """
 
     length: int | None
-    acceptance: Acceptance = field(default_factory=lambda: Acceptance(weight=4, fading=0.95))
+    tree: TreeShape | None
+    acceptance: dict[int, Acceptance] = field(default_factory=dict)
+    nodes: int = 0
+    principal: tuple[int, tuple[int, ...]] = (0, ())
+
+    def rate(self, nodes: int, prior: float) -> float:
+        """Return the acceptance rate of a draft token in a tree of so many nodes, or in a chain."""
+        return self.acceptance[nodes].rate(prior) if nodes in self.acceptance else prior
 
 
 class AdaptiveDrafter(OuterDrafter):
     """Chooses before each step how many draft tokens to ask another drafter for.
 
     A request with a fixed number gets that number. Otherwise the number maximises the estimated speed
-    relative to a plain step. `clock`, in seconds, decides the number of draft tokens and nothing else. Net
+    relative to a plain step. Where trees are allowed it may be that of a tree; a tree of a given shape is
+    taken whole or not at all. `clock`, in seconds, decides the number of draft tokens and nothing else. Net
     losses are limited by a budget: one plain step, plus 2 % of all steps. Prefill of the draft model does not
     count; TailFirstDrafter limits it. `name`: handle only requests that name this drafter; "" = all.
     """
@@ -47,9 +75,10 @@ class AdaptiveDrafter(OuterDrafter):
         super().__init__(inner)
         self._drafter, self._name, self._clock = inner, name, clock
         self._slots: dict[int, _DraftSlot] = {}
-        self._costs, self._acceptance = Costs(), Acceptance(weight=3, fading=0.99)
+        self._costs, self._acceptance = Costs(), dict[int, Acceptance]()  # by the nodes of trees
         self._lanes = 0
-        self._seconds, self._longest, self._is_drafting = 0.0, 0, False  # this step's drafting
+        self._amount, self._longest = _Amount(0), 0  # this step's largest: asked for, and proposed
+        self._seconds, self._is_drafting = 0.0, False
         self._balance, self._steps = 0.0, 0  # net loss in plain steps; number of steps
         self._drafted = 0  # number of steps with drafts
         self._drafted_in_row, self._rest, self._rested, self._trial = 0, _REST, 0, 0
@@ -59,7 +88,7 @@ class AdaptiveDrafter(OuterDrafter):
         return self._name in ("", request.drafting.drafter) and super().handles(request)
 
     def admit(self, slot: int, request: Request) -> None:
-        self._slots[slot] = _DraftSlot(request.num_drafts)
+        self._slots[slot] = _DraftSlot(request.num_drafts, request.drafting.tree)
         super().admit(slot, request)
 
     def release(self, slot: int) -> None:
@@ -67,21 +96,49 @@ class AdaptiveDrafter(OuterDrafter):
         super().release(slot)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        fixed = {a.slot: min(n, a.most) for a in asks if (n := self._slots[a.slot].length) is not None}
+        for ask in asks:
+            self._count_principal(ask)
+        fixed = {
+            ask.slot: self._fitted(_Amount(length, _NODES_EACH * length), ask)
+            for ask in asks
+            if (length := self._slots[ask.slot].length) is not None
+        }
         free = [ask for ask in asks if ask.slot not in fixed]
-        lengths = fixed | (self._adaptive_lengths(free) if free else {})
-        wanted = [replace(ask, most=lengths[ask.slot]) for ask in asks if lengths[ask.slot]]
+        amounts = fixed | (self._adaptive_amounts(free) if free else {})
+        wanted = []
+        for ask in asks:
+            most, nodes = amounts[ask.slot]
+            self._slots[ask.slot].nodes = nodes
+            if most:
+                wanted.append(replace(ask, most=most, nodes=min(nodes, ask.nodes)))
+        self._amount = max(amounts.values(), key=lambda amount: amount.tokens, default=_Amount(0))
         start = self._clock()
         runs = self._drafter.propose(wanted) if wanted else ()
         self._seconds = self._clock() - start if wanted else 0.0
         runs_by_slot = {ask.slot: run for ask, run in zip(wanted, runs, strict=True)}
         self._longest, self._is_drafting = max(map(len, runs), default=0), bool(wanted)
+        for ask, run in zip(wanted, runs, strict=True):
+            if isinstance(run, DraftTree):
+                self._slots[ask.slot].principal = len(ask.tokens), run.principal
         return [runs_by_slot.get(ask.slot, ()) for ask in asks]
 
     def observe(self, slot: int, *, proposed: int, accepted: int) -> None:
-        for acceptance in (self._acceptance, self._slots[slot].acceptance):
-            acceptance.add(proposed=proposed, accepted=accepted)
+        self._count(slot, self._slots[slot].nodes, proposed, accepted)
         super().observe(slot, proposed=proposed, accepted=accepted)
+
+    def _count(self, slot: int, nodes: int, proposed: int, accepted: int) -> None:
+        own = self._slots[slot].acceptance
+        for rates, weight, fading in ((self._acceptance, 3, 0.99), (own, 4, 0.95)):
+            rate = rates.setdefault(nodes, Acceptance(weight=weight, fading=fading))
+            rate.add(proposed=proposed, accepted=accepted)
+
+    def _count_principal(self, ask: DraftAsk) -> None:
+        """Count the principal chain of the last tree as a chain: it tells what chains would be worth."""
+        slot = self._slots[ask.slot]
+        (length, run), slot.principal = slot.principal, (0, ())
+        if run and len(ask.tokens) > length:
+            right = shared_length(run, tuple(ask.tokens[length:]))
+            self._count(ask.slot, 0, len(run), right)
 
     def measure(self, step: MeasuredStep) -> None:
         """Record the cost of the step and update the balance."""
@@ -98,6 +155,7 @@ class AdaptiveDrafter(OuterDrafter):
                 self._update_balance(step)
         # The next step may come without a call of propose.
         self._seconds, self._longest, self._is_drafting = 0.0, 0, False
+        self._amount = _Amount(0)
 
     def _update_balance(self, step: MeasuredStep) -> None:
         """Record the costs of drafting and verification, and add their net loss to the balance."""
@@ -105,19 +163,21 @@ class AdaptiveDrafter(OuterDrafter):
         if plain is None:
             return
         drafts = step.drafted / step.lanes
-        passes = max(self._longest, 1) if self.is_autoregressive else 1
+        nodes = self._amount.nodes
+        deepest = self._amount.length if nodes else self._longest
+        passes = max(deepest, 1) if self.is_autoregressive else 1
         if step.drafted:
             self._costs.add_verify(drafts, step.seconds / plain - 1, longest=max(self._longest, 1))
         # A forward pass counts even if its draft token was too improbable to be proposed.
-        self._costs.add_draft(self._seconds / plain / passes)
-        usual = (self._costs.draft or 0.0) * passes + (self._costs.verify(drafts) if step.drafted else 0.0)
+        self._costs.add_draft(self._seconds / plain / passes, nodes)
+        usual = self._costs.draft(nodes) * passes + (self._costs.verify(drafts) if step.drafted else 0.0)
         # Time beyond the usual cost is noise of the machine.
         extra = min((step.seconds + self._seconds) / plain - 1, usual)
         self._balance = max(self._balance + extra - step.accepted / step.lanes, -_MAX_CREDIT)
 
-    def _adaptive_lengths(self, asks: Sequence[DraftAsk]) -> dict[int, int]:
-        """Number of draft tokens to ask for, by slot."""
-        none = dict.fromkeys((ask.slot for ask in asks), 0)
+    def _adaptive_amounts(self, asks: Sequence[DraftAsk]) -> dict[int, _Amount]:
+        """Draft tokens to ask for, by slot."""
+        none = dict.fromkeys((ask.slot for ask in asks), _Amount(0))
         if self._pause:
             self._pause -= 1
             return none
@@ -127,46 +187,74 @@ class AdaptiveDrafter(OuterDrafter):
             return none
         if self._costs.plain(lanes) is None or self._drafted_in_row >= _PLAIN_EVERY:
             return none
-        if self._costs.draft is None:
-            return dict.fromkeys(none, 1)
-        prior = self._acceptance.rate(_PRIOR)
-        rates = {ask.slot: self._slots[ask.slot].acceptance.rate(prior) for ask in asks}
-        options = (_at_most(length, asks, rates) for length in _LENGTHS)
-        best = max(options, key=lambda lengths: self._gain(lengths, rates, lanes))
-        if self._gain(best, rates, lanes) > 1:
+        least = {ask.slot: self._fitted(_Amount(1), ask) for ask in asks}
+        if not self._costs.has_draft:
+            return least
+        options = [_Amount(length) for length in _LENGTHS]
+        if any(ask.nodes and self._slots[ask.slot].tree == AUTO_TREE for ask in asks):
+            options += [_Amount(*sizes) for sizes in _TREES]
+        best, gain = least, 0.0
+        for option in options:
+            amounts = {ask.slot: self._fitted(option, ask, _MIN_RUN_ACCEPTANCE) for ask in asks}
+            if (speed := self._gain(amounts, lanes)) > gain:
+                best, gain = amounts, speed
+        if gain > 1:
             self._rest = _REST
             return best
         # From time to time one draft token per text is tried although it does not seem to pay.
-        cost = _TRIAL * ((self._costs.draft or 0.0) + self._costs.verify(1))
+        cost = _TRIAL * (self._costs.draft() + self._costs.verify(1))
         if self._rested >= self._rest and cost <= self._budget:
             self._trial, self._rest = _TRIAL, min(2 * self._rest, _LONGEST_REST)
         if not self._trial:
             self._pause = _PAUSE
             return none
         self._trial -= 1
-        return dict.fromkeys(none, 1)
+        return least
 
     @property
     def _budget(self) -> float:
         return _INITIAL_BUDGET + _BUDGET_SHARE * self._steps - self._balance
 
-    def _gain(self, lengths: Mapping[int, int], rates: Mapping[int, float], lanes: int) -> float:
-        """Estimated tokens per second with these draft lengths, relative to a plain step."""
-        tokens = sum(tokens_per_step(rates[slot], length) - 1 for slot, length in lengths.items())
-        draft = (self._costs.draft or 0.0) * (max(lengths.values()) if self.is_autoregressive else 1)
-        cost = 1 + draft + self._costs.verify(sum(lengths.values()) / lanes)
+    def _rate(self, slot: int, amount: _Amount) -> float:
+        """Acceptance rate of a draft token; before the first tree one grows with its width from a chain's."""
+        chain = self._acceptance[0].rate(_PRIOR) if 0 in self._acceptance else _PRIOR
+        own = self._slots[slot].rate(0, chain)
+        if not amount.nodes:
+            return own
+        missed = (1 - own) / max(1.0, amount.nodes / amount.length) ** 0.5
+        prior = min(1 - missed, _MOST_BETTER * own)
+        shared = self._acceptance.get(amount.nodes)
+        return self._slots[slot].rate(amount.nodes, prior if shared is None else shared.rate(prior))
+
+    def _gain(self, amounts: Mapping[int, _Amount], lanes: int) -> float:
+        """Estimated tokens per second with these drafts, relative to a plain step."""
+        tokens = sum(
+            tokens_per_step(self._rate(slot, amount), amount.length) - 1 for slot, amount in amounts.items()
+        )
+        largest = max(amounts.values(), key=lambda amount: amount.tokens)
+        draft = self._costs.draft(largest.nodes)
+        if self.is_autoregressive:
+            draft *= max(amount.length for amount in amounts.values())
+        drafts = sum(amount.tokens for amount in amounts.values()) / lanes
+        cost = 1 + draft + self._costs.verify(drafts, in_proportion=largest.nodes > 0)
         return (1 + tokens / lanes) / cost
 
+    def _fitted(self, wanted: _Amount, ask: DraftAsk, least: float = 0.0) -> _Amount:
+        """Draft tokens of an ask: at most those wanted, in a chain or in a tree of the request's shape.
 
-def _at_most(limit: int, asks: Sequence[DraftAsk], rates: Mapping[int, float]) -> dict[int, int]:
-    """Draft lengths by slot: at most `limit`, and no run with an acceptance below 0.1."""
-    lengths = {}
-    for ask in asks:
-        length = min(limit, ask.most)
-        while length and rates[ask.slot] ** length < _MIN_RUN_ACCEPTANCE:
+        No chain has a lower acceptance than `least`.
+        """
+        tree = self._slots[ask.slot].tree if ask.nodes else None
+        if isinstance(tree, StaticTree | DynamicTree):
+            length = tree.depth if self._slots[ask.slot].length is None else min(tree.depth, wanted.length)
+            return _Amount(min(length, ask.most), tree.nodes)
+        length = min(wanted.length, ask.most)
+        if tree == AUTO_TREE and wanted.nodes:
+            return _Amount(length, wanted.nodes)
+        rate = self._rate(ask.slot, _Amount(1))
+        while length and rate**length < least:
             length -= 1
-        lengths[ask.slot] = length
-    return lengths
+        return _Amount(length)
 
 
 _TAIL = 16  # tokens at the end of a text; feeding them costs about as much as a few draft tokens
@@ -248,7 +336,7 @@ class Costs:
     def __init__(self) -> None:
         self._plain: dict[int, deque[float]] = {}
         self._verify: dict[int, deque[float]] = {}  # by mean number of draft tokens per text
-        self._draft: deque[float] = deque(maxlen=_MEMORY)
+        self._draft: dict[int, deque[float]] = {}  # by nodes of trees
 
     def plain(self, lanes: int) -> float | None:
         """Seconds of a plain step; None if unknown for batch sizes within 25 % of `lanes`."""
@@ -257,20 +345,31 @@ class Costs:
         ]
         return _lower_quartile(self._plain[min(sizes, key=lambda n: abs(n - lanes))]) if sizes else None
 
-    def verify(self, drafts: float) -> float:
+    def verify(self, drafts: float, *, in_proportion: bool = False) -> float:
         """Extra time of a step with `drafts` draft tokens per text, in plain steps.
 
-        That of the nearest measured number, and at most that of any larger one.
+        That of the nearest measured number, and at most that of any larger one. With `in_proportion` more
+        drafts than were ever measured take more time.
         """
         if not self._verify:
             return 0.0
         nearest = min(self._verify, key=lambda n: abs(n - drafts))
-        return min(_lower_quartile(seen) for n, seen in self._verify.items() if n >= nearest)
+        extra = min(_lower_quartile(seen) for n, seen in self._verify.items() if n >= nearest)
+        return extra * drafts / nearest if in_proportion and drafts > max(self._verify) > 0 else extra
 
     @property
-    def draft(self) -> float | None:
-        """Cost of drafting as `add_draft` takes it, in plain steps; None before the first."""
-        return _lower_quartile(self._draft) if self._draft else None
+    def has_draft(self) -> bool:
+        """Whether the cost of drafting was measured."""
+        return bool(self._draft)
+
+    def draft(self, nodes: int = 0) -> float:
+        """Cost of drafting trees of so many nodes, as `add_draft` takes it; 0 before the first.
+
+        That of the nearest measured number of nodes; 0 nodes is a chain.
+        """
+        if not self._draft:
+            return 0.0
+        return _lower_quartile(self._draft[min(self._draft, key=lambda n: abs(n - nodes))])
 
     def add_plain(self, lanes: int, seconds: float) -> None:
         self._plain.setdefault(lanes, deque(maxlen=_MEMORY)).append(seconds)
@@ -283,9 +382,12 @@ class Costs:
         """
         self._verify.setdefault(round(drafts), deque(maxlen=_MEMORY)).append(min(max(extra, 0.0), longest))
 
-    def add_draft(self, cost: float) -> None:
-        """Record the cost of drafting: of one token if the drafter is autoregressive, else of all."""
-        self._draft.append(cost)
+    def add_draft(self, cost: float, nodes: int = 0) -> None:
+        """Record the cost of drafting, in plain steps: of a pass of an autoregressive drafter, else of all.
+
+        `nodes`: those of a tree; a pass of one takes longer.
+        """
+        self._draft.setdefault(nodes, deque(maxlen=_MEMORY)).append(cost)
 
 
 class Acceptance:

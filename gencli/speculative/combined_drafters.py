@@ -12,11 +12,20 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from gencli.core.request import Request, shared_length
+from gencli.core.request import Request
 from gencli.errors import PluginError
 from gencli.speculative.adaptive_drafts import StepCostModel
 from gencli.speculative.draft_model import DraftSampler
-from gencli.speculative.drafter import DraftAsk, Drafter, Drawn, Features, MeasuredStep, OuterDrafter
+from gencli.speculative.drafter import (
+    DraftAsk,
+    Drafter,
+    DraftTree,
+    Drawn,
+    Features,
+    MeasuredStep,
+    OuterDrafter,
+    num_right,
+)
 from processors.errors import device_fault
 from processors.foreign_stages import WrongResult, fault_text, is_interrupt
 from processors.history import History
@@ -53,7 +62,7 @@ class AutoDrafter(OuterDrafter):
             length, proposals = self._pending.pop(ask.slot, (0, ()))
             generated, scores = tuple(ask.tokens[length:]), self._scores[ask.slot]
             for i, proposal in enumerate(proposals):
-                scores[i] = _PROPOSAL_DECAY * scores[i] + shared_length(tuple(proposal), generated)
+                scores[i] = _PROPOSAL_DECAY * scores[i] + num_right(proposal, generated)
         columns = [drafter.propose(asks) for drafter in self._inner]
         return [self._best(ask, [column[i] for column in columns]) for i, ask in enumerate(asks)]
 
@@ -276,12 +285,20 @@ class ForeignDrafter(Drafter):
     def _run(self, run: object, limit: int) -> Sequence[int]:
         if run is None:
             return ()
+        is_tree = isinstance(run, DraftTree)
         try:
-            ids = tuple(map(operator.index, run[:limit] if isinstance(run, Sequence) else ("",)))
+            cut = run[: None if is_tree else limit] if isinstance(run, Sequence) else ("",)
+            ids = tuple(map(operator.index, cut))
         except TypeError:
             ids = (-1,)
         if not all(0 <= token < self._width for token in ids):
             raise WrongResult(f"propose returned {run!r:.60}, a list of ids below {self._width} expected")
+        if isinstance(run, DraftTree):
+            if len(ids) != len(run.parents) or any(not -1 <= up < i for i, up in enumerate(run.parents)):
+                raise WrongResult(
+                    "propose returned a DraftTree with wrong parents, each before its children expected"
+                )
+            return run
         if not isinstance(run, Drawn):
             return ids
 

@@ -4,28 +4,35 @@ sampling from its logits as the request samples, with its stages, its draw and i
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import takewhile
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from gencli.core.request import Feed, Request, StepPlan, shared_length
 from gencli.models.model_runner import ModelRunner, PrefixLane, PrefixLanes, as_wide
+from gencli.speculative.draft_trees import GrowingTree, Ranking, TreeLevel, growing_tree
 from gencli.speculative.drafter import DraftAsk, Drafter, Drawn
 from gencli.speculative.translation import Transcript, Translation
 from processors.base import Noise
+from processors.catalog import Phase
 from processors.chooser import Chooser, sampled
 from processors.graphs import upload, upload_ints
 from processors.history import History
 from processors.kernels.operations import token_probability
 from processors.pipeline import Pipeline
-from processors.rng import Stream, row_key, signed
+from processors.rng import Stream, gumbel, row_key, row_keys, signed
 from processors.rows import Rows
-from processors.sampler import Sampler
+from processors.sampler import PLAIN_LIMIT, Sampler
+
+# none: drafts are chains. nodes: there are logits behind each node. depth: those of a depth are the same for
+# all nodes.
+Branching = Literal["none", "nodes", "depth"]
 
 
 class DraftSource(Protocol):
@@ -61,11 +68,22 @@ class DraftSource(Protocol):
     def extend(self, parts: Mapping[int, tuple[int, ...]]) -> Tensor:
         """Feed tokens by slot. Return the logits [len(parts), V] after the last token of each."""
 
+    @property
+    def branching(self) -> Branching:
+        """How drafts may branch."""
+
+    def branch(self, levels: Mapping[int, TreeLevel]) -> Tensor:
+        """Feed the new nodes of trees by slot, after `extend` and earlier levels.
+
+        Return the logits [N, V] after each of them; [len(levels), V] if the drafts branch by depth.
+        """
+
 
 class AutoregressiveDrafter(Drafter):
     """Drafts token by token: one forward pass per position, for all slots together.
 
-    Tokens are sampled as in the target: with the request's stages, draw and noise (see DraftSampler).
+    Tokens are sampled as in the target: with the request's stages, draw and noise (see DraftSampler). Where
+    an ask allows a tree, all positions of a depth are added in one pass.
     """
 
     is_autoregressive = True
@@ -87,8 +105,52 @@ class AutoregressiveDrafter(Drafter):
 
     @torch.inference_mode()
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
-        runs = self._draft(self._lanes.catch_up(asks))
+        able = self._lanes.catch_up(asks)
+        runs = self._grow(able) if self._may_branch(able) else self._draft(able)
         return [runs.get(ask.slot, ()) for ask in asks]
+
+    def _may_branch(self, asks: Sequence[DraftAsk]) -> bool:
+        """Whether to draft trees; no, beside a request that needs its drafts one by one."""
+        if self._lanes.branching == "none" or not any(ask.nodes for ask in asks):
+            return False
+        return not any(self._lanes.request(ask.slot).drafts_decide for ask in asks)
+
+    def _grow(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
+        """Trees by slot, and chains for asks without. Each forward pass adds one level to all that grow."""
+        source, trees = self._lanes, dict[int, GrowingTree]()
+        is_by_depth = source.branching == "depth"
+        for ask in asks:
+            shape, most = source.request(ask.slot).drafting.tree, source.room(ask)
+            tree = growing_tree(shape, ask, most)
+            if not is_by_depth and source.room(replace(ask, most=tree.most_fed)) < tree.most_fed:
+                tree = growing_tree(None, ask, most)
+            trees[ask.slot] = tree
+        growing = trees
+        logits = source.extend({ask.slot: source.missing(ask) for ask in asks}) if asks else None
+        while growing:
+            assert logits is not None
+            nodes = [
+                (slot, node)
+                for slot, tree in growing.items()
+                for node in tree.frontier[: 1 if is_by_depth else None]
+            ]
+            slots, paths = [slot for slot, _ in nodes], [trees[slot].path(node) for slot, node in nodes]
+            min_p = [source.request(slot).drafting.min_p for slot in slots]
+            count = max(tree.width for tree in growing.values())
+            rankings = iter(self._choose.rank(logits, slots, paths, count=count, least=min_p))
+            for tree in growing.values():
+                if is_by_depth:
+                    tree.grow([next(rankings)] * len(tree.frontier), self._goes_on)
+                else:
+                    tree.grow([next(rankings) for _ in tree.frontier], self._goes_on)
+            growing = {slot: tree for slot, tree in growing.items() if tree.frontier}
+            if growing:
+                logits = source.branch({slot: tree.level() for slot, tree in growing.items()})
+        return {slot: tree.drafts() for slot, tree in trees.items()}
+
+    def _goes_on(self, token: int) -> bool:
+        """Whether drafts may follow a token."""
+        return token < self._lanes.vocab_size and token not in self._choose.eos_ids
 
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
         """Draft tokens by slot. Each forward pass adds one position to all runs that continue."""
@@ -110,8 +172,7 @@ class AutoregressiveDrafter(Drafter):
                     continue
                 runs[slot].append(choice.token)
                 choices_by_slot[slot].append(choice)
-                is_readable = choice.token < source.vocab_size
-                if len(runs[slot]) < room[slot] and is_readable and choice.token not in self._choose.eos_ids:
+                if len(runs[slot]) < room[slot] and self._goes_on(choice.token):
                     to_feed[slot] = (choice.token,)
         drafts_by_slot: dict[int, Sequence[int]] = {**runs}
         for slot, drawn in choices_by_slot.items():
@@ -205,6 +266,10 @@ class TextModelDrafter(ModelDrafter):
         return [
             replace(ask, tokens=_extended(self._transcripts[ask.slot], ask.tokens).tokens) for ask in asks
         ]
+
+    def _may_branch(self, asks: Sequence[DraftAsk]) -> bool:
+        """Return no: a token of the draft model may be a part of one of the target's."""
+        return False
 
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
         """Draft tokens by slot. Each forward pass adds one draft model token to all runs that continue."""
@@ -330,6 +395,17 @@ class DraftLanes:
         """Feed tokens by slot. Return the logits [len(parts), V] after the last token of each."""
         return self._feed([Feed(slot, len(self._lanes[slot].cached), part) for slot, part in parts.items()])
 
+    @property
+    def branching(self) -> Branching:
+        return "nodes" if self.spec.trees else "none"
+
+    def branch(self, levels: Mapping[int, TreeLevel]) -> torch.Tensor:
+        feeds = [
+            Feed(slot, len(self._lanes[slot].cached), level.tokens, len(level.tokens), parents=level.parents)
+            for slot, level in levels.items()
+        ]
+        return self._feed(feeds)
+
     def _lag(self, ask: DraftAsk) -> int:
         return len(ask.tokens) - len(self._lanes[ask.slot].cached)
 
@@ -372,7 +448,13 @@ class DraftLanes:
     def _feed(self, feeds: Sequence[Feed]) -> torch.Tensor:
         logits = self._runner.forward(StepPlan(tuple(feeds)))
         for feed in feeds:
-            self._lanes[feed.lane].cached.extend(feed.tokens)
+            branches = next(
+                (i for i, parent in enumerate(feed.parents) if parent != i - 1), len(feed.parents)
+            )
+            straight = max(0, branches - len(feed.parents) + len(feed.tokens))
+            # Keys and values behind a branch are those of no text.
+            tokens = (*feed.tokens[:straight], *(-1,) * (len(feed.tokens) - straight))
+            self._lanes[feed.lane].cached.extend(tokens)
         return logits
 
 
@@ -443,9 +525,75 @@ class DraftSampler:
             for token, chance, bound, is_apart, row in zip(*pairs, least, apart, processed, strict=True)
         ]
 
+    def rank(
+        self,
+        logits: Tensor,
+        slots: Sequence[int],
+        drafts: Sequence[Sequence[int]],
+        *,
+        count: int,
+        least: Sequence[float],
+    ) -> list[Ranking]:
+        """Rank the tokens that may follow, at most `count` for each row of logits [Q, W] (see `__call__`).
+
+        The first one is what would be drawn. The others have the largest log-probabilities; where the draw
+        adds noise to logits, so do these, as the target adds the same. The first one has at least theirs.
+        If the chain leaves one token alone, as a temperature of 0 does, log-probabilities are those before
+        the stages that scale and truncate. Less probable tokens than `least` are left out.
+        """
+        pipeline, rows = self._pipeline, Rows.behind(self._history, slots, drafts)
+        if pipeline.program(rows).preparing and len(turns := _turns(slots)) > 1:
+            rankings = dict[int, Ranking]()
+            for at in turns:  # a grammar follows one run of drafts of a slot at a time
+                part = logits[upload_ints(at, logits.device)]
+                of_turn = [slots[row] for row in at], [drafts[row] for row in at]
+                ranked = self.rank(part, *of_turn, count=count, least=[least[row] for row in at])
+                rankings |= zip(at, ranked, strict=True)
+            return [rankings[row] for row in range(len(slots))]
+        rows = pipeline.prepare(rows)
+        wide = as_wide(logits, self.width, self._history.device)
+        calls, phase = pipeline.program(rows).calls, pipeline.registry.phase
+        head = [*takewhile(lambda call: phase(call.stage) < Phase.SCALE, calls)]
+        early = pipeline.run(head, wide, rows)
+        processed = pipeline.run(calls[len(head) :], early, rows)
+        drawn, num_left = (
+            sampled(self._sampler, processed, rows)[:, None],
+            (processed > -torch.inf).sum(-1, keepdim=True),
+        )
+        base = torch.where(num_left > 1, processed, early).log_softmax(-1)
+        ids = torch.cat((drawn.clamp(min=0), base.topk(min(max(count, _POOL), self.width)).indices), dim=1)
+        plain = base.gather(1, ids).double()
+        is_again = (ids == drawn) & (torch.arange(ids.shape[1], device=ids.device) > 0)
+        scores = plain.masked_fill(is_again | (drawn < 0), -torch.inf)
+        is_noisy = upload([draw == "gumbel" for draw in self._sampler.draws(rows)], ids.device)[:, None]
+        noise = gumbel(row_keys(rows.seeds, rows.positions, Stream.TOKEN)[:, None], ids)
+        is_noisy = is_noisy & (num_left > 1) & (num_left <= PLAIN_LIMIT)
+        scores = torch.where(is_noisy, (scores + noise).log_softmax(-1), scores)
+        scores[:, 0] = scores.amax(-1)
+        low = upload(least, ids.device, torch.float64)[:, None]
+        scores, order = scores.masked_fill(plain.exp() < low, -torch.inf).sort(descending=True, stable=True)
+        table = torch.stack([ids.gather(1, order)[:, :count].double(), scores[:, :count]], dim=-1)
+        lines: list[list[list[float]]] = table.tolist()
+        return [[(int(token), score) for token, score in line if score > -torch.inf] for line in lines]
+
     def noise(self, slot: int) -> Noise | None:
         """The noise that the slot's draw will add to logits; None for a draw without additive noise."""
         return self._sampler.noise(slot, self._history.seed(slot))
+
+
+def _turns(slots: Sequence[int]) -> list[list[int]]:
+    """Return the indices of slots in groups without repetition, as few as there can be."""
+    turns: list[list[int]] = []
+    counts = Counter[int]()
+    for row, slot in enumerate(slots):
+        if counts[slot] == len(turns):
+            turns.append([])
+        turns[counts[slot]].append(row)
+        counts[slot] += 1
+    return turns
+
+
+_POOL = 64  # tokens that are ranked by what noise makes of them
 
 
 @lru_cache(256)

@@ -4,11 +4,15 @@ suffix counts. A drafter only proposes draft tokens; the target model accepts or
 
 from __future__ import annotations
 
+import itertools
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, ClassVar, overload
+from heapq import heappop, heappush
+from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from gencli.core.request import Request
+from gencli.core.request import Request, depths_of
+from gencli.core.tree_shapes import MAX_NODES as MAX_NODES
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -44,11 +48,16 @@ class SampleTokens(Sequence[int]):
 
 @dataclass(frozen=True, slots=True)
 class DraftAsk:
-    """A request for draft tokens in one slot: `tokens` are prompt and output, `most` >= 1 is the limit."""
+    """A request for draft tokens in one slot.
+
+    `tokens` are prompt and output, `most` >= 1 is the limit of draft tokens in turn. `nodes` is the limit of
+    draft tokens of a DraftTree, whose depth is at most `most`; 0 if no tree can be verified.
+    """
 
     slot: int
     tokens: Sequence[int]
     most: int
+    nodes: int = 0
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -72,6 +81,82 @@ class Drawn(Sequence[int]):
     def __getitem__(self, index: slice) -> tuple[int, ...]: ...
     def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
         return self.tokens[index]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftTree(Sequence[int]):
+    """Draft tokens as a tree: node i has `tokens[i]` and follows node `parents[i]`, the newest token if -1.
+
+    Parents come before their children, and no two children of a node have the same token. Of the children of
+    a node the first one is the most likely: following first children gives the principal chain.
+    """
+
+    tokens: tuple[int, ...]
+    parents: tuple[int, ...]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @overload
+    def __getitem__(self, index: int) -> int: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
+    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
+        return self.tokens[index]
+
+    @property
+    def depths(self) -> tuple[int, ...]:
+        """The depth of each node: 1 for those that follow the newest token."""
+        return depths_of(self.parents)
+
+    @property
+    def principal(self) -> tuple[int, ...]:
+        """The tokens of the principal chain."""
+        chain, last = list[int](), -1
+        for node, parent in enumerate(self.parents):
+            if parent == last:  # the first child comes before all others and what is below them
+                chain.append(self.tokens[node])
+                last = node
+        return tuple(chain)
+
+
+def run_or_tree(tokens: tuple[int, ...], parents: tuple[int, ...]) -> DraftTree | tuple[int, ...]:
+    """Return a tree; the tokens alone if each follows the one before."""
+    return tokens if parents == tuple(range(-1, len(parents) - 1)) else DraftTree(tokens, parents)
+
+
+def num_right(drafts: Sequence[int], tokens: Sequence[int]) -> int:
+    """Return how many of the first `tokens` are on one path of the drafts, a tree or a run."""
+    parents = drafts.parents if isinstance(drafts, DraftTree) else range(-1, len(drafts) - 1)
+    places = {
+        (parent, token): place for place, (parent, token) in enumerate(zip(parents, drafts, strict=True))
+    }
+    place = -1
+    for count, token in enumerate(tokens):
+        if (place := places.get((place, token), -2)) < -1:
+            return count
+    return len(tokens)
+
+
+class DraftTrie:
+    """Draft tokens of runs that share their beginnings, at most `nodes` of them."""
+
+    def __init__(self, nodes: int) -> None:
+        self._max_nodes = nodes
+        self._places: dict[tuple[int, int], int] = {}  # of a child, by parent and token
+
+    def child(self, parent: int, token: int) -> int:
+        """Return the place of a node, added if it is new; -2 if there is no such parent, or no room."""
+        if parent < -1:
+            return -2
+        if len(self._places) < self._max_nodes:
+            return self._places.setdefault((parent, token), len(self._places))
+        return self._places.get((parent, token), -2)
+
+    def drafts(self) -> DraftTree | tuple[int, ...]:
+        """Return the tree, with siblings in the order in which they came; a run if nothing branches."""
+        parents, tokens = zip(*self._places, strict=True) if self._places else ((), ())
+        return run_or_tree(tokens, parents)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,7 +232,7 @@ class Drafter:
         """
 
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
-        """Propose 0 to `most` draft tokens for each ask, in the order of the asks.
+        """Propose 0 to `most` draft tokens for each ask, in the order of the asks, or a DraftTree.
 
         The target has read all but the newest token of a text, and `feed` has had their states. Of a prompt
         whose first token is chosen in this step it may lack any part.
@@ -259,16 +344,38 @@ class NgramDrafter(Drafter):
     def admit(self, slot: int, request: Request) -> None:
         self._indexes[slot], self._min_p[slot] = _NgramIndex(), request.drafting.min_p
 
-    def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
-        return [self._run(ask) for ask in asks]
+    def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
+        return [self._drafts(ask) for ask in asks]
 
     def release(self, slot: int) -> None:
         del self._indexes[slot], self._min_p[slot]
 
-    def _run(self, ask: DraftAsk) -> list[int]:
-        index, text, run = self._indexes[ask.slot], ask.tokens, list[int]()
-        index.extend(text)
-        positions = index.find(text)
+    def _drafts(self, ask: DraftAsk) -> Sequence[int]:
+        index = self._indexes[ask.slot]
+        index.extend(ask.tokens)
+        positions = index.find(ask.tokens)
+        run = self._run(ask, positions)
+        return self._tree(ask, positions, run) if ask.nodes and len(positions) > 1 else run
+
+    def _tree(self, ask: DraftAsk, positions: Sequence[int], run: Sequence[int]) -> Sequence[int]:
+        """Return the run, and behind it the other continuations, the most frequent and shortest first."""
+        counts = Counter[tuple[int, ...]]({(): len(positions)})
+        for position in reversed(positions):
+            copy = list[int]()
+            while len(copy) < ask.most:
+                copy.append(_token(ask.tokens, copy, position + len(copy)))
+                counts[tuple(copy)] += 1
+        trie, places, least = DraftTrie(ask.nodes), dict[tuple[int, ...], int](), self._min_p[ask.slot]
+        places[()] = -1
+        for end in range(len(run)):
+            places[tuple(run[: end + 1])] = trie.child(places[tuple(run[:end])], run[end])
+        for path in sorted(counts, key=lambda path: (-counts[path], len(path)))[1:]:
+            if path not in places and counts[path] >= least * counts[path[:-1]]:
+                places[path] = trie.child(places.get(path[:-1], -2), path[-1])
+        return trie.drafts()
+
+    def _run(self, ask: DraftAsk, positions: Sequence[int]) -> list[int]:
+        text, run = ask.tokens, list[int]()
         while positions and len(run) < ask.most:
             # Beyond the end of the text, the copy continues with its own tokens.
             token = _token(text, run, positions[-1] + len(run))
@@ -286,6 +393,7 @@ def _token(text: Sequence[int], run: Sequence[int], position: int) -> int:
 
 _NODES = 250_000  # most nodes of a tree; a full one takes about 60 MB
 _MIN_ACCEPTANCE = 0.2  # estimated acceptance of a whole run, below which it ends
+_MIN_BRANCH = 0.05  # the same of the tokens up to a node of a tree
 
 
 @dataclass(slots=True)
@@ -317,7 +425,7 @@ class SuffixDrafter(Drafter):
     def admit(self, slot: int, request: Request) -> None:
         self._texts[slot] = _SuffixText(request, SuffixCounts(self._nodes))
 
-    def propose(self, asks: Sequence[DraftAsk]) -> list[list[int]]:
+    def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
         return [self._run(ask) for ask in asks]
 
     def release(self, slot: int) -> None:
@@ -334,7 +442,7 @@ class SuffixDrafter(Drafter):
     def trim(self) -> None:
         self._young, self._old = SuffixCounts(self._nodes), SuffixCounts(self._nodes)
 
-    def _run(self, ask: DraftAsk) -> list[int]:
+    def _run(self, ask: DraftAsk) -> Sequence[int]:
         text = self._texts[ask.slot]
         text.whole = ask.tokens
         for token in ask.tokens[len(text.tokens) :]:
@@ -358,7 +466,30 @@ class SuffixDrafter(Drafter):
                 expected += probability
             if expected > most_expected:
                 most_expected, best = expected, run
-        return best
+        return self._tree(ask, sources, best) if ask.nodes and best else best
+
+    def _tree(
+        self, ask: DraftAsk, sources: Sequence[tuple[SuffixCounts, list[int]]], run: Sequence[int]
+    ) -> Sequence[int]:
+        """Return the run, and behind it other continuations in all counts, the most probable first."""
+        trie, node, least = DraftTrie(ask.nodes), -1, self._texts[ask.slot].request.drafting.min_p
+        for token in run:
+            node = trie.child(node, token)
+        heap, numbers = list[Any](), itertools.count()  # of equally probable nodes the first one comes first
+
+        def rank(chance: float, node: int, depth: int, counts: SuffixCounts, ends: list[int]) -> None:
+            for guess in counts.candidates(ends) if depth < ask.most else ():
+                total = chance * guess.probability
+                if total >= _MIN_BRANCH and guess.probability >= least:
+                    heappush(heap, (-total, next(numbers), node, guess.token, depth + 1, counts, ends))
+
+        for counts, ends in sources:
+            rank(1.0, -1, 0, counts, ends)
+        while heap:
+            chance, _, parent, token, depth, counts, ends = heappop(heap)
+            if (node := trie.child(parent, token)) >= 0:
+                rank(-chance, node, depth, counts, counts.step(ends, token))
+        return trie.drafts()
 
 
 DEPTH = 10  # longest counted n-gram, in tokens
@@ -432,12 +563,22 @@ class SuffixCounts:
         Probability: count / (number of continuations + 1/d), for a suffix of d tokens. A continuation seen
         once has 1/2 after one token and 8/9 after eight.
         """
-        while True:
-            depth = next((d for d in range(len(ends) - 1, 0, -1) if self._followed[ends[d]]), 0)
-            if not depth:
-                return
+        while guess := next(self.candidates(ends), None):
+            yield guess
+            ends = self.step(ends, guess.token)
+
+    def candidates(self, ends: Sequence[int]) -> Iterator[Guess]:
+        """Yield the most frequent continuation of each suffix, the longest first, and each token once.
+
+        Probability: as in `guesses`, times what the longer suffixes leave.
+        """
+        left, seen = 1.0, set[int]()
+        for depth in range(len(ends) - 1, 0, -1):
             node = ends[depth]
             token = self._best[node]
-            count = self._count[self._child[node, token]]
-            yield Guess(token, count / (self._followed[node] + 1 / depth))
-            ends = self.step(ends, token)
+            if token >= 0 and token not in seen:
+                count = self._count[self._child[node, token]]
+                share = count / (self._followed[node] + 1 / depth)
+                yield Guess(token, left * share)
+                left *= 1 - share
+                seen.add(token)

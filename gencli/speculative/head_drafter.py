@@ -19,7 +19,8 @@ from gencli.core.request import Feed, Request, StepPlan, shared_length
 from gencli.models.decoder.decoder import DecoderLanes
 from gencli.models.kv.lane_buffers import LaneBuffer, LaneLengths, LaneStore, cells_of, room_for
 from gencli.models.model_runner import ModelSpec
-from gencli.speculative.draft_model import AutoregressiveDrafter
+from gencli.speculative.draft_model import AutoregressiveDrafter, Branching
+from gencli.speculative.draft_trees import TreeLevel
 from gencli.speculative.drafter import DraftAsk, Features
 from gencli.speculative.head_models import FeaturePass, Head, HeadPart, MedusaHead, RecursiveHead
 from processors.graphs import upload, upload_ints
@@ -194,6 +195,9 @@ class HeadLanes:
         self._runs: dict[int, _SlotDrafts] = {}
         self._num_passes, self._fed = 0, list[Feed]()
         self._made = torch.empty(0)
+        self._shifts = dict[
+            int, int
+        ]()  # of trees: from the place of a node of the last pass to its row there
 
     def request(self, slot: int) -> Request:
         return self._lanes[slot].request
@@ -290,6 +294,23 @@ class HeadLanes:
         part = self._parts[number if has_parts else 0]
         logits, self._made = part.forward(feeds, features, makes_all=has_parts)
         self._fed, self._num_passes = feeds, number + 1
+        self._shifts = {slot: row + 1 for row, slot in enumerate(parts)}
+        return logits
+
+    @property
+    def branching(self) -> Branching:
+        return "none" if len(self._parts) > 1 else "nodes"
+
+    def branch(self, levels: Mapping[int, TreeLevel]) -> Tensor:
+        """Feed the new nodes of trees. Return the logits [N, V] after each of them."""
+        part, feeds, rows, shifts = self._parts[0], list[Feed](), list[int](), dict[int, int]()
+        for slot, level in levels.items():
+            count, start = len(level.tokens), part.lengths[slot]
+            feeds.append(Feed(slot, start, level.tokens, count, parents=level.parents))
+            shifts[slot] = len(rows) + count - len(level.parents)
+            rows += [self._shifts[slot] + parent for parent in level.parents[-count:]]
+        self._shifts = shifts
+        logits, self._made = part.forward(feeds, self._made[upload_ints(rows, self._made.device)])
         return logits
 
     def _made_for(self, feeds: Sequence[Feed]) -> Tensor:
@@ -399,6 +420,14 @@ class MedusaLanes:
     def missing(self, ask: DraftAsk) -> tuple[int, ...]:
         """Return no tokens: a draft does not depend on those before it."""
         return ()
+
+    @property
+    def branching(self) -> Branching:
+        return "depth"
+
+    def branch(self, levels: Mapping[int, TreeLevel]) -> Tensor:
+        """Return the logits [len(levels), V] of the next draft of these slots."""
+        return self.extend(dict.fromkeys(levels, ()))
 
     def extend(self, parts: Mapping[int, tuple[int, ...]]) -> Tensor:
         """Return the logits [len(parts), V] of the next draft of these slots."""

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_origin
 
+from gencli.core.tree_shapes import is_tree_file
 from gencli.errors import ConfigError
 from gencli.structured.schema_errors import SchemaError, child, shortened, shown
 from processors.errors import close_names
@@ -206,15 +207,17 @@ _OBJECTS = ("structural_tag", "tools")
 def named_file(kind: str, text: str, folder: Path = Path()) -> Path | None:
     """Return the file named by the value of an option; None if the value is the structure itself.
 
-    A watermark's key is a file. Tools and structural tags are files unless they begin with [ or {. A grammar
-    without a colon or a newline is a file. A schema is a file if it ends in .json, .yaml or .yml, begins as a
-    path, has a slash and is one word, or exists, unless it begins with { or is true or false. Relative names
-    are relative to `folder`.
+    A watermark's key is a file. So is a draft tree that is no shape. Tools and structural tags are files
+    unless they begin with [ or {. A grammar without a colon or a newline is a file. A schema is a file if it
+    ends in .json, .yaml or .yml, begins as a path, has a slash and is one word, or exists, unless it begins
+    with { or is true or false. Relative names are relative to `folder`.
     """
     stripped = text.strip()
     path = folder / os.path.expanduser(stripped)
     if kind == "watermark_key":
         return path
+    if kind == "draft_tree":
+        return path if is_tree_file(text) else None
     if kind in ("grammar", "lark"):
         return path if not {":", "\n"} & set(text) else None
     if kind == "json_schema":

@@ -203,6 +203,7 @@ FEATURES = {
     "finish_open": feature({"--finish-open": None}, BY_OPEN, CUT, SHORT, CALL, CUT_OBJECTS),
     "draft": feature({"--draft": ("suffix",)}),
     "draft_tokens": feature({"--draft-tokens": ("3",)}, given(draft=("ngram",))),
+    "draft_tree": feature({"--draft-tree": ("auto",)}, given(draft=("ngram",))),
     "draft_min_p": feature({"--draft-min-p": ("0.5",)}, given(draft=("ngram",))),
     "verify": feature({"--verify": ("rejection",)}, given(draft=("ngram",))),
     "verify_threshold": feature(
@@ -279,6 +280,7 @@ NEUTRAL = {
     "jump_forward": "Drafts change nothing but the number of forwards.",
     "draft": "Drafts change nothing but the number of forwards, and what is said of them.",
     "draft_tokens": "Drafts change nothing but the number of forwards, and what is said of them.",
+    "draft_tree": "Drafts change nothing but the number of forwards, and what is said of them.",
     "draft_min_p": "Drafts change nothing but the number of forwards, and what is said of them.",
     "contrast_beta": "The amateur is the expert, so that there is nothing to contrast.",
     "log": "It keeps what the run is without it.",

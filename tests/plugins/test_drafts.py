@@ -167,6 +167,17 @@ def test_one_that_cannot_be_made_exits_with_4(plugin, gencli):
     assert "The drafter same is wrong: __init__ raised SystemExit('0')" in found.err
 
 
+def test_a_tree_has_its_parents_before_their_children(plugin, gencli):
+    for parents, is_right in (("(-1, 0, -1)", True), ("(-1, 1, -1)", False), ("(-1, 0)", False)):
+        body = f"return [DraftTree((97, 98, 98), {parents}) for ask in asks]"
+        code = "from gencli.speculative.drafter import DraftTree\n" + DRAFTER.replace(
+            "return [[ask.tokens[-1]] * ask.most for ask in asks]", body
+        )
+        found = gencli("run", *FLAGS, "--plugin", plugin(code), "--draft", "same")
+        assert found.code == 0
+        assert ("propose returned a DraftTree with wrong parents" in found.err) != is_right, parents
+
+
 def test_drafts_that_are_drawn_have_a_distribution(plugin, gencli):
     for logits in ["torch.zeros(3)", "torch.full((258,), torch.nan)", "torch.zeros(258).double()", "None"]:
         body = f"return [Drawn((97,), ({logits},), (0.5,)) for ask in asks]"

@@ -95,6 +95,7 @@ def test_a_field_that_cannot_be_followed_is_named(fake):
         ({"guided_json": "some/where"}, "guided_json", "invalid_value", "guided_json names a file"),
         ({"structural_tag": "/dev/zero"}, "structural_tag", "invalid_value", "structural_tag names a file"),
         ({"lark": "some/where"}, "lark", "invalid_value", "lark names a file"),
+        ({"draft_tree": "/dev/zero"}, "draft_tree", "invalid_value", "draft_tree names a file"),
         ({"preset": "../x"}, "preset", "invalid_value", "a request can name no file"),
         ({"dry_sequence_breakers": '"'}, "dry_sequence_breakers", "invalid_value", "to be a list of texts"),
         ({"encoder_rep_pen": -1}, "encoder_rep_pen", "invalid_value", "has to be a number above 0"),

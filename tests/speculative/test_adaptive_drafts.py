@@ -83,7 +83,7 @@ def test_a_cost_is_the_lower_quartile_and_what_a_step_takes_beyond_its_drafts_is
         for step in range(7):
             costs.add_draft(30.0 if step < slow else 0.1)
             costs.add_plain(1, 30.0 if step < slow else 2.0)
-        assert (costs.draft, costs.plain(1)) == (0.1, 2.0), slow
+        assert (costs.draft(), costs.plain(1)) == (0.1, 2.0), slow
 
 
 def test_passes_that_propose_nothing_are_held_against_it():

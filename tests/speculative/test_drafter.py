@@ -1,15 +1,20 @@
 """Drafts that repeat the text: n-grams and suffixes."""
 
+from functools import partial
+from itertools import product
+
 import pytest
 
 from gencli.core.request import Drafting, Request
 from gencli.speculative.drafter import (
     DEPTH,
     DraftAsk,
+    DraftTree,
     NgramDrafter,
     SampleTokens,
     SuffixCounts,
     SuffixDrafter,
+    num_right,
 )
 
 
@@ -135,3 +140,92 @@ def test_no_token_below_the_least_probability_is_drafted():
     on.admit(0, Request("a", (1,), drafting=Drafting(min_p=0.7)))
     assert suffix_drafts(on, [1, 2, 9, 1]) == []
     assert suffix_drafts(on, [1, 2, 9, 1, 2, 9, 1, 2, 9, 1]) != []
+
+
+def assert_tree(drafts, ask):
+    """Parents come first, siblings differ, and the limits hold. Return the paths of the nodes."""
+    if not isinstance(drafts, DraftTree):
+        drafts = DraftTree(tuple(drafts), tuple(range(-1, len(drafts) - 1)))
+    paths = [()]
+    for node, (token, parent) in enumerate(zip(drafts.tokens, drafts.parents, strict=True)):
+        assert -1 <= parent < node
+        paths.append((*paths[parent + 1], token))
+    assert len({*paths}) == len(paths)
+    assert max(map(len, paths)) <= ask.most
+    assert len(drafts) <= (ask.nodes or ask.most)
+    return paths[1:]
+
+
+def principal(drafts):
+    """The tokens of the first children."""
+    if not isinstance(drafts, DraftTree):
+        return list(drafts)
+    run, node = [], -1
+    while node in drafts.parents:
+        node = drafts.parents.index(node)
+        run.append(drafts.tokens[node])
+    return run
+
+
+SPLIT = (1, 2, 3, 7, 5, 1, 2, 4, 8, 6, 1, 2, 3, 7, 0, 1, 2)
+
+
+def test_places_that_do_not_agree_are_the_branches_of_a_tree():
+    ask = DraftAsk(0, SPLIT, 3, nodes=16)
+    (tree,) = drafter().propose([ask])
+    assert set(assert_tree(tree, ask)) == {
+        *((3,), (3, 7), (3, 7, 0), (3, 7, 5)),
+        *((4,), (4, 8), (4, 8, 6)),
+    }
+    assert principal(tree) == drafted(SPLIT, most=3)
+    assert drafter().propose([DraftAsk(0, (1, 2, 3, 4, 1, 2), 4, nodes=16)])[0] == [3, 4, 1, 2]
+    for nodes, tokens in ((1, (3,)), (3, (3, 7, 0)), (4, (3, 7, 0, 4)), (5, (3, 7, 0, 4, 8))):
+        (tree,) = drafter().propose([DraftAsk(0, SPLIT, 3, nodes=nodes)])
+        assert tuple(tree) == tokens, nodes
+    (tree,) = drafter(0.6).propose([DraftAsk(0, SPLIT, 3, nodes=16)])
+    assert list(tree) == [3, 7]
+
+
+def suffix_drafter(text, least=0.0):
+    on = SuffixDrafter()
+    for slot, earlier in enumerate(((1, 2, 4, 5, 1, 2, 4, 6), (7, 2, 9, 9, 1, 2, 9, 3))):
+        on.admit(slot, Request("a", (1,)))
+        suffix_drafts(on, earlier, slot=slot)
+        on.release(slot)
+    on.admit(0, Request("b", tuple(text), drafting=Drafting(min_p=least)))
+    return on
+
+
+def test_shorter_suffixes_and_other_counts_are_the_branches_of_a_tree():
+    ask = DraftAsk(0, SPLIT, 4, nodes=16)
+    (tree,) = suffix_drafter(SPLIT).propose([ask])
+    (run,) = suffix_drafter(SPLIT).propose([DraftAsk(0, SPLIT, 4)])
+    paths = assert_tree(tree, ask)
+    assert principal(tree)[: len(run)] == run != []
+    assert {(3,), (9,)} <= {*paths}
+    (tree,) = suffix_drafter(SPLIT, least=0.99).propose([ask])
+    assert not tree
+
+
+def test_a_tree_of_any_text_begins_with_the_run_and_keeps_the_limits():
+    text = [(i * i + i // 3) % 5 for i in range(80)]
+    for end, (most, nodes) in product(range(1, 80, 7), ((1, 1), (3, 4), (4, 16), (16, 64))):
+        for make in (drafter, partial(suffix_drafter, text[:end])):
+            ask = DraftAsk(0, tuple(text[:end]), most, nodes)
+            (tree,), (run,) = make().propose([ask]), make().propose([DraftAsk(0, ask.tokens, most)])
+            assert_tree(tree, ask)
+            assert principal(tree)[: len(run)] == [*run][:nodes], (end, most, nodes)
+
+
+def test_what_is_right_of_drafts_is_on_one_path():
+    tree = DraftTree((3, 4, 7, 8), (-1, -1, 0, 1))
+    for tokens, count in (((3, 7, 9), 2), ((4, 8), 2), ((4, 7), 1), ((5,), 0), ((), 0)):
+        assert num_right(tree, tokens) == count
+    assert num_right((3, 4), (3, 4, 5)) == 2
+
+
+def test_first_children_are_the_principal_chain_of_a_tree():
+    level_by_level = DraftTree((5, 6, 7, 8, 9, 4), (-1, -1, 1, 0, 3, 0))
+    assert (level_by_level.principal, level_by_level.depths) == ((5, 8, 9), (1, 1, 2, 2, 3, 2))
+    assert (len(level_by_level), tuple(level_by_level)) == (6, (5, 6, 7, 8, 9, 4))
+    assert DraftTree((), ()).principal == ()

@@ -8,7 +8,7 @@ attention has the same bits whatever other tokens the pass has.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NotRequired, Protocol, TypedDict, Unpack
@@ -156,21 +156,61 @@ class Block:
         return mixed.reshape(lanes, query_heads, self.width, width).transpose(1, 2).reshape(count, -1)
 
 
+def apart(feeds: Iterable[Feed]) -> Iterator[Feed]:
+    """Yield the feeds, each tree cut where it branches: what comes before is computed as any other text.
+
+    Its tokens see all that is before them in the lane, at the positions of their places.
+    """
+    for feed in feeds:
+        root = feed.end - len(feed.parents)
+        first = next((node for node, parent in enumerate(feed.parents) if parent != node - 1), None)
+        if first is None:
+            yield feed._replace(parents=())
+            continue
+        cut = max(0, root + first - feed.start)
+        if cut:
+            yield feed._replace(tokens=feed.tokens[:cut], parents=())
+        yield feed._replace(start=feed.start + cut, tokens=feed.tokens[cut:])
+
+
+def _branch_mask(feed: Feed, first: int, window: int | None) -> Tensor:
+    """Return which keys, from `first` to its end, the W tokens of a feed of nodes do not see, [1, W, K]."""
+    root, sees = feed.end - len(feed.parents), list[list[bool]]()
+    for node, parent in enumerate(feed.parents):
+        sees.append([*sees[parent]] if parent >= 0 else [False] * len(feed.parents))
+        sees[node][node] = True
+    places = torch.tensor(feed._replace(start=root, tokens=feed.parents).positions)
+    keys, positions = torch.cat([torch.arange(first, root), places]), places[feed.start - root :, None]
+    hidden = torch.zeros(len(positions), len(keys), dtype=torch.bool)
+    hidden[:, len(keys) - len(places) :] = ~torch.tensor(sees)[feed.start - root :]
+    if window:
+        hidden |= keys <= positions - window
+    return hidden[None]
+
+
 def make_block(
     group: Sequence[Feed], column: int, window: int | None, *, dtype: torch.dtype, device: torch.device
 ) -> Block:
-    """Return the block of feeds of equal width in adjacent rows; `column` is the first of their tokens."""
-    width, starts = len(group[0].tokens), [feed.start for feed in group]
-    lowest, end = min(starts), max(starts) + width
+    """Return the block of feeds of equal width in adjacent rows; `column` is the first of their tokens.
+
+    A feed of nodes, none of which is before the first branch of its tree, has a block of its own.
+    """
+    width, starts, is_tree = len(group[0].tokens), [feed.start for feed in group], bool(group[0].parents)
+    lowest, end = min(group[0].positions if is_tree else starts), max(starts) + width
     first = max(0, lowest + 1 - window) if window else 0
+    if is_tree:
+        first = min(first, end - len(group[0].parents))
     is_whole = (width == 1 and lowest + 1 == end) or (len(group) == 1 and lowest == 0)
     mask = None
-    if not is_whole or (window is not None and end - first > window):
-        positions = (torch.tensor(starts)[:, None] + torch.arange(width))[:, :, None]
-        keys = torch.arange(first, end)
-        hidden = keys > positions
-        if window:
-            hidden |= keys <= positions - window
+    if is_tree or not is_whole or (window is not None and end - first > window):
+        if is_tree:
+            hidden = _branch_mask(group[0], first, window)
+        else:
+            positions = (torch.tensor(starts)[:, None] + torch.arange(width))[:, :, None]
+            keys = torch.arange(first, end)
+            hidden = keys > positions
+            if window:
+                hidden |= keys <= positions - window
         mask = torch.zeros(hidden.shape, dtype=dtype).masked_fill(hidden, -torch.inf)[:, None]
         mask = mask.to(device, non_blocking=True)
     rows = slice(group[0].lane, group[-1].lane + 1)
@@ -178,11 +218,14 @@ def make_block(
 
 
 def _by_length(feeds: Sequence[Feed], most: int) -> tuple[list[int], list[tuple[Feed, slice]]]:
-    """Return the places of the tokens of feeds of at most `most` tokens, and the longer feeds with theirs."""
+    """Return the places of the tokens of feeds of at most `most` tokens, and the other feeds with theirs.
+
+    These are longer, or branches of trees.
+    """
     short, long, column = list[int](), list[tuple[Feed, slice]](), 0
     for feed in feeds:
         columns = slice(column, column + len(feed.tokens))
-        if len(feed.tokens) <= most:
+        if len(feed.tokens) <= most and not feed.parents:
             short += range(column, columns.stop)
         else:
             long.append((feed, columns))
@@ -239,7 +282,8 @@ class SdpaPlan:
         groups: list[list[Feed]] = []
         for feed in self._feeds:
             last = groups[-1][-1] if groups and self._device.type != "cpu" else None
-            if last is not None and len(last.tokens) == len(feed.tokens) == 1 and feed.lane == last.lane + 1:
+            is_next = last is not None and feed.lane == last.lane + 1 and not (last.parents or feed.parents)
+            if last is not None and is_next and len(last.tokens) == len(feed.tokens) == 1:
                 groups[-1].append(feed)
             else:
                 groups.append([feed])
@@ -263,8 +307,10 @@ class MixedPlan(DevicePlan):
         short, long = _by_length(feeds, MOST_ALONE)
         self._long: list[tuple[slice, Feed, FixedPlan | None]] = []
         for feed, columns in long:
-            fixed = FixedPlan(cells[0][columns], cells[1][columns], feed.end) if is_fixed else None
+            is_text = is_fixed and not feed.parents
+            fixed = FixedPlan(cells[0][columns], cells[1][columns], feed.end) if is_text else None
             self._long.append((columns, feed, fixed))
+        self._branches: dict[tuple[int, int | None], Block] = {}  # by column and window
         self._short = upload_ints(short, cells[0].device)
         self._plan = DecodePlan(cells[0][self._short], cells[1][self._short], end) if short else None
 
@@ -277,8 +323,17 @@ class MixedPlan(DevicePlan):
             if fixed is not None:
                 out[columns] = fixed.attend(asked, buffer, **how)
                 continue
-            # In one call without a mask.
             kv_heads, window = buffer.shape[1] // 2, how["window"]
+            if feed.parents:
+                key, dtype = (columns.start, window), queries.dtype
+                if key not in self._branches:
+                    made = make_block([feed], columns.start, window, dtype=dtype, device=queries.device)
+                    self._branches[key] = made
+                block = self._branches[key]
+                held = widened(buffer[block.rows, :, block.first : block.end], dtype)
+                out[columns] = block.attend(asked, held[:, :kv_heads], held[:, kv_heads:], **how)
+                continue
+            # In one call without a mask.
             first = max(0, feed.start + 1 - window) if window else 0
             held = widened(buffer[feed.lane, :, first : feed.end], queries.dtype).transpose(0, 1)
             out[columns] = attend_chunk(asked, held[:, :kv_heads], held[:, kv_heads:], **how)
@@ -292,7 +347,7 @@ def device_plan(
 
     With `is_fixed` a token has the same bits in a feed of any length.
     """
-    if all(len(feed.tokens) <= MOST_ALONE for feed in feeds):
+    if all(len(feed.tokens) <= MOST_ALONE and not feed.parents for feed in feeds):
         return DecodePlan(*cells, end)
     return MixedPlan(feeds, cells, end, is_fixed=is_fixed)
 
@@ -603,6 +658,19 @@ def dense_keys(buffer: Tensor, row: int, first: int, end: int) -> Tensor:
     base = first // TILE
     held = tiles[None, :, base : -(-end // TILE)].transpose(-1, -2).flatten(2, 3)
     return held[:, :, first - base * TILE : end - base * TILE]
+
+
+def move_tokens(row: Tensor, sources: Tensor, targets: Tensor, *, is_tiled: bool) -> None:
+    """Copy tokens at places `sources` [N] of a buffer's row [2 * Hkv, C, D] to the places `targets` [N].
+
+    With `is_tiled` keys are in tiles, as Cells has them.
+    """
+    if is_tiled:
+        heads, capacity, width = len(row) // 2, row.shape[1], row.shape[2]
+        keys, row = row[:heads].view(heads, capacity // TILE, width, TILE), row[heads:]
+        held = keys[:, sources // TILE, :, sources % TILE]
+        keys[:, targets // TILE, :, targets % TILE] = held
+    row[:, targets] = row[:, sources]
 
 
 def _sums(table: Tensor, rows: Tensor, starts: Tensor, weights: Tensor) -> Tensor:

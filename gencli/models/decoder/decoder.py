@@ -25,7 +25,9 @@ from gencli.models.decoder.attention_plans import (
     FusedPlan,
     SdpaPlan,
     TiledPlan,
+    apart,
     device_plan,
+    move_tokens,
 )
 from gencli.models.decoder.decoder_layers import (
     DecoderLayer,
@@ -153,6 +155,7 @@ class DecoderRunner(LaneRunner):
             no_graphs=elsewhere(decoder.device) or why_not or "`cuda_graphs` is off",
             token_bytes=spec.token_numbers * decoder.dtype.itemsize,
             can_run_ahead=not spec.rope_switches and not reads_experts,
+            trees=not spec.rope_switches,  # to which a tree would have to be fed twice
         )
         inner = lengths.like() if spec.rope_switches else lengths
         is_compiled = CompiledProduct.kernel in model.kernels
@@ -404,13 +407,17 @@ class DecoderLanes:
             return self._steps(feeds, static, placed, capacity, run, ids)
         tokens = [token for feed in feeds for token in feed.tokens]
         packed = upload_ints([*tokens, *positions, *rows], device).view(3, -1)
-        wanted = factors = None
+        places, wanted, factors = packed[1], None, None
+        if trees := [feed for feed in feeds if feed.parents]:
+            places = upload_ints([place for feed in feeds for place in feed.positions], device)
         if sum([feed.num_logits for feed in feeds]) < len(tokens):
             wanted = upload_ints(wanted_of(feeds), device)
         if self._switches:
             numbers = [factors_of(feed, self._switches) for feed in feeds for _ in feed.tokens]
             factors = upload_ints(numbers, device)
-        ropes = tuple([table.rows(packed[1], factors, length) for table in decoder.tables])
+        ropes = tuple([table.rows(places, factors, length) for table in decoder.tables])
+        if trees:
+            feeds = tuple(apart(feeds))
         step: Pass[AttentionPlan] | Pass[FusedPlan]
         if packed.is_cuda:
             end = -(-length // STEP) * STEP
@@ -436,6 +443,12 @@ class DecoderLanes:
 
     def truncate(self, lane: int, length: int) -> None:
         """No-op: tokens beyond a lane's length are not read."""
+
+    def move(self, lane: int, sources: Sequence[int], targets: Sequence[int]) -> None:
+        """Copy the keys and values at places `sources` of a lane to the places `targets` of it."""
+        row, places = self._store.row(lane), upload_ints([*sources, *targets], self._device).view(2, -1)
+        for buffer in self._buffers:
+            move_tokens(buffer.data[row], *places, is_tiled=self._is_tiled)
 
     def fork(self, source: int, target: int) -> None:
         self._store.fork(source, target)

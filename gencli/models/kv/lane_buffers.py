@@ -65,7 +65,7 @@ class LaneLengths:
             raise ContractError("a plan needs at least one feed")
         lengths, num_lanes, fed = self._lengths, len(self._lengths), set[int]()
         for feed in plan.feeds:
-            lane, start, tokens, num_logits, _, _ = feed
+            lane, start, tokens, num_logits, _, _, _ = feed
             count = len(tokens)
             if lane in fed:
                 raise ContractError(f"lane {lane} is fed twice in one step")
@@ -139,7 +139,9 @@ class LaneLengths:
 
 
 def cells_of(feeds: Iterable[Feed]) -> tuple[list[int], list[int]]:
-    """Return the lane of every fed token, in feed order, and its position."""
+    """Return the lane of every fed token, in feed order, and its place in the lane: its position, but in a
+    tree.
+    """
     lanes, positions = list[int](), list[int]()
     for feed in feeds:
         lanes += [feed.lane] * len(feed.tokens)
@@ -225,6 +227,17 @@ class LaneRunner(ABC):
         with torch.inference_mode():
             self._lanes.truncate(lane, length)
         self._lengths.truncate(lane, length)
+
+    def compact(self, lane: int, start: int, nodes: Sequence[int]) -> None:
+        """Keep a path of the tree behind token `start` (see TreeRunner), which the lanes can take."""
+        lanes: Any = self._lanes
+        self._lengths.check_truncate(lane, start + 1 + max(nodes, default=-1) + 1)
+        moved = [(node, place) for place, node in enumerate(nodes) if node != place]
+        if moved:
+            sources, targets = ([start + 1 + index for index in side] for side in zip(*moved, strict=True))
+            with torch.inference_mode():
+                lanes.move(lane, sources, targets)
+        self.truncate(lane, start + 1 + len(nodes))
 
     def fork(self, source: int, target: int) -> None:
         self._lengths.check_fork(source, target)
@@ -389,6 +402,10 @@ class LaneStore:
             for buffer in self.buffers:
                 buffer.fork(start, end, length)
 
+    def row(self, lane: int) -> int:
+        """Return the row of a lane that was fed."""
+        return self._rows[lane]
+
     def wipe(self, lane: int) -> None:
         """Zero everything written to the lane, and free its row."""
         row = self._rows.pop(lane, None)
@@ -452,7 +469,7 @@ _MAX_DRAFTED = 128
 
 def is_decode_step(feeds: Sequence[Feed]) -> bool:
     """Return whether each feed is one token with wanted logits."""
-    return all(len(feed.tokens) == 1 and feed.num_logits == 1 for feed in feeds)
+    return all(len(feed.tokens) == 1 and feed.num_logits == 1 and not feed.parents for feed in feeds)
 
 
 def is_drafted_step(feeds: Sequence[Feed]) -> bool:
@@ -465,6 +482,7 @@ def is_drafted_step(feeds: Sequence[Feed]) -> bool:
         0 < feed.num_logits <= len(feed.tokens) <= feed.num_logits + (feed.start > 0)
         and len(feed.tokens) <= MOST_ALONE
         and not feed.num_scored
+        and not feed.parents
         for feed in feeds
     )
     return is_short and sum(len(feed.tokens) for feed in feeds) <= _MAX_DRAFTED
