@@ -450,6 +450,7 @@ class BlockLanes(_TextLanes[_ContextLanes]):
         """Return the newest token, which begins the block."""
         return (ask.tokens[-1],)
 
+    @torch.inference_mode()
     def extend(self, parts: Mapping[int, tuple[int, ...]]) -> Tensor:
         """Return the logits [len(parts), V] of the next draft of these slots, behind their last token."""
         head, number = self._head, self._number
