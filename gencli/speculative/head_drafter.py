@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from typing import Generic, TypeVar
 
@@ -19,7 +20,7 @@ import torch
 from torch import Tensor
 
 from gencli.core.request import Feed, Request, StepPlan, shared_length
-from gencli.models.decoder.attention_plans import SdpaPlan
+from gencli.models.decoder.attention_plans import AttentionPlan, SdpaPlan
 from gencli.models.decoder.decoder import DecoderLanes
 from gencli.models.decoder.decoder_layers import Pass
 from gencli.models.kv.lane_buffers import LaneBuffer, LaneLengths, LaneStore, cells_of, room_for
@@ -155,30 +156,27 @@ class _ContextLanes(_SlotLanes):
     def write(self, feeds: Sequence[Feed], features: Tensor) -> None:
         """Append the features [N, width] of the tokens of these feeds."""
         plan = StepPlan(tuple(feeds))
-        self.lengths.check(plan)
-        seated, cells, ropes, buffers = self._entered(plan)
-        self._head.keep(features, Pass(ContextPlan(seated, cells, self._head.dtype), ropes), buffers)
+        self._head.keep(features, *self._entered(plan, ContextPlan))
         self.lengths.advance(plan)
 
     def states(self, feeds: Sequence[Feed], wanted: Sequence[int]) -> Tensor:
         """Return the states [R, H] of the tokens `wanted` of blocks; the contexts before them stay."""
         plan, head = StepPlan(tuple(feeds)), self._head
-        self.lengths.check(plan)
-        seated, cells, ropes, buffers = self._entered(plan)
-        sdpa = SdpaPlan(seated, cells, head.dtype, is_causal=head.is_causal)
+        step, buffers = self._entered(plan, partial(SdpaPlan, is_causal=head.is_causal))
         ids = upload_ints([token for feed in feeds for token in feed.tokens], head.device)
-        return head(ids, Pass(sdpa, ropes), buffers, upload_ints(wanted, head.device))
+        return head(ids, step, buffers, upload_ints(wanted, head.device))
 
     def _entered(
-        self, plan: StepPlan
-    ) -> tuple[tuple[Feed, ...], tuple[Tensor, Tensor], tuple[tuple[Tensor, Tensor], ...], list[Tensor]]:
-        """Return the feeds with rows of buffers, their cells and ropes, and buffers that hold them."""
-        seated = self._store.seat(plan.feeds)
+        self, plan: StepPlan, make: Callable[..., AttentionPlan]
+    ) -> tuple[Pass[AttentionPlan], list[Tensor]]:
+        """Return the pass over these feeds with the attention that `make` makes, and buffers for them."""
+        self.lengths.check(plan)
+        seated, head = self._store.seat(plan.feeds), self._head
         num_rows, length = room_for(seated)
         buffers = [buffer.reserve(num_rows, length, like=self._like) for buffer in self._buffers]
-        rows, positions = upload([*cells_of(seated)], self._like.device)
-        ropes = tuple([table.rows(positions, None, length) for table in self._head.tables])
-        return seated, (rows, positions), ropes, buffers
+        rows, positions = upload([*cells_of(seated)], head.device)
+        ropes = tuple([table.rows(positions, None, length) for table in head.tables])
+        return Pass(make(seated, (rows, positions), head.dtype), ropes), buffers
 
     @property
     def nbytes(self) -> int:
@@ -471,9 +469,8 @@ class BlockLanes(_TextLanes[_ContextLanes]):
         lengths = self._features.lengths
         feeds = [Feed(slot, lengths[slot], (*newest, *masks), num_logits=0) for slot, newest in parts.items()]
         firsts = range(head.first, head.block_size * len(feeds), head.block_size)
-        states = self._features.states(
-            feeds, [place for first in firsts for place in range(first, first + count)]
-        )
+        wanted = [place for first in firsts for place in range(first, first + count)]
+        states = self._features.states(feeds, wanted)
         self._places = {slot: place for place, slot in enumerate(parts)}
         self._logits = head.project(states).view(len(feeds), count, -1)
         self._states = states.view(len(feeds), count, -1)
