@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import NotRequired, Protocol, TypedDict, Unpack
 
@@ -256,9 +256,14 @@ class SdpaPlan:
         blocks: list[Block] = []
         for group in groups:
             column = blocks[-1].columns.stop if blocks else 0
-            block = make_block(group, column, window, dtype=self._dtype, device=self._device)
-            is_whole = not self._is_causal and window is None and block.width > 1
-            blocks.append(replace(block, mask=None, is_causal=False) if is_whole else block)
+            first = group[0]
+            if self._is_causal or window or len(first.tokens) == 1:
+                block = make_block(group, column, window, dtype=self._dtype, device=self._device)
+            else:
+                width, rows = len(first.tokens), slice(first.lane, first.lane + 1)
+                columns = slice(column, column + width)
+                block = Block(columns, rows, width, 0, first.end, None, is_causal=False)
+            blocks.append(block)
         return blocks
 
 
