@@ -274,8 +274,8 @@ def agreeing_dflash(model: Model, shape: Shape = SHAPE, *, is_spark: bool = Fals
     if is_spark:
         tensors = {name: tensor for name, tensor in tensors.items() if "confidence" not in name}
         tensors["markov_head.markov_w1.weight"] = before = rows_of(model.embedding)
-        after = torch.zeros(shape.vocab, size)
-        after[model.follows[SPECIAL:]] = 2.5 * GAIN * before[SPECIAL:]
+        after = 3.3 * noise.matrix(shape.vocab, size)
+        after[model.follows[SPECIAL:]] += 2 * GAIN * before[SPECIAL:]
         tensors["markov_head.markov_w2.weight"] = after
         config = config | {"sample_from_anchor": False}
     return replace(head, config=config | {"transformer_layer_config": layers}, tensors=tensors)
