@@ -1,4 +1,4 @@
-"""Draft heads as torch modules, for training: an EAGLE-3 head, Medusa heads, and the target that they read.
+"""Draft heads as torch modules, for training: an EAGLE-3 or DFlash head, Medusa heads, and their target.
 
 Notation: B texts, T tokens, H width of the target, V its vocabulary, D the draft vocabulary. Entry t of an
 EAGLE-3 head has the states of token t and the embedding of token t + 1, and drafts token t + 2. Its recursion
@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from safetensors.torch import save_file
@@ -62,6 +62,101 @@ class Target:
         return torch.cat([kept[tap] for tap in taps], -1).float(), logits.float()
 
 
+class Shape(NamedTuple):
+    """The sizes of a head's layers, which are mostly the target's."""
+
+    width: int
+    inner: int
+    heads: int
+    kv_heads: int
+    size: int
+    eps: float
+    theta: float
+
+    @classmethod
+    def of(cls, target: Target, inner: int) -> Shape:
+        config = target.config
+        width, heads = config.hidden_size, config.num_attention_heads
+        return cls(
+            width,
+            inner,
+            heads,
+            getattr(config, "num_key_value_heads", None) or heads,
+            getattr(config, "head_dim", None) or width // heads,
+            getattr(config, "rms_norm_eps", None) or 1e-5,
+            float((getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10_000.0)),
+        )
+
+    def config(self, target: Target, layers: int) -> dict[str, Any]:
+        """Return what config.json says of the layers."""
+        return {
+            "hidden_size": self.width,
+            "intermediate_size": self.inner,
+            "num_hidden_layers": layers,
+            "num_attention_heads": self.heads,
+            "num_key_value_heads": self.kv_heads,
+            "head_dim": self.size,
+            "hidden_act": "silu",
+            "attention_bias": False,
+            "rms_norm_eps": self.eps,
+            "rope_theta": self.theta,
+            "max_position_embeddings": getattr(target.config, "max_position_embeddings", 2048),
+            "vocab_size": target.head.weight.shape[0],
+            "tie_word_embeddings": False,
+        }
+
+
+def make_layer(
+    shape: Shape, inputs: int, *, norms: Sequence[str] = (), has_qk_norm: bool = False
+) -> nn.ModuleDict:
+    """Return a layer whose attention reads `inputs` numbers of a token, with further norms of the width."""
+    width, size = shape.width, shape.size
+    rows = {"q_proj": shape.heads * size, "k_proj": shape.kv_heads * size, "v_proj": shape.kv_heads * size}
+    attention: dict[str, nn.Module] = {
+        name: nn.Linear(inputs, count, bias=False) for name, count in rows.items()
+    }
+    attention["o_proj"] = nn.Linear(shape.heads * size, width, bias=False)
+    if has_qk_norm:
+        attention |= {f"{name}_norm": nn.RMSNorm(size, shape.eps) for name in "qk"}
+    mlp = {name: nn.Linear(width, shape.inner, bias=False) for name in ("gate_proj", "up_proj")}
+    mlp["down_proj"] = nn.Linear(shape.inner, width, bias=False)
+    names = ("input_layernorm", *norms, "post_attention_layernorm")
+    layer = {name: nn.RMSNorm(width, shape.eps) for name in names}
+    return nn.ModuleDict(layer | {"self_attn": nn.ModuleDict(attention), "mlp": nn.ModuleDict(mlp)})
+
+
+def make_small(head: nn.Module) -> None:
+    """Give the matrices of a head small random numbers."""
+    for weight in head.parameters():
+        if weight.dim() == 2:
+            nn.init.normal_(weight, std=0.02)
+
+
+def heads_of(parts: nn.ModuleDict, name: str, given: Tensor, shape: Shape) -> Tensor:
+    """Return queries "q", keys "k" or values "v" [B, heads, N, size] of what is read [B, N, inputs]."""
+    made: Tensor = parts[f"{name}_proj"](given).unflatten(-1, (-1, shape.size)).transpose(1, 2)
+    if f"{name}_norm" in parts:
+        made = parts[f"{name}_norm"](made)
+    return made if name == "q" else made.repeat_interleave(shape.heads // shape.kv_heads, 1)
+
+
+def turned(given: Tensor, places: Tensor, shape: Shape) -> Tensor:
+    """Return [B, heads, N, size] with the rotary positions `places` [N]."""
+    half = given.shape[-1] // 2
+    angles = places[:, None] * shape.theta ** (-torch.arange(half, device=given.device) / half)
+    first, second = given[..., :half], given[..., half:]
+    cos, sin = angles.cos(), angles.sin()
+    return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
+
+
+def fed_forward(layer: nn.ModuleDict, middle: Tensor) -> Tensor:
+    """Return the output of a layer for the sum behind its attention."""
+    normed, mlp = layer["post_attention_layernorm"](middle), layer["mlp"]
+    gate = functional.silu(mlp["gate_proj"](normed)) * mlp["up_proj"](normed)
+    out: Tensor = middle + mlp["down_proj"](gate)
+    return out
+
+
 class Eagle3(nn.Module):
     """An EAGLE-3 head. Its parameters have the names and shapes of the reference's file.
 
@@ -73,29 +168,13 @@ class Eagle3(nn.Module):
 
     def __init__(self, target: Target, taps: Sequence[int], vocabulary: Tensor, inner: int) -> None:
         super().__init__()
-        config = target.config
+        self.shape, width = Shape.of(target, inner), target.config.hidden_size
         self.taps, self.vocabulary, self._embed = tuple(taps), vocabulary, [target.embed]  # not a submodule
-        self.eps = getattr(config, "rms_norm_eps", None) or 1e-5
-        self.theta = float((getattr(config, "rope_parameters", None) or {}).get("rope_theta", 10_000.0))
-        width, heads = config.hidden_size, config.num_attention_heads
-        kv_heads = getattr(config, "num_key_value_heads", None) or heads
-        size = getattr(config, "head_dim", None) or width // heads
-        self.sizes = (width, inner, heads, kv_heads, size)
-        shapes = {"q_proj": heads * size, "k_proj": kv_heads * size, "v_proj": kv_heads * size}
-        attention = {name: nn.Linear(2 * width, rows, bias=False) for name, rows in shapes.items()}
-        attention["o_proj"] = nn.Linear(heads * size, width, bias=False)
-        mlp = {name: nn.Linear(width, inner, bias=False) for name in ("gate_proj", "up_proj")}
-        mlp["down_proj"] = nn.Linear(inner, width, bias=False)
-        norms = ("input_layernorm", "hidden_norm", "post_attention_layernorm")
         self.fc = nn.Linear(len(taps) * width, width, bias=False)
-        layer = {name: nn.RMSNorm(width, self.eps) for name in norms}
-        blocks = {"self_attn": nn.ModuleDict(attention), "mlp": nn.ModuleDict(mlp)}
-        self.midlayer = nn.ModuleDict(layer | blocks)
-        self.norm = nn.RMSNorm(width, self.eps)
+        self.midlayer = make_layer(self.shape, 2 * width, norms=["hidden_norm"])
+        self.norm = nn.RMSNorm(width, self.shape.eps)
         self.lm_head = nn.Linear(width, len(vocabulary), bias=False)
-        for weight in self.parameters():
-            if weight.dim() == 2:
-                nn.init.normal_(weight, std=0.02)
+        make_small(self)
         with torch.no_grad():
             self.lm_head.weight.copy_(target.head.weight[vocabulary])
 
@@ -112,64 +191,33 @@ class Eagle3(nn.Module):
             feature = feature[:, : ids.shape[1] - 1 - i]
             token = layer["input_layernorm"](self._embed[0](ids[:, 1 + i :]).float())
             both = torch.cat([token, layer["hidden_norm"](feature)], -1)
-            middle = feature + self._attention(both, i, past)
-            normed = layer["post_attention_layernorm"](middle)
-            gate = functional.silu(layer["mlp"]["gate_proj"](normed)) * layer["mlp"]["up_proj"](normed)
-            feature = middle + layer["mlp"]["down_proj"](gate)
+            feature = fed_forward(layer, feature + self._attention(both, i, past))
             logits.append(self.lm_head(self.norm(feature)))
         return logits
 
     def _attention(self, given: Tensor, i: int, past: list[tuple[Tensor, Tensor]]) -> Tensor:
         """Return the attention of recursion i [B, N, H]; its keys and values are appended to `past`."""
-        parts, (_, _, heads, kv_heads, size) = self.midlayer["self_attn"], self.sizes
-        number = given.shape[1]
-        query, key, value = (
-            parts[name](given).unflatten(-1, (-1, size)).transpose(1, 2)
-            for name in ("q_proj", "k_proj", "v_proj")
-        )
-        query, key = (self._turned(each, i) for each in (query, key))
-        past.append(
-            (key.repeat_interleave(heads // kv_heads, 1), value.repeat_interleave(heads // kv_heads, 1))
-        )
+        parts, shape, number = self.midlayer["self_attn"], self.shape, given.shape[1]
+        places = torch.arange(i, i + number, device=given.device)
+        query, key = (turned(heads_of(parts, name, given, shape), places, shape) for name in "qk")
+        past.append((key, heads_of(parts, "v", given, shape)))
         (keys, values), *own = ((key[:, :, :number], value[:, :, :number]) for key, value in past)
         later = torch.ones(number, number, dtype=torch.bool, device=given.device).triu(1)
         scores = (query @ keys.mT).masked_fill(later, -torch.inf)
         scores = torch.cat([scores, *((query * key).sum(-1, keepdim=True) for key, _ in own)], -1)
-        weights = (scores / math.sqrt(size)).softmax(-1)
+        weights = (scores / math.sqrt(shape.size)).softmax(-1)
         total = weights[..., :number] @ values
         for j, (_, value) in enumerate(own):
             total = total + weights[..., number + j, None] * value
         return parts["o_proj"](total.transpose(1, 2).flatten(2))
 
-    def _turned(self, given: Tensor, i: int) -> Tensor:
-        """Return [B, heads, N, size] with rotary positions i, i + 1, ..."""
-        half = given.shape[-1] // 2
-        speeds = self.theta ** (-torch.arange(half, device=given.device) / half)
-        angles = torch.arange(i, i + given.shape[2], device=given.device)[:, None] * speeds
-        first, second = given[..., :half], given[..., half:]
-        cos, sin = angles.cos(), angles.sin()
-        return torch.cat([first * cos - second * sin, second * cos + first * sin], -1)
-
     def config(self, target: Target) -> dict[str, Any]:
         """Return the content of config.json. The taps are at both places where loaders look for them."""
-        width, inner, heads, kv_heads, size = self.sizes
         return {
             "architectures": ["LlamaForCausalLMEagle3"],
             "model_type": "llama",
-            "hidden_size": width,
-            "intermediate_size": inner,
-            "num_hidden_layers": 1,
-            "num_attention_heads": heads,
-            "num_key_value_heads": kv_heads,
-            "head_dim": size,
-            "hidden_act": "silu",
-            "attention_bias": False,
-            "rms_norm_eps": self.eps,
-            "rope_theta": self.theta,
-            "max_position_embeddings": getattr(target.config, "max_position_embeddings", 2048),
-            "vocab_size": target.head.weight.shape[0],
+            **self.shape.config(target, layers=1),
             "draft_vocab_size": len(self.vocabulary),
-            "tie_word_embeddings": False,
             "norm_before_residual": False,
             "eagle_aux_hidden_state_layer_ids": list(self.taps),
             "eagle_config": {
@@ -185,6 +233,84 @@ class Eagle3(nn.Module):
             return {}
         can = torch.zeros(size, dtype=torch.bool).index_fill_(0, ids, True)
         return {"d2t": ids - torch.arange(len(ids)), "t2d": can}
+
+
+class DFlash(nn.Module):
+    """A DFlash head of `layers` layers. Its parameters have the names and shapes of the reference's file.
+
+    The block of entry t is token t + 1 and `drafts` masks, for which the token `mask` stands. Embedding and
+    vocabulary projection are the target's.
+    """
+
+    weights_file = "model.safetensors"
+
+    def __init__(
+        self, target: Target, taps: Sequence[int], inner: int, *, layers: int, drafts: int, mask: int
+    ) -> None:
+        super().__init__()
+        self.shape, width = Shape.of(target, inner), target.config.hidden_size
+        self.taps, self.drafts, self.mask = tuple(taps), drafts, mask
+        self.vocabulary = torch.arange(target.head.weight.shape[0], device=target.head.weight.device)
+        self._ends = [target.embed, target.head]  # not submodules
+        self.fc = nn.Linear(len(taps) * width, width, bias=False)
+        self.hidden_norm = nn.RMSNorm(width, self.shape.eps)
+        self.layers = nn.ModuleList([make_layer(self.shape, width, has_qk_norm=True) for _ in range(layers)])
+        self.norm = nn.RMSNorm(width, self.shape.eps)
+        make_small(self)
+
+    def forward(self, states: Tensor, ids: Tensor, drafts: int) -> list[Tensor]:
+        """Return logits [B, T - 1 - i, V] of draft i of each entry, all blocks side by side.
+
+        Given are the states [B, T, taps * H] and the ids [B, T] of texts.
+        """
+        context, (embed, head) = self.hidden_norm(self.fc(states)), self._ends
+        blocks = torch.full((*ids[:, 1:].shape, self.drafts + 1), self.mask, device=ids.device)
+        blocks[..., 0] = ids[:, 1:]
+        x = embed(blocks.flatten(1)).float()  # [B, (T - 1) * (1 + drafts), H]
+        for layer in self.layers:
+            x = fed_forward(layer, x + self._attention(layer, layer["input_layernorm"](x), context))
+        rows = self.norm(x).unflatten(1, blocks.shape[1:])
+        weight = head.weight.to(rows.dtype)
+        return [functional.linear(rows[:, : ids.shape[1] - 1 - i, 1 + i], weight) for i in range(drafts)]
+
+    def _attention(self, layer: nn.ModuleDict, given: Tensor, context: Tensor) -> Tensor:
+        """Return the attention of blocks [B, N * K, H] over the context [B, T, H] before each, and itself."""
+        parts, shape, size = layer["self_attn"], self.shape, self.drafts + 1
+        number = given.shape[1] // size
+        before, numbers = (
+            torch.arange(context.shape[1], device=given.device),
+            torch.arange(size, device=given.device),
+        )
+        places = (before[1:, None] + numbers).flatten()
+        query, key = (turned(heads_of(parts, name, given, shape), places, shape) for name in "qk")
+        past = turned(heads_of(parts, "k", context, shape), before, shape)
+        hidden = before >= before[1:].repeat_interleave(size)[:, None]  # [N * K, T]
+        scores = (query @ past.mT).masked_fill(hidden, -torch.inf)
+        query, key = (each.unflatten(2, (number, size)) for each in (query, key))
+        scores = torch.cat([scores, (query @ key.mT).flatten(2, 3)], -1)
+        weights = (scores / math.sqrt(shape.size)).softmax(-1)
+        total = weights[..., : len(before)] @ heads_of(parts, "v", context, shape)
+        own = weights[..., len(before) :].unflatten(2, (number, size))
+        value = heads_of(parts, "v", given, shape).unflatten(2, (number, size))
+        return parts["o_proj"]((total + (own @ value).flatten(2, 3)).transpose(1, 2).flatten(2))
+
+    def config(self, target: Target) -> dict[str, Any]:
+        """Return the content of config.json. The reference counts the layers whose outputs are read."""
+        layers = len(self.layers)
+        choices = {"mask_token_id": self.mask, "target_layer_ids": [tap - 1 for tap in self.taps]}
+        return {
+            "architectures": ["DFlashDraftModel"],
+            "model_type": "qwen3",
+            **self.shape.config(target, layers),
+            "layer_types": ["full_attention"] * layers,
+            "block_size": self.drafts + 1,
+            "num_target_layers": target.num_layers,
+            "dflash_config": choices,
+        }
+
+    def maps(self, target: Target) -> dict[str, Tensor]:
+        """Return no further tensors."""
+        return {}
 
 
 class Medusa(nn.Module):
@@ -223,11 +349,11 @@ class Medusa(nn.Module):
         return {}
 
 
-Head = Eagle3 | Medusa
+Head = Eagle3 | DFlash | Medusa
 
 
 def default_taps(layers: int) -> list[int]:
-    """Return the taps of an EAGLE-3 head: those of the reference, or in a shallow model a third apart."""
+    """Return the taps of a head: those of EAGLE-3's reference, or in a shallow model a third apart."""
     return [2, layers // 2, layers - 3] if layers > 7 else sorted({layers // 3, 2 * layers // 3, layers})
 
 

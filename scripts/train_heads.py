@@ -1,7 +1,8 @@
-"""Train draft heads for a model: an EAGLE-3 head or Medusa heads, in the layouts of their references.
+"""Train draft heads for a model: an EAGLE-3, DFlash or Medusa head, in the layouts of their references.
 
     python scripts/train_heads.py OUT --minutes 30 --threads 2            # an EAGLE-3 head of tiny
     python scripts/train_heads.py OUT --kind medusa --minutes 10
+    python scripts/train_heads.py OUT --kind dflash --drafts 7            # a block of eight tokens
     python scripts/train_heads.py OUT --target FOLDER --prompts FILE      # the target continues each prompt
     python scripts/train_heads.py OUT --target FOLDER --text FILE         # texts as they are
     python scripts/train_heads.py OUT --resume --minutes 30               # continues
@@ -26,7 +27,7 @@ from random import Random
 from typing import NamedTuple
 
 import torch
-from draft_heads import Eagle3, Head, Medusa, Target, default_taps, store
+from draft_heads import DFlash, Eagle3, Head, Medusa, Target, default_taps, store
 from tiny_corpus import documents
 from torch import Tensor, nn
 from torch.nn import functional
@@ -38,7 +39,9 @@ from gencli.text.tokenizer import Tokenizer
 BLOCK = 256  # texts that are sorted by length, so that those of a batch are about as long
 DECAY = 0.8  # weight of the loss of a draft relative to that of the draft before
 WARM_UP, KEPT_RATE, AVERAGED = 50, 1_000, 10  # steps
-OF_RUN = "kind target drafts taps inner vocabulary dtype batch rate seed every".split()  # kept by --resume
+OF_RUN = (
+    "kind target drafts layers taps inner vocabulary dtype batch rate seed every".split()
+)  # kept by --resume
 DTYPES = {"float16": torch.float16, "bfloat16": torch.bfloat16, "float32": torch.float32}
 
 
@@ -229,12 +232,19 @@ def make_head(target: Target, texts: Sequence[Text], options: argparse.Namespace
     size = target.head.weight.shape[0]
     counts = Counter(dict.fromkeys(range(size), 0))
     counts.update(token for text in texts for token in text.ids)
+    taps, inner = (
+        options.taps or default_taps(target.num_layers),
+        options.inner or target.config.intermediate_size,
+    )
+    if options.kind == "dflash":
+        mask = min(counts, key=lambda token: (counts[token], -token))  # a token that no text needs
+        print(f"taps {taps}; masks are the token {mask}")
+        return DFlash(target, taps, inner, layers=options.layers, drafts=options.drafts, mask=mask)
     chosen = counts.most_common(options.vocabulary or min(32_000, size // 2))
     share = sum(count for _, count in chosen) / counts.total()
-    taps = options.taps or default_taps(target.num_layers)
     print(f"taps {taps}; the draft vocabulary of {len(chosen)} has {share:.1%} of the tokens")
     vocabulary = torch.tensor(sorted(token for token, _ in chosen), device=target.model.device)
-    return Eagle3(target, taps, vocabulary, options.inner or target.config.intermediate_size)
+    return Eagle3(target, taps, vocabulary, inner)
 
 
 def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -244,7 +254,7 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     )
     add = parser.add_argument
     add("out", type=Path, help="folder of the head")
-    add("--kind", choices=("eagle3", "medusa"), default="eagle3")
+    add("--kind", choices=("eagle3", "dflash", "medusa"), default="eagle3")
     add("--target", default="tiny", help="name or folder of the model to draft for")
     add("--prompts", type=Path, help="file of prompts that the target continues")
     add("--chat", action="store_true", help="the prompts are turns of a user")
@@ -252,8 +262,14 @@ def read_options(arguments: Sequence[str] | None) -> argparse.Namespace:
     add("--texts", type=int, default=16_000, help="number of texts of a bundled model")
     add("--temperature", type=float, default=0.8, help="that of the texts")
     add("--length", type=int, default=384, help="most tokens of a text")
-    add("--drafts", type=int, default=4, help="drafts in a row: 1 + trained recursions, or Medusa heads")
-    add("--taps", type=int, nargs="+", help="hidden states that an EAGLE-3 head reads")
+    add(
+        "--drafts",
+        type=int,
+        default=4,
+        help="drafts in a row: 1 + trained recursions, masks of a block, or Medusa heads",
+    )
+    add("--layers", type=int, default=2, help="layers of a DFlash head")
+    add("--taps", type=int, nargs="+", help="hidden states that an EAGLE-3 or DFlash head reads")
     add("--inner", type=int, help="width of the MLP; the target's by default")
     add("--vocabulary", type=int, help="draft vocabulary; by default half of the target's, at most 32,000")
     add("--dtype", choices=sorted(DTYPES), default="float16", help="that of the file")

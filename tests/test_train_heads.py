@@ -13,10 +13,11 @@ from torch.nn.functional import rms_norm, scaled_dot_product_attention, silu
 sys.path.insert(0, str(Path(__file__).parents[1] / "scripts"))
 
 import inflate
-from draft_heads import LAST, Eagle3, Medusa, Target, default_taps
+from draft_heads import LAST, DFlash, Eagle3, Medusa, Target, default_taps
 from train_heads import Text, batches, main
 
 from gencli import LLM
+from tests.speculative import reference_heads
 
 TINY = Path(__file__).parents[1] / "gencli" / "assets" / "tiny"
 WIDTH, INNER, VOCABULARY, DRAFTS, STEPS = 160, 64, 2048, 3, 4
@@ -42,6 +43,15 @@ def eagle(tmp_path_factory):
 @pytest.fixture(scope="module")
 def medusa(tmp_path_factory):
     return trained(tmp_path_factory.mktemp("head") / "medusa", "--kind", "medusa")
+
+
+@pytest.fixture(scope="module")
+def dflash(tmp_path_factory):
+    return of_dflash(tmp_path_factory.mktemp("head") / "dflash")
+
+
+def of_dflash(folder, steps=STEPS):
+    return trained(folder, "--kind", "dflash", "--inner", str(INNER), "--dtype", "float32", steps=steps)
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +162,37 @@ def test_training_drafts_as_a_head_with_a_cache_does(eagle, tiny):
                 features = torch.cat([features, out])
 
 
-@pytest.mark.parametrize("kind", ["eagle", "medusa"])
+def test_a_dflash_head_has_the_layout_and_the_drafts_of_the_reference(dflash, tiny):
+    config, tensors = (
+        json.loads((dflash / "config.json").read_text()),
+        load_file(dflash / "model.safetensors"),
+    )
+    assert config["architectures"] == ["DFlashDraftModel"]
+    assert (config["block_size"], config["num_target_layers"]) == (1 + DRAFTS, 6)
+    choices = config["dflash_config"]
+    assert choices["target_layer_ids"] == [1, 3, 5]
+    head = DFlash(tiny, [2, 4, 6], INNER, layers=2, drafts=DRAFTS, mask=choices["mask_token_id"])
+    head.load_state_dict(tensors)
+    states = {tap: tiny.read(IDS, [tap])[0] for tap in head.taps}
+    ends = reference_heads.Target(tiny.embed.weight, tiny.head.weight)
+    reference = reference_heads.DFlash(
+        tensors,
+        ends,
+        shape=reference_heads.LayerShape(5, 5, eps=config["rms_norm_eps"]),
+        taps=head.taps,
+        mask_id=head.mask,
+        block_size=1 + DRAFTS,
+    )
+    together = head(tiny.read(IDS, head.taps)[0], IDS, DRAFTS)
+    for text, ids in enumerate(IDS.tolist()):
+        known = {tap: rows[text] for tap, rows in states.items()}
+        rows = reference.forced(ids, known, DRAFTS)
+        for i in range(DRAFTS):
+            found = together[i][text, : rows.shape[1]].double()
+            assert torch.allclose(found, rows[i], atol=1e-4), (text, i)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "dflash", "medusa"])
 def test_a_trained_head_drafts_and_changes_no_text(kind, request):
     folder = request.getfixturevalue(kind)
     ends = []
@@ -165,12 +205,13 @@ def test_a_trained_head_drafts_and_changes_no_text(kind, request):
     assert sum(drafted.drafted.proposed) > 0
 
 
-def test_a_resumed_run_equals_an_uninterrupted_one(eagle, tmp_path):
-    folder = of_eagle(tmp_path / "head", steps=3)
+@pytest.mark.parametrize(("kind", "train"), [("eagle", of_eagle), ("dflash", of_dflash)])
+def test_a_resumed_run_equals_an_uninterrupted_one(kind, train, request, tmp_path):
+    whole, folder = request.getfixturevalue(kind), train(tmp_path / "head", steps=3)
     main([str(folder), "--resume", "--steps", str(STEPS)])
-    once, twice = (load_file(path / "model.safetensors") for path in (eagle, folder))
+    once, twice = (load_file(path / "model.safetensors") for path in (whole, folder))
     assert all(once[name].equal(twice[name]) for name in once)
-    assert (eagle / "config.json").read_text() == (folder / "config.json").read_text()
+    assert (whole / "config.json").read_text() == (folder / "config.json").read_text()
 
 
 def test_a_run_is_not_overwritten(eagle, capsys):

@@ -14,6 +14,7 @@ from torch import Tensor
 from gencli.core.request import Feed, Request, StepPlan
 from gencli.errors import ModelError
 from gencli.models.model_runner import LAST, HeadedRunner
+from gencli.speculative.block_heads import BlockHead
 from gencli.speculative.drafter import DraftAsk, Features
 from gencli.speculative.head_drafter import make_lanes
 from gencli.speculative.head_models import Eagle3Part, FusedPart, Head, MedusaHead
@@ -88,6 +89,9 @@ def _neighbours(head: Head, num_layers: int) -> Iterator[tuple[str, Head]]:
                 yield f"reads states {', '.join(map(str, taps))}", replace(head, taps=taps)
     if isinstance(head, MedusaHead):
         return
+    if isinstance(head, BlockHead):
+        yield from _neighbouring_blocks(head)
+        return
     first, changes = head.parts[0], dict[str, dict[str, Any]]()
     if isinstance(first, Eagle3Part):
         is_normed = not first.norm_before_residual
@@ -102,6 +106,16 @@ def _neighbours(head: Head, num_layers: int) -> Iterator[tuple[str, Head]]:
         changes[f"feeds back the state {place} its norm"] = {"feeds_norm": is_behind}
     for sentence, values in changes.items():
         yield sentence, replace(head, parts=tuple([replace(part, **values) for part in head.parts]))
+
+
+def _neighbouring_blocks(head: BlockHead) -> Iterator[tuple[str, Head]]:
+    """Yield each head that differs in one choice of how a block is read."""
+    yield f"is {'not ' if head.is_causal else ''}causal", replace(head, is_causal=not head.is_causal)
+    drafts = "masks alone" if head.samples_anchor else "the newest token and the masks"
+    yield f"drafts from {drafts}", replace(head, samples_anchor=not head.samples_anchor)
+    for mask_id in (head.mask_id - 1, head.mask_id + 1):
+        if 0 <= mask_id < head.vocab_size:
+            yield f"has the mask {mask_id}", replace(head, mask_id=mask_id)
 
 
 def _passed(

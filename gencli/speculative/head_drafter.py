@@ -4,21 +4,28 @@ Entry i of a lane pairs the feature of token i with token i + 1. True features c
 and their entries are computed with the next draft. Entries of drafts, with features that the head makes, are
 dropped after it. A lane is kept when its text ends: the next text goes on behind what both share, and so does
 a copy of the lane. A lane may begin within a text, if the target had the tokens before in its cache.
+
+A head that drafts a block has no entries, but keys and values of the features themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
+from typing import Generic, TypeVar
 
 import torch
 from torch import Tensor
 
 from gencli.core.request import Feed, Request, StepPlan, shared_length
+from gencli.models.decoder.attention_plans import AttentionPlan, SdpaPlan
 from gencli.models.decoder.decoder import DecoderLanes
+from gencli.models.decoder.decoder_layers import Pass
 from gencli.models.kv.lane_buffers import LaneBuffer, LaneLengths, LaneStore, cells_of, room_for
 from gencli.models.model_runner import ModelSpec
+from gencli.speculative.block_heads import BlockHead, ContextPlan
 from gencli.speculative.draft_model import AutoregressiveDrafter, Branching
 from gencli.speculative.draft_trees import TreeLevel
 from gencli.speculative.drafter import DraftAsk, Features
@@ -39,7 +46,7 @@ def waits(request: Request, ask: DraftAsk) -> bool:
 class HeadDrafter(AutoregressiveDrafter):
     """Drafts with a head of a target with this `spec`, for slots below `max_lanes`."""
 
-    _lanes: HeadLanes | MedusaLanes
+    _lanes: HeadLanes | BlockLanes | MedusaLanes
 
     def __init__(
         self,
@@ -51,6 +58,7 @@ class HeadDrafter(AutoregressiveDrafter):
     ) -> None:
         super().__init__(make_lanes(head, spec, max_lanes=max_lanes))
         self.taps, self.notices = head.taps, notices
+        self.is_autoregressive = not isinstance(head, BlockHead)
 
     def propose(self, asks: Sequence[DraftAsk]) -> list[Sequence[int]]:
         runs = super().propose(asks)
@@ -64,10 +72,12 @@ class HeadDrafter(AutoregressiveDrafter):
         self._lanes.fork(source, target)
 
 
-def make_lanes(head: Head, spec: ModelSpec, *, max_lanes: int) -> HeadLanes | MedusaLanes:
+def make_lanes(head: Head, spec: ModelSpec, *, max_lanes: int) -> HeadLanes | BlockLanes | MedusaLanes:
     """Return lanes of a head for the slots below `max_lanes`; `spec` is the target's."""
     if isinstance(head, MedusaHead):
         return MedusaLanes(head, spec)
+    if isinstance(head, BlockHead):
+        return BlockLanes(head, spec, max_lanes=max_lanes)
     return HeadLanes(head, spec, max_lanes=max_lanes)
 
 
@@ -133,6 +143,47 @@ class _FeatureLanes(_SlotLanes):
         return upload([*cells_of(seated)], self._like.device)
 
 
+class _ContextLanes(_SlotLanes):
+    """The keys and values of each slot's features in the layers of a head that drafts blocks."""
+
+    def __init__(self, head: BlockHead, lengths: LaneLengths) -> None:
+        self._head, self._store = head, LaneStore(lengths)
+        self._buffers = [LaneBuffer(self._store) for _ in head.layers]
+        self._store.buffers = self._buffers
+        shape = (1, 2 * head.spec.num_kv_heads, 0, head.spec.head_dim)
+        self._like = torch.empty(shape, dtype=head.dtype, device=head.device)
+        super().__init__(lengths, self._store.fork, self._store.wipe, self._store.free_cache)
+
+    def write(self, feeds: Sequence[Feed], features: Tensor) -> None:
+        """Append the features [N, width] of the tokens of these feeds."""
+        plan = StepPlan(tuple(feeds))
+        self._head.keep(features, *self._entered(plan, ContextPlan))
+        self.lengths.advance(plan)
+
+    def states(self, feeds: Sequence[Feed], wanted: Sequence[int]) -> Tensor:
+        """Return the states [R, H] of the tokens `wanted` of blocks; the contexts before them stay."""
+        plan, head = StepPlan(tuple(feeds)), self._head
+        step, buffers = self._entered(plan, partial(SdpaPlan, is_causal=head.is_causal))
+        ids = upload_ints([token for feed in feeds for token in feed.tokens], head.device)
+        return head(ids, step, buffers, upload_ints(wanted, head.device))
+
+    def _entered(
+        self, plan: StepPlan, make: Callable[..., AttentionPlan]
+    ) -> tuple[Pass[AttentionPlan], list[Tensor]]:
+        """Return the pass over these feeds with the attention that `make` makes, and buffers for them."""
+        self.lengths.check(plan)
+        seated, head = self._store.seat(plan.feeds), self._head
+        num_rows, length = room_for(seated)
+        buffers = [buffer.reserve(num_rows, length, like=self._like) for buffer in self._buffers]
+        rows, positions = upload([*cells_of(seated)], head.device)
+        ropes = tuple([table.rows(positions, None, length) for table in head.tables])
+        return Pass(make(seated, (rows, positions), head.dtype), ropes), buffers
+
+    @property
+    def nbytes(self) -> int:
+        return sum(buffer.nbytes for buffer in self._buffers)
+
+
 class _PartLanes(_SlotLanes):
     """The keys and values of each slot's entries in the layers of a part."""
 
@@ -178,26 +229,20 @@ class _SlotDrafts:
     tokens: list[int]
 
 
-class HeadLanes:
-    """Lanes of a head that drafts from its own output, one for each of `max_lanes` slots.
+_F = TypeVar("_F", bound=_FeatureLanes | _ContextLanes)
 
-    `spec` is the target's.
+
+class _TextLanes(Generic[_F]):
+    """Lanes of texts: the features of their tokens, or what a head holds in place of them, and `parts`.
+
+    The entries of parts end before the features.
     """
 
-    def __init__(self, head: RecursiveHead, spec: ModelSpec, *, max_lanes: int) -> None:
-        self._head, self._spec, self.vocab_size = head, spec, head.vocab_size
-        lengths = LaneLengths(max_lanes=max_lanes, context=spec.context, num_ids=head.vocab_size)
-        self._features = _FeatureLanes(head, lengths)
-        self._parts = [_PartLanes(part, lengths.like(), is_fixed=head.is_invariant) for part in head.parts]
+    is_reading = False  # whether drafts of this step wait for entries of a prompt
+
+    def __init__(self, features: _F, parts: Sequence[_PartLanes]) -> None:
+        self._features, self._parts = features, parts
         self._lanes: dict[int, HeadLane] = {}
-        self.is_reading = False  # whether drafts of this step wait for entries of a prompt
-        # Of the drafts of this step: the runs, passes so far, feeds of the last one and what it made.
-        self._runs: dict[int, _SlotDrafts] = {}
-        self._num_passes, self._fed = 0, list[Feed]()
-        self._made = torch.empty(0)
-        self._shifts = dict[
-            int, int
-        ]()  # of trees: from the place of a node of the last pass to its row there
 
     def request(self, slot: int) -> Request:
         return self._lanes[slot].request
@@ -232,14 +277,74 @@ class HeadLanes:
         for lanes in (self._features, *self._parts):
             lanes.fork(source, target)
 
+    def _write(self, parts: Sequence[Features], condense: Callable[[tuple[Tensor, ...]], Tensor]) -> None:
+        """Append the features of the states of parts, of which none is empty."""
+        if parts:
+            states = tuple(
+                [torch.cat(of_tap) for of_tap in zip(*(part.states for part in parts), strict=True)]
+            )
+            self._features.write([self._taken(part) for part in parts], condense(states))
+
+    def _is_known(self, ask: DraftAsk) -> bool:
+        """Return whether the lane has the features of all tokens but the newest, and drop those of others."""
+        lane, slot, known = self._lanes[ask.slot], ask.slot, len(ask.tokens) - 1
+        if not lane.is_checked or waits(lane.request, ask):  # a lane may have kept states
+            return False
+        self._keep(slot, ask.tokens, known)
+        count = self._features.lengths[slot]
+        return bool(count) and lane.base + count == known
+
+    def _taken(self, part: Features) -> Feed:
+        """Return where the features of a part belong, after dropping what they replace."""
+        lane, slot = self._lanes[part.slot], part.slot
+        self._keep(slot, part.tokens, part.start)
+        if lane.base + self._features.lengths[slot] != part.start:  # tokens between were not fed
+            lane.tokens, lane.base = [*part.tokens[: part.start]], part.start
+            for lanes in (self._features, *self._parts):
+                lanes.cut(slot, 0)
+        tokens = tuple(part.tokens[part.start : part.end])
+        lane.tokens[part.start :] = tokens
+        return Feed(slot, part.start - lane.base, tokens, num_logits=0)
+
+    def _keep(self, slot: int, text: Sequence[int], end: int) -> None:
+        """Keep what belongs to `text`, and of the features those of tokens before `end`.
+
+        Features of a checked lane belong to the text: the target feeds a token that is changed again.
+        """
+        lane, held = self._lanes[slot], self._features.lengths[slot]
+        same = min(lane.base + held, end) if lane.is_checked else 0
+        others = lane.tokens[same:]
+        same += shared_length(others, [*text[same : same + len(others)]])
+        del lane.tokens[same:]
+        lane.base, lane.is_checked = min(lane.base, same), True
+        self._features.cut(slot, min(same, end) - lane.base)
+        for number, part in enumerate(self._parts):  # an entry has read token `number` + 1 behind its own
+            part.cut(slot, min(self._features.lengths[slot], same - lane.base - number - 1))
+
+
+class HeadLanes(_TextLanes[_FeatureLanes]):
+    """Lanes of a head that drafts from its own output, one for each of `max_lanes` slots.
+
+    `spec` is the target's.
+    """
+
+    def __init__(self, head: RecursiveHead, spec: ModelSpec, *, max_lanes: int) -> None:
+        self._head, self._spec, self.vocab_size = head, spec, head.vocab_size
+        lengths = LaneLengths(max_lanes=max_lanes, context=spec.context, num_ids=head.vocab_size)
+        parts = [_PartLanes(part, lengths.like(), is_fixed=head.is_invariant) for part in head.parts]
+        super().__init__(_FeatureLanes(head, lengths), parts)
+        # Of the drafts of this step: the runs, passes so far, feeds of the last one and what it made.
+        self._runs: dict[int, _SlotDrafts] = {}
+        self._num_passes, self._fed = 0, list[Feed]()
+        self._made = torch.empty(0)
+        # Of trees: from the place of a node of the last pass to its row there, by slot.
+        self._shifts: dict[int, int] = {}
+
     @torch.inference_mode()
     def feed(self, parts: Sequence[Features]) -> None:
         """Condense the states of the target's pass to features, and compute entries in whole blocks."""
         parts = [part for part in parts if part.end > part.start]
-        if not parts:
-            return
-        states = tuple([torch.cat(of_tap) for of_tap in zip(*(part.states for part in parts), strict=True)])
-        self._features.write([self._taken(part) for part in parts], self._head.condense(states))
+        self._write(parts, self._head.condense)
         while blocks := [block for part in parts if (block := self._block(part.slot, part.tokens))]:
             made = self._features.read([block[0] for block in blocks])
             for number, lanes in enumerate(self._parts):
@@ -251,14 +356,9 @@ class HeadLanes:
     def catch_up(self, asks: Sequence[DraftAsk]) -> list[DraftAsk]:
         """Return the asks that can draft: their lanes have the features of all tokens but the newest."""
         self._runs, self._num_passes, able = {}, 0, []
-        for ask in asks:
-            lane, slot, known = self._lanes[ask.slot], ask.slot, len(ask.tokens) - 1
-            if not lane.is_checked or waits(lane.request, ask):  # a lane may have kept states
-                continue
-            self._keep(slot, ask.tokens, known)
+        for ask in filter(self._is_known, asks):
+            lane, slot = self._lanes[ask.slot], ask.slot
             count = self._features.lengths[slot]
-            if not count or lane.base + count != known:
-                continue
             lane.tokens += ask.tokens[len(lane.tokens) :]
             parts = self._parts[: self.room(ask)]
             first = min(count - 1, *[part.lengths[slot] for part in parts])
@@ -322,33 +422,6 @@ class HeadLanes:
         rows = [row for feed in feeds for row in range(ends[feed.lane] - len(feed.tokens), ends[feed.lane])]
         return self._made[upload_ints(rows, self._made.device)]
 
-    def _taken(self, part: Features) -> Feed:
-        """Return where the features of a part belong, after dropping what they replace."""
-        lane, slot = self._lanes[part.slot], part.slot
-        self._keep(slot, part.tokens, part.start)
-        if lane.base + self._features.lengths[slot] != part.start:  # tokens between were not fed
-            lane.tokens, lane.base = [*part.tokens[: part.start]], part.start
-            for lanes in (self._features, *self._parts):
-                lanes.cut(slot, 0)
-        tokens = tuple(part.tokens[part.start : part.end])
-        lane.tokens[part.start :] = tokens
-        return Feed(slot, part.start - lane.base, tokens, num_logits=0)
-
-    def _keep(self, slot: int, text: Sequence[int], end: int) -> None:
-        """Keep what belongs to `text`, and of the features those of tokens before `end`.
-
-        Features of a checked lane belong to the text: the target feeds a token that is changed again.
-        """
-        lane, held = self._lanes[slot], self._features.lengths[slot]
-        same = min(lane.base + held, end) if lane.is_checked else 0
-        others = lane.tokens[same:]
-        same += shared_length(others, [*text[same : same + len(others)]])
-        del lane.tokens[same:]
-        lane.base, lane.is_checked = min(lane.base, same), True
-        self._features.cut(slot, min(same, end) - lane.base)
-        for number, part in enumerate(self._parts):  # an entry has read token `number` + 1 behind its own
-            part.cut(slot, min(self._features.lengths[slot], same - lane.base - number - 1))
-
     def _block(self, slot: int, text: Sequence[int]) -> list[Feed]:
         """Return the next block of entries that a lane lacks, as a feed of each part; [] if none is whole."""
         lane, count = self._lanes[slot], len(self._parts)
@@ -359,6 +432,78 @@ class HeadLanes:
         start, last = lane.base + first + 1, lane.base + end + 1
         lane.tokens += text[len(lane.tokens) : last + count - 1]
         return [Feed(slot, first, tuple(text[start + k : last + k]), num_logits=0) for k in range(count)]
+
+
+class BlockLanes(_TextLanes[_ContextLanes]):
+    """Lanes of a head that drafts a block, one for each of `max_lanes` slots. `spec` is the target's."""
+
+    def __init__(self, head: BlockHead, spec: ModelSpec, *, max_lanes: int) -> None:
+        self._head, self._spec, self.vocab_size = head, spec, head.vocab_size
+        context = spec.context + head.block_size
+        lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=head.vocab_size)
+        super().__init__(_ContextLanes(head, lengths), ())
+        # Of the drafts of this step: the places of slots, their most drafts, how many there are so far, their
+        # states [S, most, H] and logits [S, most, Vd], and the states of the Markov head [S, r].
+        self._places: dict[int, int] = {}
+        self._count = self._number = 0
+        self._states = self._logits = self._markov = torch.empty(0)
+
+    @torch.inference_mode()
+    def feed(self, parts: Sequence[Features]) -> None:
+        """Condense the states of the target's pass, and keep their keys and values."""
+        self._write([part for part in parts if part.end > part.start], self._head.condense)
+
+    def catch_up(self, asks: Sequence[DraftAsk]) -> list[DraftAsk]:
+        """Return the asks that can draft: their lanes have the features of all tokens but the newest."""
+        able = [ask for ask in asks if self._is_known(ask)]
+        self._count, self._number = max(map(self.room, able), default=0), 0
+        return able
+
+    def room(self, ask: DraftAsk) -> int:
+        """Return the maximum number of drafts for an ask."""
+        length = len(ask.tokens)
+        return min(ask.most, self._spec.limit(length) - length, self._head.most)
+
+    def missing(self, ask: DraftAsk) -> tuple[int, ...]:
+        """Return the newest token, which begins the block."""
+        return (ask.tokens[-1],)
+
+    @torch.inference_mode()
+    def extend(self, parts: Mapping[int, tuple[int, ...]]) -> Tensor:
+        """Return the logits [len(parts), V] of the next draft of these slots, behind their last token."""
+        head, number = self._head, self._number
+        if not number:
+            self._draft(parts)
+        places = upload_ints([self._places[slot] for slot in parts], head.device)
+        logits = self._logits[places, number]
+        if head.markov is not None:
+            tokens = upload_ints([tokens[-1] for tokens in parts.values()], head.device)
+            bias, state = head.markov(tokens, self._states[places, number], self._markov[places])
+            logits, self._markov[places] = logits + bias, state
+        self._number = number + 1
+        return head.spread(logits)
+
+    @property
+    def branching(self) -> Branching:
+        return "depth" if self._head.markov is None else "none"
+
+    def branch(self, levels: Mapping[int, TreeLevel]) -> Tensor:
+        """Return the logits [len(levels), V] of the next draft of these slots."""
+        return self.extend(dict.fromkeys(levels, ()))
+
+    def _draft(self, parts: Mapping[int, tuple[int, ...]]) -> None:
+        """Compute the blocks of these slots, which begin with their newest tokens."""
+        head, count, masks = self._head, self._count, (self._head.mask_id,) * (self._head.block_size - 1)
+        lengths = self._features.lengths
+        feeds = [Feed(slot, lengths[slot], (*newest, *masks), num_logits=0) for slot, newest in parts.items()]
+        firsts = range(head.first, head.block_size * len(feeds), head.block_size)
+        wanted = [place for first in firsts for place in range(first, first + count)]
+        states = self._features.states(feeds, wanted)
+        self._places = {slot: place for place, slot in enumerate(parts)}
+        self._logits = head.project(states).view(len(feeds), count, -1)
+        self._states = states.view(len(feeds), count, -1)
+        if head.markov is not None:
+            self._markov = states.new_zeros(len(feeds), head.markov.rank)
 
 
 @dataclass(slots=True)

@@ -11,6 +11,9 @@ The names are those of the native decoder where it has the part, so that it read
     d2t, t2d, token_map          the draft vocabulary, which HeadFile.token_ids reads
     blocks.{head}.{i}.weight|bias, heads.{head}.weight           of Medusa; lm_head.weight if heads share it
     mtp.{layer}.embed_norm|hidden_norm|fc|norm.weight            of MTP: fc [H, 2H], norm behind the layer
+    fc.weight [H, taps * Ht], hidden_norm.weight [H]             of DFlash, with ordinary layers
+    markov_head.markov_w1.weight [V, r], markov_w2.weight [Vd, r]       of DSpark
+    markov_head.gate_proj [r, H + r] or joint_proj [3r, 2r + H].weight|bias     of DSpark, gated or rnn
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import count, takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
 from gencli.errors import ModelError, UsageError
 from gencli.helpers import shortened
@@ -36,9 +39,10 @@ if TYPE_CHECKING:
 
     from gencli.models.decoder.weight_readers import WeightReader
 
-Kind = Literal["eagle1", "eagle3", "medusa", "mtp"]
+Kind = Literal["eagle1", "eagle3", "medusa", "mtp", "dflash", "dspark"]
+Markov = Literal["vanilla", "gated", "rnn"]
 _LAST = -1  # the tap of the states behind the final norm
-_MAX_HEADS, _MAX_BLOCKS, _MAX_TAPS = 16, 16, 16
+_MAX_HEADS, _MAX_BLOCKS, _MAX_TAPS, _MAX_BLOCK_SIZE = 16, 16, 16, 64
 _FIT = "Was the head trained for this model?"
 
 
@@ -110,6 +114,27 @@ class MtpConfig:
     hidden_first: bool
 
 
+@dataclass(frozen=True, slots=True)
+class BlockConfig:
+    """DFlash and DSpark: one pass over a block of the newest token and `block_size` - 1 masks `mask_id`.
+
+    `taps`, `target_hidden` and `draft_vocab` are as those of EAGLE-3. The newest token's place gives a draft
+    too if the head `samples_anchor`. In layers without a window attention in the block `is_causal` or not.
+    `markov` is the kind of DSpark's bias from the token before, of `markov_rank`; None: there is none.
+    """
+
+    spec: DecoderSpec
+    taps: tuple[int, ...]
+    target_hidden: int
+    draft_vocab: int
+    block_size: int
+    mask_id: int
+    samples_anchor: bool
+    is_causal: bool
+    markov: Markov | None
+    markov_rank: int
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadFile:
     """A head's folder: `tensors` by the names above, `notices` for the user.
@@ -119,7 +144,7 @@ class HeadFile:
 
     folder: Path
     kind: Kind
-    config: Eagle1Config | Eagle3Config | MedusaConfig | MtpConfig
+    config: Eagle1Config | Eagle3Config | MedusaConfig | MtpConfig | BlockConfig
     tensors: Mapping[str, StoredTensor]
     vocab_size: int
     mapped: Mapping[str, Tensor] = field(default_factory=dict)
@@ -131,7 +156,8 @@ class HeadFile:
         if isinstance(self.config, MedusaConfig):
             return 0
         spec = self.config.spec
-        return spec.hidden + 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim
+        features = 0 if isinstance(self.config, BlockConfig) else spec.hidden
+        return features + 2 * spec.num_layers * spec.num_kv_heads * spec.head_dim
 
     @contextmanager
     def reader(
@@ -162,8 +188,8 @@ class HeadFile:
         """
         import torch
 
-        assert isinstance(self.config, Eagle3Config | MedusaConfig)
-        size, name = self.config.draft_vocab, "d2t" if self.kind == "eagle3" else "token_map"
+        assert isinstance(self.config, Eagle3Config | MedusaConfig | BlockConfig)
+        size, name = self.config.draft_vocab, "token_map" if self.kind == "medusa" else "d2t"
         if size == self.vocab_size and name not in reader:
             return None
         ids = reader.joined([name], (size,), dtype=torch.int64)
@@ -210,12 +236,14 @@ def open_head(name: str, target: Target) -> HeadFile:
     folder, config = _open_folder(name)
     with _naming(folder):
         kind = _named_kind(config)
-        layers = _layers(config)
+        layers = _layers(config, _BLOCK_KEYS if kind in ("dflash", "dspark") else _EAGLE_KEYS)
         check_config(folder, layers)
         if kind == "mtp":
             return _open_mtp(folder, layers, target, hidden_first=False)
         if kind == "medusa":
             return _open_medusa(folder, config, target)
+        if kind == "dflash" or kind == "dspark":
+            return _open_block(folder, config, layers, target, kind)
         return _open_eagle(folder, config, layers, target, kind)
 
 
@@ -253,9 +281,7 @@ def _naming(folder: Path) -> Iterator[None]:
 
 _OTHERS = {  # kinds that this version does not have, by a part of the names in config.json
     "dflash2": "DFlash2",
-    "dspark": "DSpark",
     "domino": "Domino",
-    "dflash": "DFlash",
     "peagle": "P-EAGLE",
     "mlpspeculator": "MLP speculator",
     "gemma4assistant": "Gemma 4 assistant",
@@ -274,15 +300,17 @@ def _named_kind(config: Mapping[str, Any]) -> Kind | None:
     other = next((kind for part, kind in _OTHERS.items() if part in called), "")
     if config.get("parallel_drafting") or config.get("mask_hidden") is not None:
         other = "P-EAGLE"
-    if not other and layout not in (None, "eagle3", "mtp"):
+    if not other and layout not in (None, "eagle3", "mtp", "dflash", "dspark"):
         other = f"{shortened(str(layout), 40)} of speculators"
     if other:
         raise ModelError(
             f"Draft heads of the kind {other} are not among those of this version.",
-            hint="They are EAGLE-1, EAGLE-3, Medusa, and layers for multi-token prediction (MTP)",
+            hint="They are EAGLE-1, EAGLE-3, Medusa, DFlash, DSpark, and layers for multi-token prediction",
         )
     if layout == "mtp":
         return "mtp"
+    if "dspark" in called or "dflash" in called or isinstance(blocks, Mapping):
+        return "dspark" if "dspark" in called else "dflash"
     if "eagle3" in called or "draft_vocab_size" in config:
         return "eagle3"
     if "medusa" in called or "medusa_num_heads" in config:
@@ -303,6 +331,20 @@ _EAGLE_KEYS = _NO_EFFECT | {
     *(*_FLAGS, _IDS, "draft_vocab_size", "eagle_config", "logit_scale", "parallel_drafting"),
     *("target_hidden_size", "use_aux_norm"),
 }
+_BLOCK = frozenset(  # of a block, in dflash_config or beside it
+    """
+    block_size causal mask_token_id markov_head_type markov_rank sample_from_anchor target_layer_ids
+    attention_mode confidence_head_alpha confidence_head_with_markov enable_confidence_head projector_type
+    """.split()
+)
+_BLOCK_KEYS = (
+    _NO_EFFECT
+    | _BLOCK
+    | {
+        *("aux_hidden_state_layer_ids", "dflash_config", "draft_vocab_size", "num_target_layers"),
+        *("sliding_window_non_causal", "target_hidden_size"),
+    }
+)
 _SAME = {  # values in eagle_config that say what every EAGLE-3 does
     "use_input_layernorm_in_first_layer": True,
     "use_last_layernorm": True,
@@ -317,11 +359,14 @@ _MEDUSA_KEYS = _NO_EFFECT | {
 }
 
 
-def _layers(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the configuration of layers: nested in the format of speculators, else all of it."""
+def _layers(config: Mapping[str, Any], known: frozenset[str] | set[str]) -> Mapping[str, Any]:
+    """Return the configuration of layers: nested in the format of speculators, else all of it.
+
+    `known` are the keys of the kind that are not of layers.
+    """
     if "speculators_model_type" not in config:
         return config
-    _check_keys(config, _EAGLE_KEYS | {"transformer_layer_config", "tie_word_embeddings"})
+    _check_keys(config, known | {"transformer_layer_config", "tie_word_embeddings"})
     if not isinstance(layers := config.get("transformer_layer_config"), Mapping):
         raise ModelError("config.json has no object transformer_layer_config.")
     return layers
@@ -331,9 +376,13 @@ Renames = Sequence[tuple[str, str]]  # patterns and what replaces them, one afte
 _EAGLE: Renames = (
     (r"^model\.", ""),
     (r"^midlayer\.", "layers.0."),
+    (r"^logit_head\.", ""),  # early files of DSpark
     (r"^(embed_tokens|layers|norm)\.", r"model.\1."),
 )
-_UNUSED = re.compile(r"(.*\.)?rotary_emb\.inv_freq|verifier_(norm|lm_head)\.weight")
+# The confidence of DSpark says how many drafts to verify, and none of them.
+_UNUSED = re.compile(
+    r"(.*\.)?rotary_emb\.inv_freq|verifier_(norm|lm_head)\.weight|(.*\.)?confidence_head\.proj\.(weight|bias)"
+)
 _SLACK = 2**20  # bytes of a pickle, names and paddings
 
 
@@ -384,7 +433,29 @@ def _open_eagle(
     if layers.get("use_sliding_window") or any(name != "full_attention" for name in types):
         raise Unsupported("its layers have sliding windows")
     known = {key: value for key, value in layers.items() if key not in _EAGLE_KEYS}
-    spec = read_spec({**known, "model_type": "llama"})
+    spec, table, mapped = _read_layers(folder, config, {**known, "model_type": "llama"}, target)
+    layer = "model.layers.0."
+    if kind == "eagle3" or f"{layer}hidden_norm.weight" in table:
+        eagle3, notices = _eagle3_config(config, spec, target, table)
+        return HeadFile(folder, "eagle3", eagle3, table, target.vocab_size, mapped, notices)
+    if "fc.weight" not in table:
+        raise ModelError(
+            "config.json names no kind of draft head, and there are no weights fc.",
+            hint="A draft model is a folder with weights in safetensors",
+        )
+    _check_fit("states as wide as", spec.hidden, target.hidden)
+    eagle1 = Eagle1Config(spec, "fc.bias" in table or config.get("bias") is True)
+    return HeadFile(folder, "eagle1", eagle1, table, target.vocab_size, mapped)
+
+
+def _read_layers(
+    folder: Path, config: Mapping[str, Any], layers: Mapping[str, Any], target: Target
+) -> tuple[DecoderSpec, dict[str, StoredTensor], Mapping[str, Tensor]]:
+    """Return the spec of a head's layers, with what its tensors say, and these as `_read` does.
+
+    Raises ModelError if they do not fit the target.
+    """
+    spec = read_spec(layers)
     if spec.rope_switches:
         raise Unsupported("its rotary embedding is longrope")
     target_hidden = _whole(config, "target_hidden_size", spec.hidden)
@@ -402,17 +473,7 @@ def _open_eagle(
     )
     if spec.hidden != target.hidden:
         _shape(table, "model.embed_tokens.weight")
-    if kind == "eagle3" or f"{layer}hidden_norm.weight" in table:
-        eagle3, notices = _eagle3_config(config, spec, target, table)
-        return HeadFile(folder, "eagle3", eagle3, table, target.vocab_size, mapped, notices)
-    if "fc.weight" not in table:
-        raise ModelError(
-            "config.json names no kind of draft head, and there are no weights fc.",
-            hint="A draft model is a folder with weights in safetensors",
-        )
-    _check_fit("states as wide as", spec.hidden, target.hidden)
-    eagle1 = Eagle1Config(spec, "fc.bias" in table or config.get("bias") is True)
-    return HeadFile(folder, "eagle1", eagle1, table, target.vocab_size, mapped)
+    return spec, table, mapped
 
 
 def _eagle3_config(
@@ -459,14 +520,88 @@ def _taps(
         notices.append(f"{_IDS} of the draft head begin with 1: outputs of layers, states {_shown(taps)}")
     else:
         taps = tuple(ids)
+    _check_taps(taps, width, target, _IDS)
+    return taps
+
+
+def _check_taps(taps: tuple[int, ...], width: int, target: Target, key: str) -> None:
+    """Raise ModelError if the target has no such states, or fc reads `width` values that are not theirs."""
     if width != len(taps) * target.hidden:
         reason = f"fc reads {width} values, but {len(taps)} states of {target.hidden} are named"
-        raise ModelError(f"{reason} or assumed.", hint=f"{_FIT} {_IDS} in its config.json name the states")
+        raise ModelError(f"{reason} or assumed.", hint=f"{_FIT} {key} in its config.json name the states")
     if not all(0 <= tap <= target.num_layers for tap in taps):
         raise ModelError(
             f"It reads states {_shown(taps)} of a model of {target.num_layers} layers.", hint=_FIT
         )
-    return taps
+
+
+def _open_block(
+    folder: Path,
+    config: Mapping[str, Any],
+    layers: Mapping[str, Any],
+    target: Target,
+    kind: Literal["dflash", "dspark"],
+) -> HeadFile:
+    """Open DFlash or DSpark, whose layers are those of Qwen3 whatever their configuration is called."""
+    if not isinstance(nested := config.get("dflash_config") or {}, Mapping):
+        raise ModelError("config.json: dflash_config is no object.")
+    _check_keys(nested, _BLOCK)
+    options, notices = {key: config[key] for key in _BLOCK & config.keys()} | {**nested}, list[str]()
+    known = {key: value for key, value in layers.items() if key not in _BLOCK_KEYS - {"max_window_layers"}}
+    spec, table, mapped = _read_layers(folder, config, {**known, "model_type": "qwen3"}, target)
+    spec = replace(spec, qk_norm="head", is_tied=False)
+    if _flag(config, "sliding_window_non_causal") and any(spec.windows):
+        raise Unsupported("its layers have sliding windows that are not causal")
+    count = _whole(config, "num_target_layers", target.num_layers)
+    _check_fit("a number of layers of", count, target.num_layers)
+    draft_vocab = _whole(config, "draft_vocab_size", spec.vocab_size)
+    if draft_vocab != spec.vocab_size or spec.hidden != target.hidden:
+        _shape(table, "lm_head.weight")
+    taps = _block_taps(config, options, spec.num_layers, target, notices)
+    _check_taps(taps, _shape(table, "fc.weight")[1], target, "target_layer_ids")
+    mask_id = options.get("mask_token_id")
+    if type(mask_id) is not int or not 0 <= mask_id < target.vocab_size:
+        shown = shortened(repr(mask_id), 40)
+        raise ModelError(f"config.json: mask_token_id is {shown}, no token of the model.", hint=_FIT)
+    samples_anchor = _flag(options, "sample_from_anchor")
+    if samples_anchor is None:
+        samples_anchor = kind == "dspark"
+        if samples_anchor:
+            notices.append(
+                "The draft head does not say sample_from_anchor; true is taken, as DSpark is trained"
+            )
+    rank, markov = 0, None
+    if "markov_head.markov_w1.weight" in table or options.get("markov_rank"):
+        rank, name = _shape(table, "markov_head.markov_w1.weight")[1], options.get("markov_head_type")
+        markov = next((one for one in get_args(Markov) if one == (name or "vanilla")), None)
+        if markov is None:
+            raise Unsupported(f"markov_head_type is {shortened(repr(name), 40)}")
+    if (size := _whole(options, "block_size", 0, _MAX_BLOCK_SIZE)) < 2:
+        raise ModelError("config.json names no block_size of two tokens or more.")
+    if any(window is not None and window < size for window in spec.windows):
+        raise Unsupported("its sliding windows are shorter than a block")
+    is_causal = bool(_flag(options, "causal"))
+    block = BlockConfig(
+        spec, taps, target.hidden, draft_vocab, size, mask_id, samples_anchor, is_causal, markov, rank
+    )
+    return HeadFile(folder, kind, block, table, target.vocab_size, mapped, tuple(notices))
+
+
+def _block_taps(
+    config: Mapping[str, Any], options: Mapping[str, Any], layers: int, target: Target, notices: list[str]
+) -> tuple[int, ...]:
+    """Return the taps of DFlash: the reference names layers whose outputs it reads, speculators states."""
+    key, offset, ids = "target_layer_ids", 1, options.get("target_layer_ids")
+    if "speculators_model_type" in config:
+        key, offset, ids = "aux_hidden_state_layer_ids", 0, config.get("aux_hidden_state_layer_ids")
+    elif ids is None:  # from layer 1 to the fourth from the end
+        step = (target.num_layers - 4) / max(layers - 1, 1)
+        ids = [round(1 + i * step) for i in range(layers)] if layers > 1 else [target.num_layers // 2]
+        notices.append(f"The draft head does not say which layers it reads; {_shown(ids)} are taken")
+    numbers = _list(ids)
+    if not 0 < len(numbers) <= _MAX_TAPS or any(type(number) is not int for number in numbers):
+        raise ModelError(f"config.json: {key} is {shortened(repr(ids), 60)}.")
+    return tuple([number + offset for number in numbers])
 
 
 def _open_medusa(folder: Path, config: Mapping[str, Any], target: Target) -> HeadFile:

@@ -1,5 +1,6 @@
 """Trained draft heads: EAGLE-1 (arXiv 2401.15077; EAGLE-2, 2406.16858, has the same weights), EAGLE-3
-(2503.01840), layers for multi-token prediction (MTP, 2404.19737 and 2412.19437) and Medusa (2401.10774).
+(2503.01840), layers for multi-token prediction (MTP, 2404.19737 and 2412.19437) and Medusa (2401.10774); and
+the reader of all kinds, also of those in block_heads.py.
 
 A head reads hidden states of the target. Of each token they are condensed to a feature once. An entry of a
 head pairs the feature of a token with the token behind it; from an entry come logits of the next token, and
@@ -40,7 +41,15 @@ from gencli.models.decoder.products.product_maker import (
 from gencli.models.decoder.weight_readers import WeightReader, stays_in_file
 from gencli.models.model_runner import LAST, HeadedRunner
 from gencli.models.rope import RopeTable
-from gencli.speculative.head_files import Eagle1Config, Eagle3Config, HeadFile, MedusaConfig, MtpConfig
+from gencli.speculative.block_heads import BlockHead, MarkovHead
+from gencli.speculative.head_files import (
+    BlockConfig,
+    Eagle1Config,
+    Eagle3Config,
+    HeadFile,
+    MedusaConfig,
+    MtpConfig,
+)
 
 Map = Callable[[Tensor], Tensor]
 _ROWS = 4096  # of embeddings that are compared at once
@@ -153,18 +162,23 @@ class Eagle3Part(HeadPart):
 
 @dataclass(frozen=True, slots=True)
 class TapMix:
-    """The feature of EAGLE-3: fc of the taps side by side, with one norm before it, or one for each tap."""
+    """The feature of EAGLE-3: fc of the taps side by side, with one norm before it, or one for each tap.
+
+    That of DFlash has a norm behind fc.
+    """
 
     fc: Product
     joint_norm: Norm | None = None
     tap_norms: tuple[Norm, ...] = ()
+    out_norm: Norm | None = None
 
     def __call__(self, states: tuple[Tensor, ...]) -> Tensor:
         """Return the features [N, width] of tokens, for states [N, H] of each tap."""
         if self.tap_norms:
             states = tuple(norm(part) for norm, part in zip(self.tap_norms, states, strict=True))
         joined = torch.cat(states, -1)
-        return self.fc(joined if self.joint_norm is None else self.joint_norm(joined))
+        mixed = self.fc(joined if self.joint_norm is None else self.joint_norm(joined))
+        return mixed if self.out_norm is None else self.out_norm(mixed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,9 +191,15 @@ class DraftVocabulary:
     scale: float = 1.0
 
     def __call__(self, states: Tensor) -> Tensor:
+        return self.spread(self.narrow(states))
+
+    def narrow(self, states: Tensor) -> Tensor:
+        """Return the logits [R, Vd] of the draft vocabulary."""
         logits = self.product(states)
-        if self.scale != 1.0:
-            logits = logits * self.scale
+        return logits if self.scale == 1.0 else logits * self.scale
+
+    def spread(self, logits: Tensor) -> Tensor:
+        """Return logits [R, Vd] of the draft vocabulary as those of all tokens [R, V]."""
         if self.ids is None:
             return logits
         wide = logits.new_full((len(logits), self.vocab_size), -torch.inf)
@@ -228,7 +248,7 @@ class MedusaHead:
         return self.projections[draft](states)
 
 
-Head = RecursiveHead | MedusaHead
+Head = RecursiveHead | MedusaHead | BlockHead
 
 
 def read_head(file: HeadFile, target: HeadedRunner) -> Head:
@@ -246,6 +266,8 @@ def read_head(file: HeadFile, target: HeadedRunner) -> Head:
             return parts.eagle3(file.config)
         if isinstance(file.config, MtpConfig):
             return parts.mtp(file.config)
+        if isinstance(file.config, BlockConfig):
+            return parts.block(file.config)
         return parts.medusa(file.config)
 
 
@@ -276,7 +298,7 @@ class _PartReader:
             names = [f"fc_norm.{i}" for i in range(len(config.taps))] if config.fc_norm else []
             mix = TapMix(fc, joint, tuple(self._norm(spec, name, config.target_hidden) for name in names))
         part = Eagle3Part(
-            **self._ends(spec) | {"project": self._projection(spec, config)},
+            **self._ends(spec) | {"project": self._projection(spec, config.draft_vocab, config.logit_scale)},
             layers=self._layers(spec, 2 * spec.hidden),
             embed_norm=embed_norm,
             feature_norm=feature_norm,
@@ -306,6 +328,44 @@ class _PartReader:
                 )
             )
         return self._recursive(spec, *parts)
+
+    def block(self, config: BlockConfig) -> BlockHead:
+        spec, make, reader = config.spec, self.make, self.reader
+        width = len(config.taps) * config.target_hidden
+        fc = make.read(reader, ["fc.weight"], (spec.hidden, width))
+        mix = TapMix(fc, out_norm=self._norm(spec, "hidden_norm", spec.hidden))
+        vocabulary = self._projection(spec, config.draft_vocab)
+        return BlockHead(
+            **self._ends(spec) | {"project": vocabulary.narrow},
+            taps=config.taps,
+            layers=tuple([read_layer(spec, reader, make, index) for index in range(spec.num_layers)]),
+            condense=mix,
+            norm=self._norm(spec, "model.norm", spec.hidden),
+            spread=vocabulary.spread,
+            vocab_size=self.file.vocab_size,
+            block_size=config.block_size,
+            mask_id=config.mask_id,
+            samples_anchor=config.samples_anchor,
+            is_causal=config.is_causal,
+            markov=self._markov(config),
+        )
+
+    def _markov(self, config: BlockConfig) -> MarkovHead | None:
+        """Return the Markov head of DSpark."""
+        if (kind := config.markov) is None:
+            return None
+        rank, hidden, mix = config.markov_rank, config.spec.hidden, None
+        mixes = {
+            "gated": ("gate_proj", (rank, hidden + rank)),
+            "rnn": ("joint_proj", (3 * rank, 2 * rank + hidden)),
+        }
+        if kind in mixes:
+            name, shape = mixes[kind]
+            names = [f"markov_head.{name}.{part}" for part in ("weight", "bias")]
+            mix = self.make.read(self.reader, names[:1], shape, names[1:])
+        before = self.reader.read("markov_head.markov_w1.weight", (self.file.vocab_size, rank))
+        after = self.reader.read("markov_head.markov_w2.weight", (config.draft_vocab, rank))
+        return MarkovHead(kind, HeldEmbeddings(before), self._wide(after), rank, mix)
 
     def medusa(self, config: MedusaConfig) -> MedusaHead:
         size, ids = self.file.vocab_size, self._token_ids()
@@ -368,13 +428,13 @@ class _PartReader:
         rest = range(1, spec.num_layers)
         return (first, *[read_layer(spec, self.reader, self.make, index) for index in rest])
 
-    def _projection(self, spec: DecoderSpec, config: Eagle3Config) -> Map:
-        """Return the vocabulary projection of EAGLE-3: its own, its embedding, or that of the target."""
+    def _projection(self, spec: DecoderSpec, draft_vocab: int, scale: float = 1.0) -> DraftVocabulary:
+        """Return the vocabulary projection of a head: its own, its embedding, or that of the target."""
         project: Map = self.target.project
         name = HEAD if HEAD in self.reader else EMBEDDINGS
         if name in self.reader and (name == HEAD or spec.is_tied):
-            project = self._wide(self.reader.read(name, (config.draft_vocab, spec.hidden)))
-        return DraftVocabulary(project, self.file.vocab_size, self._token_ids(), config.logit_scale)
+            project = self._wide(self.reader.read(name, (draft_vocab, spec.hidden)))
+        return DraftVocabulary(project, self.file.vocab_size, self._token_ids(), scale)
 
     def _token_ids(self) -> Tensor | None:
         """Return the target's ids of the draft vocabulary; None if all are in order."""

@@ -15,16 +15,20 @@ import json
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from tests.speculative.reference_heads import Markov
 from tests.speculative.tiny_heads import (
+    EPS,
     Noise,
     Shape,
     Tensors,
     TinyHead,
+    dflash,
     eagle1,
     eagle3,
     layer_tensors,
@@ -85,9 +89,11 @@ def rows_of(embedding: Tensor) -> Tensor:
     return embedding * embedding.square().mean(-1, keepdim=True).rsqrt()
 
 
-def quiet_layer(noise: Noise, shape: Shape, *, width: int = 0, gain: float = LAYERS) -> Tensors:
+def quiet_layer(
+    noise: Noise, shape: Shape, *, width: int = 0, gain: float = LAYERS, qk_norm: bool = False
+) -> Tensors:
     """A layer that adds little to its input, and equal values to both of a pair."""
-    tensors = layer_tensors(noise, shape, width=width, gain=1.0)
+    tensors = layer_tensors(noise, shape, width=width, qk_norm=qk_norm, gain=1.0)
     for name in ("self_attn.o_proj.weight", "mlp.down_proj.weight"):
         tensors[name] = gain * paired(tensors[name])
     return tensors
@@ -221,12 +227,69 @@ def agreeing_medusa(
     return replace(head, tensors=tensors)
 
 
+BLOCK = 6  # tokens of a block
+
+
+def agreeing_dflash(model: Model, shape: Shape = SHAPE, *, is_spark: bool = False) -> TinyHead:
+    """Each token of a block sees the block alone, to equal parts. What a mask so gets of masks is what it is
+    itself, times -1; what is left is the newest token's embedding. So the head drafts what follows that, at
+    each place. If a mask sees fewer masks, or the states are not those of TAPS, something loud is left.
+
+    DSpark knows besides what follows the token before a draft.
+    """
+    markov: Markov | None = "vanilla" if is_spark else None
+    head = dflash(shape, layers=1, block_size=BLOCK, taps=TAPS, speculators=True, markov=markov)
+    size, noise, tensors, layer = shape.hidden, Noise(6), dict(head.tensors), "layers.0."
+    # Two directions of pairs: that of masks, and that of all tokens, which queries and keys are made of.
+    mask, common = torch.ones(size), torch.tensor([1.0, 1.0, -1.0, -1.0]).repeat(size // 4)
+    bare = torch.eye(size) - (torch.outer(mask, mask) + torch.outer(common, common)) / size
+    loud = differences(noise, shape).T  # no products of it are paired
+    tensors["fc.weight"] = bare @ torch.cat((loud, -loud, paired(noise.matrix(size, size))), 1)
+    tensors["hidden_norm.weight"] = torch.ones(size)
+    token, gain = (2 + EPS) ** -0.5, 40.0  # of the norm of a token, of masks in values
+    part = gain * 0.5**0.5 * (BLOCK - 1)
+    share = part * (2 * part**2 + EPS) ** -0.5
+    embedding = rows_of(model.embedding @ bare) + common
+    embedding[-1] = part * (mask + common)
+    tensors["embed_tokens.weight"] = embedding
+    values = bare + gain * torch.outer(mask, mask) / size
+    values += part / (token + share * (BLOCK - 1)) * torch.outer(common, common) / size
+    query = torch.zeros(shape.heads, shape.head_dim, size)
+    query[:, shape.head_dim // 2 - 1] = common / size  # what rotary positions turn least
+    tensors |= named(layer, quiet_layer(noise, shape, qk_norm=True))
+    tensors |= {
+        f"{layer}{name}.weight": torch.ones(size) for name in ("input_layernorm", "post_attention_layernorm")
+    }
+    tensors |= {
+        f"{layer}self_attn.{name}_norm.weight": torch.full((shape.head_dim,), 3**0.5) for name in "qk"
+    }
+    tensors |= {f"{layer}self_attn.{name}_proj.weight": query.flatten(0, 1) for name in "qk"}
+    tensors[f"{layer}self_attn.v_proj.weight"] = values + 2e3 * differences(noise, shape)
+    tensors[f"{layer}self_attn.o_proj.weight"] = -BLOCK * torch.eye(size)
+    tensors["norm.weight"] = torch.ones(size)
+    tensors["lm_head.weight"] = -model.head * model.norm
+    config = head.config | {"markov_rank": size} if is_spark else head.config
+    layers = config["transformer_layer_config"]
+    layers = layers | {"rope_parameters": layers["rope_parameters"] | {"rope_theta": 1e6}}
+    if is_spark:
+        tensors = {name: tensor for name, tensor in tensors.items() if "confidence" not in name}
+        tensors["markov_head.markov_w1.weight"] = before = rows_of(model.embedding)
+        after = 3.3 * noise.matrix(shape.vocab, size)
+        after[model.follows[SPECIAL:]] += 2 * GAIN * before[SPECIAL:]
+        tensors["markov_head.markov_w2.weight"] = after
+        config = config | {"sample_from_anchor": False}
+    return replace(head, config=config | {"transformer_layer_config": layers}, tensors=tensors)
+
+
 HEADS: Mapping[str, Callable[[Model], TinyHead]] = {
     "eagle1": agreeing_eagle1,
     "eagle3": agreeing_eagle3,
     "eagle3 narrow": lambda model: agreeing_eagle3(model, draft_vocab=SHAPE.vocab * 3 // 4),
     "medusa": agreeing_medusa,
+    "dspark": partial(agreeing_dflash, is_spark=True),
 }
+# Heads that are right about their first draft alone.
+FIRST: Mapping[str, Callable[[Model], TinyHead]] = {"dflash": agreeing_dflash}
 # Layers within the model's own folder: the naming, and how many.
 MTP: Mapping[str, tuple[str, int]] = {
     "mtp qwen": ("qwen", 1),
@@ -249,5 +312,5 @@ def write_pair(kind: str, folder: Path) -> Pair:
     if kind in MTP:
         naming, layers = MTP[kind]
         return Pair(str(write_model(folder / "model", mtp=naming, layers=layers)), "mtp")
-    head = HEADS[kind](make_model()).write(folder / "head")
+    head = {**HEADS, **FIRST}[kind](make_model()).write(folder / "head")
     return Pair(str(write_model(folder / "model")), str(head))

@@ -15,12 +15,12 @@ from gencli.models.decoder.attention_plans import dense_keys
 from gencli.models.decoder.products.dense_products import PackedProduct, PlainProduct, can_pack
 from gencli.models.model_runner import LAST, ModelSpec
 from gencli.speculative.drafter import DraftAsk, Features
-from gencli.speculative.head_drafter import HeadDrafter, HeadLanes
+from gencli.speculative.head_drafter import BlockLanes, HeadDrafter, HeadLanes
 from gencli.speculative.head_files import HeadFile, open_head, open_mtp
 from gencli.speculative.head_models import read_head
 from tests.engine.harness import request
 from tests.speculative.reference_heads import Reference, Target
-from tests.speculative.tiny_heads import EAGLE1, EAGLE3, MEDUSA, Noise, Shape
+from tests.speculative.tiny_heads import HEADS, Noise, Shape
 from tests.speculative.tiny_targets import MTP as OWN_MTP
 from tests.speculative.tiny_targets import tiny_mtp
 
@@ -73,11 +73,12 @@ class TensorTarget:
 UNREAD = ("qwen qwen3_moe of two layers", "transformers qwen2")
 MTP = {kind: of for kind, of in OWN_MTP.items() if kind not in UNREAD}
 MTP["deepseek llama of three layers"] = partial(tiny_mtp, layers=3)
-KINDS = (*EAGLE1, *EAGLE3, *MEDUSA, *MTP)
+KINDS = (*HEADS, *MTP)
 # Of them one for each way to draft.
 DRAFTING = (
     *("eagle1", "eagle3", "eagle3 of two layers", "medusa"),
     *("deepseek llama", "deepseek llama of three layers"),
+    *("dflash", "dflash sliding", "dspark speculators"),
 )
 
 
@@ -100,7 +101,7 @@ class Drafts:
             target, path = TensorTarget(own.target.shared), (own.head or own.target).write(folder / "head")
             file = open_mtp(str(path), target.spec) if own.head is None else open_head(str(path), target.spec)
             return cls(target, file, own.reference())
-        target, head = TensorTarget(), {**EAGLE1, **EAGLE3, **MEDUSA}[kind](SHAPE)
+        target, head = TensorTarget(), HEADS[kind](SHAPE)
         file = open_head(str(head.write(folder / "head")), target.spec)
         reference = head.reference(target.ends)
         if file.kind == "eagle3":  # which states a head reads is told by its file
@@ -153,8 +154,14 @@ def logits_of(
     return {slot: torch.stack(found) for slot, found in rows.items()}
 
 
-def held(lanes: HeadLanes, slot: int, count: int) -> list[Tensor]:
-    """Features, and keys and values of each layer, of the first `count` true entries of a slot."""
+def held(lanes: HeadLanes | BlockLanes, slot: int, count: int) -> list[Tensor]:
+    """Features, and keys and values of each layer, of the first `count` true entries of a slot.
+
+    Of a head that drafts blocks, the keys and values of its context.
+    """
+    if isinstance(lanes, BlockLanes):
+        store = lanes._features._store
+        return [buffer.data[store._rows[slot], :, :count] for buffer in store.buffers]
     found = [lanes._features.read([Feed(slot, 0, (0,) * count)])]
     for number, part in enumerate(lanes._parts):
         store = part._lanes._store

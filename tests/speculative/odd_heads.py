@@ -66,21 +66,6 @@ def of_dflash(shape: Shape, architecture: str, block_size: int, options: Config)
     return replace(head, config=config | {"dflash_config": config["dflash_config"] | options})
 
 
-def dspark(shape: Shape) -> HeadFolder:
-    """DSpark: DFlash whose drafts depend on their predecessors (Markov head), with confidences."""
-    noise, rank = Noise(22), 4
-    options = {"projector_type": "dspark", "markov_head_type": "vanilla", "markov_rank": rank}
-    options |= {"enable_confidence_head": True, "confidence_head_with_markov": True}
-    head = of_dflash(shape, "DSparkDraftModel", 7, options)
-    more = {
-        "markov_head.markov_w1": noise.matrix(shape.vocab, rank),
-        "markov_head.markov_w2": noise.matrix(shape.vocab, rank),
-        "confidence_head.proj.weight": noise.matrix(1, shape.hidden + rank),
-        "confidence_head.proj.bias": noise.vector(1),
-    }
-    return replace(head, tensors=head.tensors | more)
-
-
 def dflash2(shape: Shape) -> HeadFolder:
     """DFlash2: DFlash with convolutions in each layer, and a selector among candidates."""
     noise, rank, kernel, group = Noise(23), 4, 3, 8
@@ -157,7 +142,6 @@ def p_eagle(shape: Shape, *, speculators: bool = False) -> HeadFolder:
 
 REFUSED: Mapping[str, FolderOf] = {
     "MLP speculator": mlp_speculator,
-    "DSpark": dspark,
     "DFlash2": dflash2,
     "Domino": domino,
     "Gemma 4 assistant": gemma_assistant,

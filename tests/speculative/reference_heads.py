@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from torch import Tensor
 LAST = -1  # the tap behind the final norm, which the vocabulary projection reads
 Weights = Mapping[str, Tensor]
 States = Mapping[int, Tensor]  # by tap the states [n, H of the target]
+Markov = Literal["vanilla", "gated", "rnn"]  # heads of DSpark
 Block = Callable[[Tensor, Tensor], Tensor]  # input [n, H] and positions [n] to the output [n, H] of a layer
 
 
@@ -99,9 +100,14 @@ def attend(q: Tensor, k: Tensor, v: Tensor, visible: Tensor) -> Tensor:
 
 
 def self_attention(
-    x: Tensor, weights: Weights, shape: LayerShape, positions: Tensor, context: Tensor | None = None
+    x: Tensor,
+    weights: Weights,
+    shape: LayerShape,
+    positions: Tensor,
+    context: Tensor | None = None,
+    visible: Tensor | None = None,
 ) -> Tensor:
-    """Causal attention of x [n, any width]; with a context [m, H], not causal, over context and x."""
+    """Causal attention of x [n, any width]; with a context [m, H], over context and x where `visible`."""
     joined = x if context is None else torch.cat((context, x))
     q = linear(x, weights, "q_proj").reshape(len(x), shape.heads, -1)
     k = linear(joined, weights, "k_proj").reshape(len(joined), shape.kv_heads, -1)
@@ -109,8 +115,9 @@ def self_attention(
     q = rms_norm(q, weights.get("q_norm.weight"), shape)
     k = rms_norm(k, weights.get("k_norm.weight"), shape)
     q, k = rotate(q, positions[-len(x) :], shape.theta), rotate(k, positions, shape.theta)
-    visible = torch.ones(len(x), len(joined), dtype=torch.bool)
-    return linear(attend(q, k, v, visible.tril() if context is None else visible), weights, "o_proj")
+    if visible is None:
+        visible = torch.ones(len(x), len(joined), dtype=torch.bool).tril()
+    return linear(attend(q, k, v, visible), weights, "o_proj")
 
 
 def feed_forward(x: Tensor, weights: Weights, shape: LayerShape) -> Tensor:
@@ -406,10 +413,15 @@ class DFlash(Reference):
     """DFlash: one pass over a block of the newest token and masks, which sees all taps and the whole block.
 
     c = hidden_norm(fc(taps)) of the known tokens; each layer: q from the block, k and v from [c, block].
-    Row j of the block, j >= 1, is draft j - 1; if `samples_anchor`, row j is draft j.
+    A layer with one of the `windows` is causal and sees so many tokens, and all are causal if the head
+    `is_causal`. Row j of the block, j >= 1, is draft j - 1; if `samples_anchor`, row j is draft j.
+
+    DSpark adds to the logits of a draft with the state h = norm(x) and the token t before it, e = w1[t]:
+    vanilla: w2 e; gated: w2 (sigmoid(gate_proj [h, e]) * e); rnn: [g, c, o] = joint_proj [s, e, h],
+    s = sigmoid(g) s + (1 - sigmoid(g)) tanh(c), w2 tanh(o), where s is zero before the first draft.
 
     Weights: fc.weight, hidden_norm.weight, layers.N.*, norm.weight; embed_tokens.weight, lm_head.weight and
-    d2t if it has its own.
+    d2t if it has its own; markov_head.*.
     """
 
     def __init__(
@@ -422,15 +434,20 @@ class DFlash(Reference):
         mask_id: int,
         block_size: int,
         samples_anchor: bool = False,
+        is_causal: bool = False,
+        windows: Sequence[int | None] = (),
+        markov: Markov | None = None,
+        shift: int = 0,
     ) -> None:
         self.taps, self.weights, self.shape, self.target = taps, doubled(weights), shape, target
+        self.is_causal, self.windows, self.markov, self.shift = is_causal, windows, markov, shift
         self.mask_id, self.block_size, self.samples_anchor = mask_id, block_size, samples_anchor
         self.embedding = self.weights.get("embed_tokens.weight", target.embedding.double())
         self.lm_head = self.weights.get("lm_head.weight", target.lm_head.double())
         self.depth = block_size - (not samples_anchor)
 
     def along(self, ids: Sequence[int], states: States, path: Sequence[int]) -> Tensor:
-        """Logits [1 + len(path), V], which do not depend on the path; see the base class."""
+        """Logits [1 + len(path), V], which depend on the path in DSpark; see the base class."""
         known = len(ids) - 1
         taps = torch.cat([states[tap][:known].double() for tap in self.taps], dim=-1)
         context = rms_norm(
@@ -438,14 +455,42 @@ class DFlash(Reference):
         )
         x = self.embedding[[ids[-1], *[self.mask_id] * (self.block_size - 1)]]
         positions = torch.arange(known + self.block_size)
-        for layer in layers_of(self.weights):
+        positions[known:] += self.shift  # 0, but for a head with a fault
+        distances = positions[known:, None] - positions
+        for i, layer in enumerate(layers_of(self.weights)):
+            window = self.windows[i] if self.windows else None
+            visible = torch.ones_like(distances, dtype=torch.bool)
+            if self.is_causal or window:
+                visible &= distances >= 0
+            if window:
+                visible &= distances < window
             normed = rms_norm(x, layer.get("input_layernorm.weight"), self.shape)
-            x = x + self_attention(normed, below(layer, "self_attn."), self.shape, positions, context)
+            attention = below(layer, "self_attn.")
+            x = x + self_attention(normed, attention, self.shape, positions, context, visible)
             normed = rms_norm(x, layer.get("post_attention_layernorm.weight"), self.shape)
             x = x + feed_forward(normed, below(layer, "mlp."), self.shape)
         x = rms_norm(x, self.weights.get("norm.weight"), self.shape)
-        logits = spread(x @ self.lm_head.T, target_ids(self.weights), self.target.vocab)
-        return logits[0 if self.samples_anchor else 1 :][: len(path) + 1]
+        x = x[0 if self.samples_anchor else 1 :][: len(path) + 1]
+        logits = x @ self.lm_head.T
+        if self.markov is not None:
+            logits = logits + self.biases(x, [ids[-1], *path])
+        return spread(logits, target_ids(self.weights), self.target.vocab)
+
+    def biases(self, x: Tensor, before: Sequence[int]) -> Tensor:
+        """The biases [n, Vd] of drafts with the states x [n, H] behind the tokens `before` [n]."""
+        weights = below(self.weights, "markov_head.")
+        embedded, rows = weights["markov_w1.weight"][list(before)], []
+        state = torch.zeros_like(embedded[0])
+        for h, e in zip(x, embedded, strict=True):
+            mixed = e
+            if self.markov == "gated":
+                mixed = torch.sigmoid(linear(torch.cat((h, e)), weights, "gate_proj")) * e
+            if self.markov == "rnn":
+                gate, new, out = linear(torch.cat((state, e, h)), weights, "joint_proj").chunk(3)
+                state = gate.sigmoid() * state + (1 - gate.sigmoid()) * new.tanh()
+                mixed = out.tanh()
+            rows.append(weights["markov_w2.weight"] @ mixed)
+        return torch.stack(rows)
 
 
 def layers_of(weights: Weights) -> list[dict[str, Tensor]]:

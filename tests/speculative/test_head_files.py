@@ -24,6 +24,7 @@ from gencli.models.decoder.products.dense_products import PlainProduct
 from gencli.models.decoder.products.product_maker import ProductMaker
 from gencli.models.decoder.weight_readers import WeightReader
 from gencli.speculative.head_files import (
+    BlockConfig,
     Eagle1Config,
     Eagle3Config,
     HeadFile,
@@ -35,8 +36,20 @@ from gencli.speculative.head_files import (
 )
 from tests.models.cases import case
 from tests.models.tiny_models import build
-from tests.speculative import tiny_heads
-from tests.speculative.tiny_heads import HEADS, Shape, TinyHead, eagle1, eagle3, medusa, medusa_vllm
+from tests.speculative.tiny_heads import (
+    DFLASH,
+    HEADS,
+    Shape,
+    TinyHead,
+    dflash,
+    eagle1,
+    eagle3,
+    medusa,
+    medusa_vllm,
+    speculators_config,
+    with_option,
+    without_key,
+)
 
 CPU = torch.device("cpu")
 IDS = "eagle_aux_hidden_state_layer_ids"
@@ -70,7 +83,7 @@ def refusal(folder: Path, target: Sizes = TARGET, opening: Any = open_head) -> s
 def numbers(head: HeadFile) -> dict[str, torch.Tensor]:
     """All tensors of a head by canonical names, in float32, and the ids of its draft vocabulary."""
     with head.reader(torch.float32, CPU) as reader:
-        ids = head.token_ids(reader) if head.kind in ("eagle3", "medusa") else None
+        ids = None if head.kind in ("eagle1", "mtp") else head.token_ids(reader)
         tensors = {name: reader.read(name, head.tensors[name].shape) for name in sorted(reader.unread)}
     return tensors if ids is None else tensors | {"ids": ids}
 
@@ -83,9 +96,10 @@ def canonical(name: str) -> str:
 
 
 KINDS = {"eagle1": Eagle1Config, "eagle3": Eagle3Config, "medusa": MedusaConfig}
+KINDS |= {"dflash": BlockConfig, "dspark": BlockConfig}
 
 
-@pytest.mark.parametrize("name", [name for name in HEADS if name not in getattr(tiny_heads, "DFLASH", {})])
+@pytest.mark.parametrize("name", HEADS)
 def test_every_layout_is_read_to_the_same_numbers(tmp_path: Path, name: str) -> None:
     made = HEADS[name](Shape())
     folder = made.write(tmp_path / "head")
@@ -118,9 +132,7 @@ def test_a_plain_model_is_no_head(tmp_path: Path) -> None:
 
 def test_other_kinds_are_refused_by_name(tmp_path: Path) -> None:
     for changes, kind in [
-        ({"architectures": ["DFlashDraftModel"]}, "DFlash"),
         ({"architectures": ["DFlash2DraftModel"], "dflash_config": {}}, "DFlash2"),
-        ({"architectures": ["DSparkDraftModel"], "dflash_config": {"projector_type": "dspark"}}, "DSpark"),
         ({"architectures": ["Qwen3Model"], "dflash_config": {"projector_type": "domino"}}, "Domino"),
         (
             {"architectures": ["MLPSpeculatorPreTrainedModel"], "model_type": "mlp_speculator"},
@@ -168,6 +180,21 @@ def test_a_key_that_is_not_known_is_named(tmp_path: Path) -> None:
         (eagle3(Shape()), {"num_hidden_layers": -1}, "num_hidden_layers is -1"),
         (eagle3(Shape()), {"hidden_size": "wide"}, "hidden_size is 'wide'"),
         (medusa(Shape()), {"medusa_num_layers": 2**31}, "medusa_num_layers is 2147483648"),
+        (dflash(Shape()), {"attention_sink_bias": True}, "'attention_sink_bias'"),
+        (dflash(Shape()), {"dflash_config": [1]}, "dflash_config is no object"),
+        (dflash(Shape()), {"block_size": ...}, "names no block_size"),
+        (dflash(Shape()), {"block_size": 1}, "names no block_size"),
+        (dflash(Shape()), {"block_size": 65}, "block_size is 65"),
+        (dflash(Shape()), {"use_sliding_window": True, "sliding_window": 4, "layer_types": ["x"]}, "type x"),
+        (dflash(Shape(), speculators=True), {"dflash_config": {}, "use_swa": True}, "'use_swa'"),
+        (dflash(Shape(), speculators=True), {"aux_hidden_state_layer_ids": None}, "layer_ids is None"),
+        (dflash(Shape(), speculators=True), {"sample_from_anchor": 1}, "sample_from_anchor is 1"),
+        (
+            dflash(Shape(), speculators=True, sliding=(1,)),
+            {"sliding_window_non_causal": True},
+            "sliding windows that are not causal",
+        ),
+        (dflash(Shape(), sliding=(1,)), {"sliding_window": 5}, "sliding windows are shorter than a block"),
     ]:
         with case(changes):
             assert reason in refusal(written(tmp_path, head, **changes))
@@ -184,6 +211,55 @@ def test_a_key_that_is_not_known_is_named(tmp_path: Path) -> None:
     assert open_head(str(folder), TARGET).kind == "eagle3"
 
 
+def test_the_choices_of_a_block_are_read_where_they_are_written(tmp_path: Path) -> None:
+    for key, value, reason in [
+        ("selector_rank", 4, "'selector_rank'"),
+        ("mask_token_id", None, "mask_token_id is None"),
+        ("mask_token_id", 120, "mask_token_id is 120"),
+        ("mask_token_id", True, "mask_token_id is True"),
+        ("target_layer_ids", [1, 3, 8], "states 2, 4, 9 of a model of 8 layers"),
+        ("target_layer_ids", [1, 3], "fc reads 96 values, but 2 states of 32"),
+        ("target_layer_ids", ["1"], "target_layer_ids is ['1']"),
+        ("markov_rank", 4, "lacks the weights markov_head.markov_w1.weight"),
+        ("causal", "no", "causal is 'no'"),
+    ]:
+        with case(key, value):
+            assert reason in refusal(written(tmp_path, with_option(dflash(Shape()), key, value)))
+    spark = HEADS["dspark"](Shape())
+    assert "markov_head_type is 'deep'" in refusal(
+        written(tmp_path, with_option(spark, "markov_head_type", "deep"))
+    )
+    # Published files have these beside dflash_config too, and others leave the layers out.
+    flat = spark.config["dflash_config"] | {"dflash_config": None}
+    assert open_head(str(written(tmp_path, spark, **flat)), TARGET).config == opened(tmp_path, spark).config
+    options = dict(spark.config["dflash_config"])
+    del options["target_layer_ids"]
+    head = open_head(str(written(tmp_path, spark, dflash_config=options)), TARGET)
+    assert head.config == opened(tmp_path, spark).config
+    assert [notice.split(";")[0] for notice in head.notices] == [
+        "The draft head does not say which layers it reads",
+        "The draft head does not say sample_from_anchor",
+    ]
+    early = {f"logit_head.{name}": tensor for name, tensor in spark.tensors.items() if "markov" in name}
+    rest = {name: tensor for name, tensor in spark.tensors.items() if "markov" not in name}
+    assert opened(tmp_path, replace(spark, tensors=rest | early)).config.markov == "vanilla"
+
+
+def test_places_of_drafts_are_those_of_training_where_a_file_leaves_them_open(tmp_path: Path) -> None:
+    for name in DFLASH:
+        head = opened(tmp_path, DFLASH[name](Shape()))
+        assert head.config.samples_anchor == DFLASH[name](Shape()).settings["samples_anchor"]
+        assert (head.kind == "dspark") == (head.config.markov is not None) == name.startswith("dspark")
+    for name, is_anchor in (("dflash speculators", False), ("dspark speculators", True)):
+        head = opened(tmp_path, without_key(DFLASH[name](Shape()), "sample_from_anchor"))
+        assert head.config.samples_anchor is is_anchor
+        assert bool(head.notices) is is_anchor
+
+
+def opened(tmp_path: Path, head: TinyHead) -> HeadFile:
+    return open_head(str(written(tmp_path, head)), TARGET)
+
+
 def with_tensor(head: TinyHead, name: str, value: torch.Tensor | None) -> TinyHead:
     """The head with another tensor, or without it."""
     tensors = {key: tensor for key, tensor in head.tensors.items() if key != name}
@@ -196,6 +272,8 @@ def test_a_tensor_that_nothing_reads_is_named_at_the_end(tmp_path: Path) -> None
         (eagle3(Shape()), "midlayer.gate.weight", "model.layers.0.gate.weight"),
         (medusa(Shape()), "4.3.weight", "4.3.weight"),
         (medusa_vllm(Shape()), "blocks.0.gate.weight", "blocks.0.gate.weight"),
+        (dflash(Shape()), "mask_embedding", "mask_embedding"),
+        (dflash(Shape()), "layers.1.self_attn.g_proj.weight", "model.layers.1.self_attn.g_proj.weight"),
     ]:
         folder = written(tmp_path, with_tensor(head, name, torch.ones(32)))
         opened = open_head(str(folder), TARGET)
@@ -247,6 +325,12 @@ def test_a_head_of_another_model_is_refused(tmp_path: Path) -> None:
         (written(tmp_path, eagle1(Shape())), Sizes(hidden=16), "states as wide as 32"),
         (written(tmp_path, medusa(Shape())), Sizes(vocab_size=121), "a vocabulary of 120"),
         (written(tmp_path, medusa_vllm(Shape())), Sizes(hidden=16), "states as wide as 32"),
+        (
+            written(tmp_path, dflash(Shape())),
+            Sizes(num_layers=9),
+            "a number of layers of 8, but here it is 9",
+        ),
+        (written(tmp_path, dflash(Shape())), Sizes(vocab_size=121), "a vocabulary of 120"),
     ]:
         with case(folder, reason):
             assert reason in refusal(folder, target)
@@ -464,7 +548,7 @@ def with_mtp(model: Path, folder: Path, naming: str, **changes: Any) -> tuple[Pa
         added |= {name: tensors[source].clone() for name, source in copies.items()}
     if naming == "speculators":
         tensors = {}
-        config = tiny_heads.speculators_config("mtp", config) | {"num_nextn_predict_layers": 1}
+        config = speculators_config("mtp", config) | {"num_nextn_predict_layers": 1}
     else:
         config["num_nextn_predict_layers"] = 1
     folder.mkdir()

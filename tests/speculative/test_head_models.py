@@ -8,10 +8,11 @@ import torch
 from gencli.core.request import Feed
 from gencli.models.decoder.attention_plans import device_plan
 from gencli.models.decoder.decoder_layers import Pass
+from gencli.speculative.head_drafter import HeadDrafter
 from gencli.speculative.head_files import open_head
 from gencli.speculative.head_models import FeaturePass, read_head
 from tests.speculative.head_cases import KINDS, SHAPE, Drafts, TensorTarget, admit
-from tests.speculative.tiny_heads import eagle3
+from tests.speculative.tiny_heads import DFLASH, eagle3
 
 TEXT = torch.randint(0, SHAPE.vocab, (45,), generator=torch.Generator().manual_seed(3)).tolist()
 PATH = [5, 77, 11]
@@ -28,6 +29,30 @@ def test_logits_equal_the_reference_however_the_text_was_fed(kind, tmp_path):
     found, wanted = drafts.logits(dict.fromkeys((0, 1), (TEXT, path))), drafts.expected(TEXT, path)
     for logits in found.values():
         torch.testing.assert_close(logits, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", DFLASH)
+def test_a_slip_in_reading_a_block_shows_in_the_logits(kind, tmp_path):
+    drafts, known = Drafts.of(kind, tmp_path), len(TEXT) - 1
+    head, wanted = read_head(drafts.file, drafts.target), drafts.expected(TEXT, PATH)
+    slips = [
+        {"taps": tuple(tap + 1 for tap in head.taps)},
+        {"taps": tuple(tap - 1 for tap in head.taps)},
+        {"samples_anchor": not head.samples_anchor},
+        {"mask_id": head.mask_id - 1},
+        {"block_size": head.block_size + 1},
+        {"is_causal": not head.is_causal},
+    ]
+    for slip in [{}, *slips]:
+        drafts.drafter = HeadDrafter(replace(head, **slip), drafts.target.spec, max_lanes=1)
+        admit(drafts.drafter, 0)
+        drafts.feed([(0, TEXT, 0, known)])
+        found = drafts.logits({0: (TEXT, PATH)})[0]
+        near = found.isfinite() & wanted.isfinite()
+        difference = float((found - wanted)[near].abs().max())
+        # More masks behind those that are drafted from are not seen where attention is causal.
+        is_same = not slip or (head.is_causal and "block_size" in slip)
+        assert (difference < 1e-5) if is_same else (difference > 1e-3), slip
 
 
 def test_a_copy_of_the_embedding_takes_no_memory(tmp_path):

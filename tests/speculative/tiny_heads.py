@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from tests.speculative.reference_heads import (
     Eagle1,
     Eagle3,
     LayerShape,
+    Markov,
     Medusa,
     Reference,
     Target,
@@ -37,6 +38,7 @@ Layout = Literal["reference", "layers", "model", "speculators"]
 
 EPS, THETA = 1e-3, 500.0  # of heads
 GAIN = 1.0  # of vocabulary projections: about the deviation of logits
+RANK, WINDOW = 6, 7  # of DSpark's Markov head, and of sliding windows
 LAYER_GAIN = 1.4  # so that a layer says more than the residual, and drafts vary
 
 
@@ -410,11 +412,17 @@ def dflash(
     draft_vocab: int | None = None,
     samples_anchor: bool = False,
     speculators: bool = False,
+    markov: Markov | None = None,
+    sliding: Sequence[int] = (),
+    causal: bool = False,
+    bias: bool = False,
     seed: int = 7,
 ) -> TinyHead:
-    """DFlash. `taps` are indices of hidden states, one more than the target_layer_ids that the file has.
+    """DFlash, and with a kind of `markov` head DSpark.
 
-    With `speculators` the head has an embedding and a vocabulary projection of its own.
+    `taps` are indices of hidden states, which files in the format of speculators have; those of the reference
+    have the numbers of the layers whose outputs these are, one less. With `speculators` the head has an
+    embedding and a vocabulary projection of its own. The layers in `sliding` have a window of WINDOW tokens.
     """
     noise = Noise(seed)
     last = max(layers - 1, 1)
@@ -425,42 +433,83 @@ def dflash(
         "norm.weight": noise.norm(shape.hidden),
     }
     for i in range(layers):
-        weights |= named(f"layers.{i}.", layer_tensors(noise, shape, qk_norm=True))
-    layer_ids, mask_id = [tap - 1 for tap in taps], shape.vocab - 1
+        weights |= named(f"layers.{i}.", layer_tensors(noise, shape, qk_norm=True, bias=bias))
+    mask_id = shape.vocab - 1
     config = llama_config(shape, layers) | {
         "model_type": "qwen3",
+        "attention_bias": bias,
         "head_dim": shape.head_dim,
-        "layer_types": ["full_attention"] * layers,
-        "sliding_window": None,
-        "use_sliding_window": False,
+        "layer_types": ["sliding_attention" if i in sliding else "full_attention" for i in range(layers)],
+        "sliding_window": WINDOW if sliding else None,
+        "use_sliding_window": bool(sliding),
+        "max_window_layers": layers,
     }
+    rows = draft_vocab or shape.vocab
+    options: Config = {"causal": True} if causal else {}
+    if markov is not None:
+        weights |= named("markov_head.", markov_tensors(noise, shape, rows, markov))
+        options |= {"markov_rank": RANK, "markov_head_type": markov, "enable_confidence_head": True}
+        options |= {"confidence_head_with_markov": True}
     if speculators:
-        rows = draft_vocab or shape.vocab
         weights["embed_tokens.weight"] = noise.matrix(shape.vocab, shape.hidden, math.sqrt(shape.hidden))
         weights["lm_head.weight"] = noise.matrix(rows, shape.hidden, GAIN)
         if draft_vocab:
             ids = noise.ids(draft_vocab, shape.vocab)
             weights["d2t"] = ids - torch.arange(draft_vocab)
             weights["t2d"] = torch.zeros(shape.vocab, dtype=torch.bool).index_fill(0, ids, True)
-        config = speculators_config("dflash", config, block_size - (not samples_anchor)) | {
-            "architectures": ["DFlashSpeculator"],
-            "aux_hidden_state_layer_ids": layer_ids,
+        kind, name = ("dspark", "DSpark") if markov else ("dflash", "DFlash")
+        config = speculators_config(kind, config, block_size - (not samples_anchor)) | {
+            "architectures": [f"{name}Speculator"],
+            "aux_hidden_state_layer_ids": list(taps),
             "block_size": block_size,
             "draft_vocab_size": rows,
             "mask_token_id": mask_id,
             "sample_from_anchor": samples_anchor,
+            "sliding_window_non_causal": False,
         }
+        config |= options
     else:
+        options |= {"mask_token_id": mask_id, "target_layer_ids": [tap - 1 for tap in taps]}
+        options |= {"projector_type": "dspark", "attention_mode": "gqa"} if markov else {}
+        name = "DSparkDraftModel" if markov else "DFlashDraftModel"
         config |= {
-            "architectures": ["DFlashDraftModel"],
-            "auto_map": {"AutoModel": "dflash.DFlashDraftModel"},
+            "architectures": [name],
+            "auto_map": {"AutoModel": f"dflash.{name}"},
             "block_size": block_size,
-            "dflash_config": {"mask_token_id": mask_id, "target_layer_ids": layer_ids},
+            "dflash_config": options,
             "num_target_layers": shape.layers,
         }
-    settings = {"shape": layer_shape(shape), "taps": taps, "mask_id": mask_id}
-    settings |= {"block_size": block_size, "samples_anchor": samples_anchor}
-    return TinyHead(config, weights, kind=DFlash, weights=weights, settings=settings)
+    settings = {"shape": layer_shape(shape), "taps": taps, "mask_id": mask_id, "is_causal": causal}
+    settings |= {"block_size": block_size, "samples_anchor": samples_anchor, "markov": markov}
+    settings |= {"windows": [WINDOW if i in sliding else None for i in range(layers)]}
+    tensors = dict(weights)
+    if markov is not None:
+        tensors["confidence_head.proj.weight"] = noise.matrix(1, shape.hidden + RANK)
+        tensors["confidence_head.proj.bias"] = noise.vector(1)
+    return TinyHead(config, tensors, kind=DFlash, weights=weights, settings=settings)
+
+
+def markov_tensors(noise: Noise, shape: Shape, rows: int, kind: Markov) -> Tensors:
+    """The Markov head of DSpark, of rank RANK. Biases are about as large as logits."""
+    hidden, rank = shape.hidden, RANK
+    tensors = {
+        "markov_w1.weight": noise.matrix(shape.vocab, rank, math.sqrt(rank)),
+        "markov_w2.weight": noise.matrix(rows, rank, GAIN),
+    }
+    if kind == "gated":
+        tensors |= {
+            "gate_proj.weight": noise.matrix(rank, hidden + rank),
+            "gate_proj.bias": noise.vector(rank),
+        }
+    if kind == "rnn":
+        tensors["joint_proj.weight"] = noise.matrix(3 * rank, 2 * rank + hidden)
+        tensors["joint_proj.bias"] = noise.vector(3 * rank)
+    return tensors
+
+
+def with_option(head: TinyHead, key: str, value: object) -> TinyHead:
+    """A head with one more or another value in its dflash_config."""
+    return replace(head, config=head.config | {"dflash_config": head.config["dflash_config"] | {key: value}})
 
 
 HeadOf = Callable[[Shape], TinyHead]
@@ -541,5 +590,13 @@ DFLASH: Mapping[str, HeadOf] = {
     "dflash": dflash,
     "dflash speculators": lambda shape: dflash(shape, speculators=True, draft_vocab=half(shape)),
     "dflash from anchor": partial(dflash, speculators=True, samples_anchor=True),
+    "dflash of one layer": partial(dflash, layers=1, taps=(5,), bias=True),
+    "dflash sliding": partial(dflash, sliding=(0, 2)),
+    "dflash causal": partial(dflash, causal=True),
+    "dspark": partial(dflash, markov="vanilla", samples_anchor=True, block_size=5),
+    "dspark of masks": lambda shape: with_option(dflash(shape, markov="gated"), "sample_from_anchor", False),
+    "dspark speculators": lambda shape: dflash(
+        shape, speculators=True, samples_anchor=True, markov="rnn", draft_vocab=half(shape)
+    ),
 }
 HEADS: Mapping[str, HeadOf] = {**EAGLE1, **EAGLE3, **MEDUSA, **DFLASH}

@@ -109,7 +109,8 @@ class Block:
     """Queries that one kernel call computes: L lanes with W queries each.
 
     `columns` are their places among the fed tokens, `rows` the rows of the KV buffers, `first` to `end` the
-    keys. `mask` is additive, [L, 1, W, K]; None lets each query see the keys up to its own place.
+    keys. `mask` is additive, [L, 1, W, K]; None lets each query see the keys up to its own place or, unless
+    the block `is_causal`, all of them.
     """
 
     columns: slice
@@ -118,11 +119,12 @@ class Block:
     first: int
     end: int
     mask: Tensor | None
+    is_causal: bool = True
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, **how: Unpack[Scoring]) -> Tensor:
         """Return the attention [L * W, Hq * D] of queries [L * W, Hq, D] over [L, Hkv, K, D]."""
         (lanes, heads), (count, query_heads, width) = keys.shape[:2], queries.shape
-        is_causal = self.mask is None and self.width > 1
+        is_causal = self.is_causal and self.mask is None and self.width > 1
         scale, cap, sinks = how["scale"], how["cap"], how.get("sinks")
         if cap is None and sinks is None and self.width == 1:
             # The query heads of a key head become queries of that head, so that keys are read once.
@@ -242,11 +244,19 @@ def _blocks(long: Iterable[tuple[Feed, slice]], window: int | None) -> list[tupl
 class SdpaPlan:
     """The plan for an accelerator and for 16-bit numbers, over plain buffers.
 
-    `feeds` have buffer rows as lanes; `cells` are the (row, position) indices [N] of the fed tokens.
+    `feeds` have buffer rows as lanes; `cells` are the (row, position) indices [N] of the fed tokens. Without
+    `is_causal` a token sees all tokens of its feed in layers that have no window.
     """
 
-    def __init__(self, feeds: Sequence[Feed], cells: tuple[Tensor, Tensor], dtype: torch.dtype) -> None:
-        self._feeds, self._cells, self._dtype = feeds, cells, dtype
+    def __init__(
+        self,
+        feeds: Sequence[Feed],
+        cells: tuple[Tensor, Tensor],
+        dtype: torch.dtype,
+        *,
+        is_causal: bool = True,
+    ) -> None:
+        self._feeds, self._cells, self._dtype, self._is_causal = feeds, cells, dtype, is_causal
         self._device = cells[0].device
         self._blocks: dict[int | None, list[Block]] = {}
 
@@ -290,7 +300,14 @@ class SdpaPlan:
         blocks: list[Block] = []
         for group in groups:
             column = blocks[-1].columns.stop if blocks else 0
-            blocks.append(make_block(group, column, window, dtype=self._dtype, device=self._device))
+            first = group[0]
+            if self._is_causal or window or len(first.tokens) == 1:
+                block = make_block(group, column, window, dtype=self._dtype, device=self._device)
+            else:
+                width, rows = len(first.tokens), slice(first.lane, first.lane + 1)
+                columns = slice(column, column + width)
+                block = Block(columns, rows, width, 0, first.end, None, is_causal=False)
+            blocks.append(block)
         return blocks
 
 

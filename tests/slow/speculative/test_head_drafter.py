@@ -19,7 +19,7 @@ from tests.engine.harness import ends_of, events_of, ids_of, request
 from tests.models.native import native_decoder
 from tests.models.tiny_models import base
 from tests.speculative.head_cases import DRAFTING, MTP
-from tests.speculative.tiny_heads import EAGLE1, EAGLE3, MEDUSA, Shape
+from tests.speculative.tiny_heads import HEADS, Shape
 
 SHAPE = Shape(vocab=258)
 
@@ -42,7 +42,7 @@ def drafter_of(kind, runner, folder) -> AutoregressiveDrafter:
     if kind in MTP:
         file = open_mtp(str(MTP[kind](SHAPE).target.write(folder / kind)), runner.spec)
     else:
-        head = {**EAGLE1, **EAGLE3, **MEDUSA}[kind](SHAPE)
+        head = HEADS[kind](SHAPE)
         file = open_head(str(head.write(folder / kind)), runner.spec)
     return Fixed(read_head(file, runner), runner.spec, max_lanes=8)
 
@@ -76,7 +76,9 @@ def test_texts_are_those_without_drafts(kind, runner, tmp_path):
         assert accepted > 0
 
 
-@pytest.mark.parametrize("kind", ["eagle3", "medusa", "deepseek llama of three layers"])
+@pytest.mark.parametrize(
+    "kind", ["eagle3", "medusa", "deepseek llama of three layers", "dflash", "dspark speculators"]
+)
 def test_texts_that_drafts_decide_are_those_of_any_batch(kind, runner, tmp_path):
     verification = Verification("rejection")
     wanted = [
