@@ -30,12 +30,14 @@ from gencli.models.decoder.decoder_layers import (
 )
 from gencli.models.decoder.families import DecoderSpec
 from gencli.models.decoder.kernels.layer_kernels import Norm
+from gencli.models.decoder.kernels.llvm_code import missing
 from gencli.models.decoder.products.dense_products import Float32Head, Product, adds_wide
 from gencli.models.decoder.products.product_maker import (
     EMBEDDINGS,
     HEAD,
     KernelOptions,
     ProductMaker,
+    QuantizedMaker,
     choose_kernels,
 )
 from gencli.models.decoder.weight_readers import WeightReader, stays_in_file
@@ -251,13 +253,21 @@ class MedusaHead:
 Head = RecursiveHead | MedusaHead | BlockHead
 
 
+_MIN_ROUNDED = 2**23  # numbers of a head; smaller ones stay in the caches of a CPU
+
+
 def read_head(file: HeadFile, target: HeadedRunner) -> Head:
     """Return the head of a file for a target, in the format and on the device of the target's states.
 
-    Raises ModelError for an absent tensor, or one of another shape.
+    On a CPU with compiled kernels the matrices of a large head have 8 bits: drafts are only proposals, and
+    each pass of a head takes about as long as reading its weights. Raises ModelError for an absent tensor, or
+    one of another shape.
     """
     dtype, device = target.spec.dtype, target.spec.device
     make = choose_kernels(Counter(), dtype, device, KernelOptions())
+    is_large = sum(stored.count for stored in file.tensors.values()) >= _MIN_ROUNDED
+    if is_large and device.type == "cpu" and dtype == torch.float32 and missing() is None:
+        make = QuantizedMaker(make.default, head=make.head, bits=8)
     with file.reader(dtype, device) as reader:
         parts = _PartReader(file, reader, make, target)
         if isinstance(file.config, Eagle1Config):
@@ -444,6 +454,8 @@ class _PartReader:
 
     def _wide(self, weight: Tensor) -> Product:
         """Return the vocabulary projection with a weight [Vd, H], whose logits are float32."""
+        if isinstance(self.make, QuantizedMaker):
+            return self.make.rounded(weight)
         if adds_wide(weight.dtype, weight.device):
             return Float32Head(self.make(weight))
         return Float32Head(self.make.head(weight.float())) if weight.itemsize == 2 else self.make(weight)

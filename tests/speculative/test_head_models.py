@@ -8,6 +8,8 @@ import torch
 from gencli.core.request import Feed
 from gencli.models.decoder.attention_plans import device_plan
 from gencli.models.decoder.decoder_layers import Pass
+from gencli.models.decoder.kernels.llvm_code import missing
+from gencli.speculative import head_models
 from gencli.speculative.head_drafter import HeadDrafter
 from gencli.speculative.head_files import open_head
 from gencli.speculative.head_models import FeaturePass, read_head
@@ -29,6 +31,21 @@ def test_logits_equal_the_reference_however_the_text_was_fed(kind, tmp_path):
     found, wanted = drafts.logits(dict.fromkeys((0, 1), (TEXT, path))), drafts.expected(TEXT, path)
     for logits in found.values():
         torch.testing.assert_close(logits, wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.skipif(missing() is not None, reason="no compiled kernels")
+@pytest.mark.parametrize("kind", ["eagle1", "eagle3 narrow", "medusa", "deepseek llama", "dflash"])
+def test_the_matrices_of_a_large_head_have_8_bits(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(head_models, "_MIN_ROUNDED", 1)
+    drafts = Drafts.of(kind, tmp_path)
+    admit(drafts.drafter, 0)
+    drafts.feed([(0, TEXT, 0, len(TEXT) - 1)])
+    path = PATH[: drafts.depth - 1]
+    logits, wanted = drafts.logits({0: (TEXT, path)})[0], drafts.expected(TEXT, path)
+    near = wanted.isfinite()
+    assert near.equal(logits.isfinite())
+    error = (logits - wanted)[near].norm() / wanted[near].norm()
+    assert 1e-4 < error < 0.05
 
 
 @pytest.mark.parametrize("kind", DFLASH)

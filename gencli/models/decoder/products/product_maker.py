@@ -459,6 +459,10 @@ class QuantizedMaker(ProductMaker):
             weights = Int8Weights.of(shape, reader.slices(names, shape))
         return _checked(weights if self.eight is CompiledProduct else weights.by_row(), reader, names)
 
+    def rounded(self, weight: Tensor) -> Product:
+        """Return the product with a weight [out, in] in memory, rounded to 8 bits."""
+        return self._product(Int8Weights.of((weight.shape[0], weight.shape[1]), [weight]), None)
+
     def _kernel(self, weights: Weights) -> Any:
         if isinstance(weights, Int4Weights):
             return self.four
