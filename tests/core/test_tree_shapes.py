@@ -42,7 +42,7 @@ def test_sizes_and_words():
     assert read_shape_text("04x5x16") == "4x5x16"
     assert read_tree_shape("auto") == AUTO_TREE
     assert read_tree_shape("off") is None
-    assert read_shape_text("off") == "off"
+    assert read_shape_text("off") == read_shape_text(" off\n") == "off"
     assert not any(map(is_tree_file, ("auto", "off", "1x2x3", "[[0]]", " [", "")))
     assert all(map(is_tree_file, ("choices.json", "1x2", "axbxc", "{}")))
 
