@@ -89,7 +89,7 @@ class AutoregressiveDrafter(Drafter):
     is_autoregressive = True
 
     def __init__(self, lanes: DraftSource) -> None:
-        self._lanes = lanes
+        self._lanes, self.has_trees = lanes, lanes.branching != "none"
 
     def bind(self, chooser: DraftSampler) -> None:
         self._choose = chooser
@@ -111,7 +111,7 @@ class AutoregressiveDrafter(Drafter):
 
     def _may_branch(self, asks: Sequence[DraftAsk]) -> bool:
         """Whether to draft trees; no, beside a request that needs its drafts one by one."""
-        if self._lanes.branching == "none" or not any(ask.nodes for ask in asks):
+        if not self.has_trees or not any(ask.nodes for ask in asks):
             return False
         return not any(self._lanes.request(ask.slot).drafts_decide for ask in asks)
 
@@ -242,6 +242,7 @@ class TextModelDrafter(ModelDrafter):
         self._transcripts: dict[int, Transcript] = {}
         self._prompt: tuple[Request, Transcript] | None = None  # of the last request
         self.notices = (notice,) if notice else ()
+        self.has_trees = False  # a token of the draft model may be a part of one of the target's
 
     def bind(self, chooser: DraftSampler) -> None:
         self._width = chooser.width
@@ -266,10 +267,6 @@ class TextModelDrafter(ModelDrafter):
         return [
             replace(ask, tokens=_extended(self._transcripts[ask.slot], ask.tokens).tokens) for ask in asks
         ]
-
-    def _may_branch(self, asks: Sequence[DraftAsk]) -> bool:
-        """Return no: a token of the draft model may be a part of one of the target's."""
-        return False
 
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
         """Draft tokens by slot. Each forward pass adds one draft model token to all runs that continue."""

@@ -193,11 +193,13 @@ class Drafter:
     `is_autoregressive`: one forward pass per draft token (a model); otherwise proposing k tokens costs about
     the same for any k.
     `taps`: where it needs hidden states of the target (see Inner); `feed` gets them.
+    `has_trees`: whether its proposals may be trees.
     `is_reading`: the last call of `propose` also prefilled a text, a cost that occurs once per text.
     `notices`: lines for the user, shown once on stderr.
     """
 
     is_autoregressive: bool = False
+    has_trees: bool = True
     is_reading: bool = False
     taps: tuple[int, ...] = ()
     notices: tuple[str, ...] = ()
@@ -213,6 +215,10 @@ class Drafter:
     def is_autoregressive_for(self, request: Request) -> bool:
         """Whether its drafts for this request cost one forward pass per token."""
         return self.is_autoregressive and self.handles(request)
+
+    def has_trees_for(self, request: Request) -> bool:
+        """Whether its proposals for this request may be trees."""
+        return self.has_trees and self.handles(request)
 
     def taps_for(self, request: Request) -> tuple[int, ...]:
         """Where it needs hidden states of the samples of this request."""
@@ -261,6 +267,7 @@ class OuterDrafter(Drafter):
     def __init__(self, *inner: Drafter) -> None:
         self._inner = inner
         self.is_autoregressive = any(drafter.is_autoregressive for drafter in inner)
+        self.has_trees = any(drafter.has_trees for drafter in inner)
         self.notices = tuple(text for drafter in inner for text in drafter.notices)
         self.taps = next((drafter.taps for drafter in inner if drafter.taps), ())  # of one at most
 
