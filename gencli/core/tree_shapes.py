@@ -78,6 +78,11 @@ class DynamicTree:
 TreeShape = StaticTree | DynamicTree | Literal["auto"]
 
 
+def num_straight(parents: Sequence[int]) -> int:
+    """Return how many nodes of a tree are before its first branch: each follows the node before it."""
+    return next((node for node, parent in enumerate(parents) if parent != node - 1), len(parents))
+
+
 def is_tree_file(text: str) -> bool:
     """Return whether a text is the name of a file, and no shape."""
     stripped = text.strip()

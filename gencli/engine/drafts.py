@@ -11,6 +11,7 @@ import torch
 
 from gencli.core.events import Drafted, Event
 from gencli.core.request import NO_DRAFTER, Request, shared_length
+from gencli.core.tree_shapes import MAX_NODES
 from gencli.engine.rewind import can_rewind
 from gencli.engine.sequence import SampledSequences, Sequence
 from gencli.engine.step import Step, StepHook
@@ -20,7 +21,6 @@ from gencli.models.model_runner import ModelRunner, ModelSpec
 from gencli.plugins.plugin_registry import DraftGuard
 from gencli.speculative.adaptive_drafts import Clock, work_clock
 from gencli.speculative.drafter import (
-    MAX_NODES,
     DraftAsk,
     Drafter,
     DraftTree,

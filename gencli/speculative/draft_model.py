@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gencli.core.request import Feed, Request, StepPlan, shared_length
+from gencli.core.tree_shapes import num_straight
 from gencli.models.model_runner import ModelRunner, PrefixLane, PrefixLanes, as_wide
 from gencli.speculative.draft_trees import GrowingTree, Ranking, TreeLevel, growing_tree
 from gencli.speculative.drafter import DraftAsk, Drafter, Drawn
@@ -445,10 +446,7 @@ class DraftLanes:
     def _feed(self, feeds: Sequence[Feed]) -> torch.Tensor:
         logits = self._runner.forward(StepPlan(tuple(feeds)))
         for feed in feeds:
-            branches = next(
-                (i for i, parent in enumerate(feed.parents) if parent != i - 1), len(feed.parents)
-            )
-            straight = max(0, branches - len(feed.parents) + len(feed.tokens))
+            straight = max(0, num_straight(feed.parents) - len(feed.parents) + len(feed.tokens))
             # Keys and values behind a branch are those of no text.
             tokens = (*feed.tokens[:straight], *(-1,) * (len(feed.tokens) - straight))
             self._lanes[feed.lane].cached.extend(tokens)
@@ -553,10 +551,8 @@ class DraftSampler:
         head = [*takewhile(lambda call: phase(call.stage) < Phase.SCALE, calls)]
         early = pipeline.run(head, wide, rows)
         processed = pipeline.run(calls[len(head) :], early, rows)
-        drawn, num_left = (
-            sampled(self._sampler, processed, rows)[:, None],
-            (processed > -torch.inf).sum(-1, keepdim=True),
-        )
+        drawn = sampled(self._sampler, processed, rows)[:, None]
+        num_left = (processed > -torch.inf).sum(-1, keepdim=True)
         base = torch.where(num_left > 1, processed, early).log_softmax(-1)
         ids = torch.cat((drawn.clamp(min=0), base.topk(min(max(count, _POOL), self.width)).indices), dim=1)
         plain = base.gather(1, ids).double()

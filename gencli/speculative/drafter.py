@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from gencli.core.request import Request, depths_of
-from gencli.core.tree_shapes import MAX_NODES as MAX_NODES
+from gencli.core.request import Request
+from gencli.core.tree_shapes import num_straight
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,11 +105,6 @@ class DraftTree(Sequence[int]):
         return self.tokens[index]
 
     @property
-    def depths(self) -> tuple[int, ...]:
-        """The depth of each node: 1 for those that follow the newest token."""
-        return depths_of(self.parents)
-
-    @property
     def principal(self) -> tuple[int, ...]:
         """The tokens of the principal chain."""
         chain, last = list[int](), -1
@@ -122,7 +117,7 @@ class DraftTree(Sequence[int]):
 
 def run_or_tree(tokens: tuple[int, ...], parents: tuple[int, ...]) -> DraftTree | tuple[int, ...]:
     """Return a tree; the tokens alone if each follows the one before."""
-    return tokens if parents == tuple(range(-1, len(parents) - 1)) else DraftTree(tokens, parents)
+    return tokens if num_straight(parents) == len(parents) else DraftTree(tokens, parents)
 
 
 def num_right(drafts: Sequence[int], tokens: Sequence[int]) -> int:
@@ -460,11 +455,8 @@ class SuffixDrafter(Drafter):
             sources += [(counts, counts.ends(text.tokens)) for counts in (self._young, self._old)]
         most_expected, best, min_p = -1.0, list[int](), text.request.drafting.min_p
         for counts, ends in sources:
-            expected, probability, run = (
-                0.0,
-                1.0,
-                list[int](),
-            )  # expected: of the run's tokens, to be accepted
+            run = list[int]()
+            expected, probability = 0.0, 1.0  # of the run's tokens, to be accepted: how many, and all
             for guess in counts.guesses(ends):
                 probability *= guess.probability
                 if probability < _MIN_ACCEPTANCE or guess.probability < min_p or len(run) == ask.most:

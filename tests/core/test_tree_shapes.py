@@ -9,6 +9,7 @@ from gencli.core.tree_shapes import (
     DynamicTree,
     StaticTree,
     is_tree_file,
+    num_straight,
     read_shape_text,
     read_tree_shape,
 )
@@ -45,6 +46,18 @@ def test_sizes_and_words():
     assert read_shape_text("off") == read_shape_text(" off\n") == "off"
     assert not any(map(is_tree_file, ("auto", "off", "1x2x3", "[[0]]", " [", "")))
     assert all(map(is_tree_file, ("choices.json", "1x2", "axbxc", "{}")))
+
+
+def test_nodes_before_the_first_branch_each_follow_the_one_before():
+    for parents, count in (
+        ((), 0),
+        ((-1,), 1),
+        ((-1, 0, 1), 3),
+        ((-1, -1, 0), 1),
+        ((-1, 0, 0, 2), 2),
+        ((0,), 0),
+    ):
+        assert num_straight(parents) == count
 
 
 def test_what_is_no_tree_is_refused_by_name(tmp_path):

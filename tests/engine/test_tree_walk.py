@@ -10,11 +10,10 @@ import pytest
 import torch
 
 from gencli.core.request import Beams, Contrastive, Drafting, Feed, Guidance, LayerContrast, Limits, StepPlan
-from gencli.core.tree_shapes import DynamicTree
+from gencli.core.tree_shapes import MAX_NODES, DynamicTree
 from gencli.models.other_runners import FakeRunner
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.combined_drafters import FallbackDrafter
-from gencli.speculative.drafter import MAX_NODES
 from processors.chain import Chain
 from processors.request_values import Verification
 from processors.stages.grammar_stage import GrammarParams
