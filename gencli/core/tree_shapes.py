@@ -78,6 +78,11 @@ class DynamicTree:
 TreeShape = StaticTree | DynamicTree | Literal["auto"]
 
 
+def num_straight(parents: Sequence[int]) -> int:
+    """Return how many nodes of a tree are before its first branch: each follows the node before it."""
+    return next((node for node, parent in enumerate(parents) if parent != node - 1), len(parents))
+
+
 def is_tree_file(text: str) -> bool:
     """Return whether a text is the name of a file, and no shape."""
     stripped = text.strip()
@@ -87,8 +92,7 @@ def is_tree_file(text: str) -> bool:
 
 def read_shape_text(text: str) -> str:
     """Return the text of a shape, checked; the name of a file is returned as it is. Raises UsageError."""
-    shape = None if is_tree_file(text) else read_tree_shape(text)
-    return text if shape is None else str(shape)
+    return text if is_tree_file(text) else str(read_tree_shape(text) or NO_TREE)
 
 
 def read_tree_shape(text: str) -> TreeShape | None:
@@ -142,7 +146,7 @@ def _static(value: Any, name: str) -> StaticTree:
     known = set[tuple[int, ...]]()
     for path in paths:
         if path in known:
-            raise UsageError(f"{name} has {[*path]} twice.")
+            raise UsageError(f"{name} has {[*path]} twice.", hint="Leave one of them out.")
         *parent, rank = path
         for needed in ([*parent], [*parent, rank - 1]) if rank else ([*parent],):
             if needed and tuple(needed) not in known:

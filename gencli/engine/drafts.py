@@ -11,6 +11,7 @@ import torch
 
 from gencli.core.events import Drafted, Event
 from gencli.core.request import NO_DRAFTER, Request, shared_length
+from gencli.core.tree_shapes import MAX_NODES
 from gencli.engine.rewind import can_rewind
 from gencli.engine.sequence import SampledSequences, Sequence
 from gencli.engine.step import Step, StepHook
@@ -20,7 +21,6 @@ from gencli.models.model_runner import ModelRunner, ModelSpec
 from gencli.plugins.plugin_registry import DraftGuard
 from gencli.speculative.adaptive_drafts import Clock, work_clock
 from gencli.speculative.drafter import (
-    MAX_NODES,
     DraftAsk,
     Drafter,
     DraftTree,
@@ -104,6 +104,8 @@ class Speculation(StepHook):
             ]
         if request.drafting.tokens is None and (count := request.num_drafts):
             notices += [f"With {policy} the number of drafts decides the text: it is {count} at a time."]
+        if reason := self._why_chains(request):
+            notices += [f"`draft_tree` has no effect, drafts are chains: {reason}."]
         yield from [text for text in notices if text not in self._noted]
         self._noted.update(notices)
         for name, fault in self._guard.faults(request.chain):
@@ -237,6 +239,16 @@ class Speculation(StepHook):
                 MeasuredStep(running.lanes, running.drafted, running.accepted, running.work)
             )
         return ()
+
+    def _why_chains(self, request: Request) -> str:
+        """Return why a request that allows trees never gets one; "" if it may."""
+        is_drafted = self._spec.can_rollback and self._drafter.handles(replace(request, jump="off"))
+        if not (request.drafting.nodes and request.verification.is_exact and is_drafted):
+            return ""
+        for name in ("", request.guidance.amateur):
+            if not self._takes_trees[name]:
+                return f"{name or self._spec.name} takes no trees"
+        return "" if self._drafter.has_trees_for(request) else "the drafter proposes no trees"
 
     def _ask(self, sequence: Sequence) -> DraftAsk | None:
         if sequence.slot not in self.slots or not self._spec.can_rollback:

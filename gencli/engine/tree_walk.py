@@ -12,6 +12,7 @@ from itertools import accumulate
 from typing import cast
 
 from gencli.core.request import StepPlan
+from gencli.core.tree_shapes import num_straight
 from gencli.engine.sequence import Sequence
 from gencli.engine.slot_state import ProcessorState
 from gencli.engine.step import Step, StepHook
@@ -55,7 +56,7 @@ def plant(step: Step, trees: Mapping[int, DraftTree]) -> None:
     for sequence, drafts in step.sampled:
         tree = trees.get(sequence.slot)
         parents = tree.parents[: len(drafts)] if tree else ()
-        if parents != (*range(-1, len(parents) - 1),):
+        if num_straight(parents) < len(parents):
             step.trees[sequence.slot] = DraftTree(drafts, parents)
     feeds = [
         feed._replace(parents=step.trees[feed.lane].parents) if feed.lane in step.trees else feed

@@ -93,6 +93,9 @@ class FallbackDrafter(OuterDrafter):
     def is_autoregressive_for(self, request: Request) -> bool:
         return any(drafter.is_autoregressive_for(request) for drafter in self._inner)
 
+    def has_trees_for(self, request: Request) -> bool:
+        return any(drafter.has_trees_for(request) for drafter in self._inner)
+
     def taps_for(self, request: Request) -> tuple[int, ...]:
         return next((taps for drafter in self._inner if (taps := drafter.taps_for(request))), ())
 
@@ -147,6 +150,8 @@ class ForcedTextDrafter(Drafter):
     Where `Request.drafts_decide` (rejection and lossy verification), all likely tokens are proposed, chosen
     without the noise: there the draft length must not depend on the noise or on timing.
     """
+
+    has_trees = False
 
     def __init__(self, pipeline: Pipeline, other: Drafter) -> None:
         """`other` drafts where this drafter has no draft tokens."""
@@ -213,6 +218,7 @@ class ForeignDrafter(Drafter):
         try:
             self._inner = drafter()
             self.is_autoregressive = bool(self._inner.is_autoregressive)
+            self.has_trees = bool(self._inner.has_trees)
             self.notices = tuple(map(str, self._inner.notices))
         except BaseException as error:
             if is_interrupt(error):

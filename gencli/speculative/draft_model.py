@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from gencli.core.request import Feed, Request, StepPlan, shared_length
+from gencli.core.tree_shapes import num_straight
 from gencli.models.model_runner import ModelRunner, PrefixLane, PrefixLanes, as_wide
 from gencli.speculative.draft_trees import GrowingTree, Ranking, TreeLevel, growing_tree
 from gencli.speculative.drafter import DraftAsk, Drafter, Drawn
@@ -89,7 +90,7 @@ class AutoregressiveDrafter(Drafter):
     is_autoregressive = True
 
     def __init__(self, lanes: DraftSource) -> None:
-        self._lanes = lanes
+        self._lanes, self.has_trees = lanes, lanes.branching != "none"
 
     def bind(self, chooser: DraftSampler) -> None:
         self._choose = chooser
@@ -111,7 +112,7 @@ class AutoregressiveDrafter(Drafter):
 
     def _may_branch(self, asks: Sequence[DraftAsk]) -> bool:
         """Whether to draft trees; no, beside a request that needs its drafts one by one."""
-        if self._lanes.branching == "none" or not any(ask.nodes for ask in asks):
+        if not self.has_trees or not any(ask.nodes for ask in asks):
             return False
         return not any(self._lanes.request(ask.slot).drafts_decide for ask in asks)
 
@@ -242,6 +243,7 @@ class TextModelDrafter(ModelDrafter):
         self._transcripts: dict[int, Transcript] = {}
         self._prompt: tuple[Request, Transcript] | None = None  # of the last request
         self.notices = (notice,) if notice else ()
+        self.has_trees = False  # a token of the draft model may be a part of one of the target's
 
     def bind(self, chooser: DraftSampler) -> None:
         self._width = chooser.width
@@ -266,10 +268,6 @@ class TextModelDrafter(ModelDrafter):
         return [
             replace(ask, tokens=_extended(self._transcripts[ask.slot], ask.tokens).tokens) for ask in asks
         ]
-
-    def _may_branch(self, asks: Sequence[DraftAsk]) -> bool:
-        """Return no: a token of the draft model may be a part of one of the target's."""
-        return False
 
     def _draft(self, asks: Sequence[DraftAsk]) -> dict[int, Sequence[int]]:
         """Draft tokens by slot. Each forward pass adds one draft model token to all runs that continue."""
@@ -448,10 +446,7 @@ class DraftLanes:
     def _feed(self, feeds: Sequence[Feed]) -> torch.Tensor:
         logits = self._runner.forward(StepPlan(tuple(feeds)))
         for feed in feeds:
-            branches = next(
-                (i for i, parent in enumerate(feed.parents) if parent != i - 1), len(feed.parents)
-            )
-            straight = max(0, branches - len(feed.parents) + len(feed.tokens))
+            straight = max(0, num_straight(feed.parents) - len(feed.parents) + len(feed.tokens))
             # Keys and values behind a branch are those of no text.
             tokens = (*feed.tokens[:straight], *(-1,) * (len(feed.tokens) - straight))
             self._lanes[feed.lane].cached.extend(tokens)
@@ -556,10 +551,8 @@ class DraftSampler:
         head = [*takewhile(lambda call: phase(call.stage) < Phase.SCALE, calls)]
         early = pipeline.run(head, wide, rows)
         processed = pipeline.run(calls[len(head) :], early, rows)
-        drawn, num_left = (
-            sampled(self._sampler, processed, rows)[:, None],
-            (processed > -torch.inf).sum(-1, keepdim=True),
-        )
+        drawn = sampled(self._sampler, processed, rows)[:, None]
+        num_left = (processed > -torch.inf).sum(-1, keepdim=True)
         base = torch.where(num_left > 1, processed, early).log_softmax(-1)
         ids = torch.cat((drawn.clamp(min=0), base.topk(min(max(count, _POOL), self.width)).indices), dim=1)
         plain = base.gather(1, ids).double()

@@ -39,10 +39,8 @@ class GrowingTree:
         self._shape, self._most, self._max_nodes = shape, min(most, shape.depth), min(nodes, shape.nodes)
         self._tokens, self._parents, self._depth = list[int](), list[int](), 0
         self._scores, self._ranks = list[float](), list[tuple[int, ...]]()  # of paths
-        self._fed, self._fed_parents = (
-            dict[int, int](),
-            list[int](),
-        )  # places of fed nodes, and of their parents
+        self._fed = dict[int, int]()  # places of the fed nodes
+        self._fed_parents = list[int]()  # places of their parents
 
     @property
     def width(self) -> int:

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING, Any, ClassVar, overload
 
-from gencli.core.request import Request, depths_of
-from gencli.core.tree_shapes import MAX_NODES as MAX_NODES
+from gencli.core.request import Request
+from gencli.core.tree_shapes import num_straight
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -105,11 +105,6 @@ class DraftTree(Sequence[int]):
         return self.tokens[index]
 
     @property
-    def depths(self) -> tuple[int, ...]:
-        """The depth of each node: 1 for those that follow the newest token."""
-        return depths_of(self.parents)
-
-    @property
     def principal(self) -> tuple[int, ...]:
         """The tokens of the principal chain."""
         chain, last = list[int](), -1
@@ -122,7 +117,7 @@ class DraftTree(Sequence[int]):
 
 def run_or_tree(tokens: tuple[int, ...], parents: tuple[int, ...]) -> DraftTree | tuple[int, ...]:
     """Return a tree; the tokens alone if each follows the one before."""
-    return tokens if parents == tuple(range(-1, len(parents) - 1)) else DraftTree(tokens, parents)
+    return tokens if num_straight(parents) == len(parents) else DraftTree(tokens, parents)
 
 
 def num_right(drafts: Sequence[int], tokens: Sequence[int]) -> int:
@@ -193,11 +188,13 @@ class Drafter:
     `is_autoregressive`: one forward pass per draft token (a model); otherwise proposing k tokens costs about
     the same for any k.
     `taps`: where it needs hidden states of the target (see Inner); `feed` gets them.
+    `has_trees`: whether its proposals may be trees.
     `is_reading`: the last call of `propose` also prefilled a text, a cost that occurs once per text.
     `notices`: lines for the user, shown once on stderr.
     """
 
     is_autoregressive: bool = False
+    has_trees: bool = True
     is_reading: bool = False
     taps: tuple[int, ...] = ()
     notices: tuple[str, ...] = ()
@@ -213,6 +210,10 @@ class Drafter:
     def is_autoregressive_for(self, request: Request) -> bool:
         """Whether its drafts for this request cost one forward pass per token."""
         return self.is_autoregressive and self.handles(request)
+
+    def has_trees_for(self, request: Request) -> bool:
+        """Whether its proposals for this request may be trees."""
+        return self.has_trees and self.handles(request)
 
     def taps_for(self, request: Request) -> tuple[int, ...]:
         """Where it needs hidden states of the samples of this request."""
@@ -261,6 +262,7 @@ class OuterDrafter(Drafter):
     def __init__(self, *inner: Drafter) -> None:
         self._inner = inner
         self.is_autoregressive = any(drafter.is_autoregressive for drafter in inner)
+        self.has_trees = any(drafter.has_trees for drafter in inner)
         self.notices = tuple(text for drafter in inner for text in drafter.notices)
         self.taps = next((drafter.taps for drafter in inner if drafter.taps), ())  # of one at most
 
@@ -453,11 +455,8 @@ class SuffixDrafter(Drafter):
             sources += [(counts, counts.ends(text.tokens)) for counts in (self._young, self._old)]
         most_expected, best, min_p = -1.0, list[int](), text.request.drafting.min_p
         for counts, ends in sources:
-            expected, probability, run = (
-                0.0,
-                1.0,
-                list[int](),
-            )  # expected: of the run's tokens, to be accepted
+            run = list[int]()
+            expected, probability = 0.0, 1.0  # of the run's tokens, to be accepted: how many, and all
             for guess in counts.guesses(ends):
                 probability *= guess.probability
                 if probability < _MIN_ACCEPTANCE or guess.probability < min_p or len(run) == ask.most:

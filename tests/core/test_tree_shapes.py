@@ -9,6 +9,7 @@ from gencli.core.tree_shapes import (
     DynamicTree,
     StaticTree,
     is_tree_file,
+    num_straight,
     read_shape_text,
     read_tree_shape,
 )
@@ -42,9 +43,21 @@ def test_sizes_and_words():
     assert read_shape_text("04x5x16") == "4x5x16"
     assert read_tree_shape("auto") == AUTO_TREE
     assert read_tree_shape("off") is None
-    assert read_shape_text("off") == "off"
+    assert read_shape_text("off") == read_shape_text(" off\n") == "off"
     assert not any(map(is_tree_file, ("auto", "off", "1x2x3", "[[0]]", " [", "")))
     assert all(map(is_tree_file, ("choices.json", "1x2", "axbxc", "{}")))
+
+
+def test_nodes_before_the_first_branch_each_follow_the_one_before():
+    for parents, count in (
+        ((), 0),
+        ((-1,), 1),
+        ((-1, 0, 1), 3),
+        ((-1, -1, 0), 1),
+        ((-1, 0, 0, 2), 2),
+        ((0,), 0),
+    ):
+        assert num_straight(parents) == count
 
 
 def test_what_is_no_tree_is_refused_by_name(tmp_path):

@@ -10,14 +10,15 @@ import pytest
 import torch
 
 from gencli.core.request import Beams, Contrastive, Drafting, Feed, Guidance, LayerContrast, Limits, StepPlan
-from gencli.core.tree_shapes import DynamicTree
+from gencli.core.tree_shapes import MAX_NODES, DynamicTree
 from gencli.models.other_runners import FakeRunner
-from gencli.speculative.drafter import MAX_NODES
+from gencli.speculative.adaptive_drafts import AdaptiveDrafter
+from gencli.speculative.combined_drafters import FallbackDrafter
 from processors.chain import Chain
 from processors.request_values import Verification
 from processors.stages.grammar_stage import GrammarParams
 from processors.stages.masks import BanParams
-from tests.engine.harness import request
+from tests.engine.harness import engine, request
 from tests.engine.tree_cases import Branching, Forest, compared, run, runner
 
 PROMPTS = ("Once upon a time", "A text", "She said that it was", "x", "There was a king of that land")
@@ -240,6 +241,27 @@ def test_requests_that_drafts_decide_have_chains():
     )
     assert set(drafter.asked) == {0, MAX_NODES}
     assert mixed.ends["0", 0].drafted.nodes == 0
+
+
+class Chains(Branching):
+    has_trees = False
+
+
+def test_that_no_trees_can_be_verified_or_proposed_is_said_once():
+    def said(drafting, model, make, **guided):
+        inner = FallbackDrafter([AdaptiveDrafter(make([]), clock=lambda: 0.0, name="ngram")])
+        on = engine(runner=model, drafter=inner, amateurs={"small": FakeRunner()})
+        for key in ("a", "b"):
+            on.submit(request(PROMPTS[0], key=key, drafting=drafting, **guided))
+        return [text.removeprefix("`draft_tree` has no effect, drafts are chains: ") for text in on.notices]
+
+    trees, amateur = Drafting("ngram", tree=DynamicTree(2, 2, 4)), Guidance(1.6, amateur="small")
+    assert said(trees, Forest(), Branching) == []
+    assert said(trees, Forest(), Chains) == ["the drafter proposes no trees."]
+    assert said(trees, FakeRunner(), Branching) == [f"{FakeRunner().spec.name} takes no trees."]
+    assert said(trees, Forest(), Branching, guidance=amateur) == ["small takes no trees."]
+    for quiet in (Drafting("ngram"), replace(trees, drafter="none")):
+        assert said(quiet, FakeRunner(), Chains) == []
 
 
 def test_without_the_option_trees_are_chains():

@@ -207,6 +207,7 @@ def test_a_head_of_several_layers_drafts_chains(tmp_path):
     drafter.feed([drafts.features(0, text, 0, 4)])
     (run,) = drafter.propose([DraftAsk(0, text, 3, 16)])
     assert isinstance(run, list)
+    assert not drafter.has_trees
 
 
 @pytest.mark.parametrize("shape", SHAPES)

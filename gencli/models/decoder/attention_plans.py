@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from gencli.core.request import Feed
+from gencli.core.tree_shapes import num_straight
 from gencli.models.decoder.kernels import attention_llvm
 from gencli.models.decoder.kernels.attention import attend_chunk, attend_rows, shares
 from gencli.models.decoder.kernels.attention_llvm import TILE
@@ -165,8 +166,8 @@ def apart(feeds: Iterable[Feed]) -> Iterator[Feed]:
     """
     for feed in feeds:
         root = feed.end - len(feed.parents)
-        first = next((node for node, parent in enumerate(feed.parents) if parent != node - 1), None)
-        if first is None:
+        first = num_straight(feed.parents)
+        if first == len(feed.parents):
             yield feed._replace(parents=())
             continue
         cut = max(0, root + first - feed.start)

@@ -160,6 +160,7 @@ def test_a_useless_model_changes_no_token_either(tmp_path):
     drafter = make_drafter(name, tiny(), CHOICE)
     [notice] = drafter.notices
     assert notice.startswith(f"{name} has another vocabulary than tiny, and drafts through text: token 0 is")
+    assert not bare_drafter(name, tiny(), CHOICE).has_trees
     found = told(asked(chain=DRAWN, tokens=3), bare_drafter(name, tiny(), CHOICE))[0]
     assert found == told(asked(chain=DRAWN))[0]
 
