@@ -22,7 +22,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
-from itertools import count, takewhile
+from itertools import count, product, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol, get_args
 
@@ -649,7 +649,10 @@ _MIMO = _Naming(
     ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm"),
     hidden_first=True,
 )
-_QWEN = _Naming(
+_TRANSFORMERS = _Naming(
+    r"mtp\.layers\.(\d{1,6})\.(?:mtp_block\.)?(.*)", ("enorm", "hnorm", "eh_proj", "post_norm")
+)
+_QWEN = _Naming(  # all layers share the parts
     r"mtp\.(?:layers\.(\d{1,6})\.)?(.*)", ("pre_fc_norm_embedding", "pre_fc_norm_hidden", "fc", "norm")
 )
 _DEEPSEEK = _Naming(  # layers behind those of the model
@@ -664,14 +667,14 @@ def _open_mtp(folder: Path, config: Mapping[str, Any], target: Target, *, hidden
     """Open the MTP layers of a target's configuration; with `hidden_first` MiMo's names mean its order."""
     depth = _whole(config, "num_hidden_layers", 0)
     stored, tensors = read_table(weight_files(folder)), dict[str, StoredTensor]()
-    for naming in (_MIMO, _QWEN, _DEEPSEEK):
+    for naming in (_MIMO, _TRANSFORMERS, _QWEN, _DEEPSEEK):
         tensors = _mtp_tensors(stored, naming, depth if naming is _DEEPSEEK else 0)
         if "mtp.0.fc.weight" in tensors:
             break
     else:
         raise UsageError(
             f"{folder} has no layers for multi-token prediction: there are no weights "
-            f"model.mtp_layers.0.input_proj, mtp.fc or model.layers.{depth}.eh_proj.",
+            f"model.mtp_layers.0.input_proj, mtp.layers.0.eh_proj, mtp.fc or model.layers.{depth}.eh_proj.",
             hint="Conversions to other formats often leave them out",
         )
     if (family := config.get("model_type")) not in _MTP_FAMILIES:
@@ -706,6 +709,12 @@ def _mtp_tensors(table: Mapping[str, StoredTensor], naming: _Naming, first: int)
         new = f"mtp.{layer}.{parts[rest]}.weight" if rest in parts else f"model.layers.{layer}.{rest}"
         if layer >= 0:
             tensors[new] = replace(stored, name=new)
+    if naming is _QWEN:
+        numbers = {name.split(".")[2] for name in tensors if name.startswith("model.layers.")}
+        shared = [f"{part}.weight" for part in _PARTS if f"mtp.0.{part}.weight" in tensors]
+        for number, part in product(numbers, shared):
+            new = f"mtp.{number}.{part}"
+            tensors[new] = replace(tensors[f"mtp.0.{part}"], name=new)
     return tensors
 
 

@@ -69,9 +69,7 @@ class TensorTarget:
         return found
 
 
-# Layers that share their own tensors, and the names of transformers, are not read.
-UNREAD = ("qwen qwen3_moe of two layers", "transformers qwen2")
-MTP = {kind: of for kind, of in OWN_MTP.items() if kind not in UNREAD}
+MTP = dict(OWN_MTP)
 MTP["deepseek llama of three layers"] = partial(tiny_mtp, layers=3)
 KINDS = (*HEADS, *MTP)
 # Of them one for each way to draft.

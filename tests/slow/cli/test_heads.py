@@ -127,7 +127,7 @@ def test_a_head_for_another_model_is_refused(gencli):
 
 def test_where_no_head_can_draft_it_is_said(gencli, tmp_path):
     gencli("run", "--draft", "mtp", "Once").refused(
-        "model.mtp_layers.0.input_proj, mtp.fc or model.layers.6.eh_proj"
+        "model.mtp_layers.0.input_proj, mtp.layers.0.eh_proj, mtp.fc or model.layers.6.eh_proj"
     )
     for name in ("mtp", pair("eagle1").head):
         gencli("run", "--model", "fake", "--draft", name, "Once").refused(
