@@ -29,7 +29,7 @@ TIMES = re.compile(
     r"|\"timings\": ?\{[^}]*\}|(?<=\"compile_seconds\": )[\d.]+|\"speculation\": ?(?:null|\{[^}]*\})"
 )
 # What is said of drafts is no part of an outcome: how many there are is the clock's affair.
-OF_DRAFTS = re.compile(r"^Draft(?:s \(|ing took ).*\n", re.MULTILINE)
+OF_DRAFTS = re.compile(r"^(?:Draft(?:s \(|ing took )|Notice: --draft-tree has no effect).*\n", re.MULTILINE)
 MODEL = """
 from typing import Annotated, Literal
 
