@@ -108,7 +108,8 @@ def without(one, plans):
                 after[place] = logits[place]
         return after
 
-    setattr(on.pipeline, "_run", run)  # noqa: B010 - as processors.pipeline does
+    setattr(on.pipeline, "_run", run)  # noqa: B010 - as processors.pipeline.trace does
+    on.pipeline.is_traced = True
     found = [[] for _ in plans]
     for number in range(len(plans)):
         on.submit(replace(one, id=str(number)))
