@@ -377,7 +377,7 @@ PLACES = {
     "the draw": "processors/kernels/",
     "a draft model": "gencli/speculative/draft_model.py:propose",
     "guidance": "gencli/engine/guidance.py",
-    "a beam's lane": "gencli/models/model_runner.py:fork",
+    "a beam's lane": "gencli/models/kv/lane_buffers.py:fork",
     "admission": "gencli/engine/engine.py:_admit",
     "what a step commits": "processors/history.py:append",
     "the reading": "gencli/engine/step_runner.py:_read",

@@ -47,7 +47,7 @@ def test_every_text_is_the_one_without_drafts(kind, name):
         found = outcomes(kind, part, max_batch=max_batch)
         assert found.texts == {key: expected[key] for key in found.texts}, (tokens, max_batch)
         assert len(found.texts) == PROMPTS
-        assert found.accepted > 0, (tokens, max_batch)
+        assert found.accepted > 0 or tokens is None, (tokens, max_batch)  # the clock decides how many
         proposed, accepted = proposed + found.proposed, accepted + found.accepted
     assert 0 < accepted < proposed
 
