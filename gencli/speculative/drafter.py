@@ -61,16 +61,10 @@ class DraftAsk:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Drawn(Sequence[int]):
-    """Draft tokens sampled from a distribution q, with q's logits, for rejection sampling.
-
-    A plain sequence of draft tokens means q(token) = 1. For each of the `tokens`: its logits [V] float32 as
-    the request's chain left them, and its probability under q.
-    """
+class _TokenRecord(Sequence[int]):
+    """A sequence of `tokens`, with what a subclass knows of each."""
 
     tokens: tuple[int, ...]
-    logits: tuple[Tensor, ...]
-    probabilities: tuple[float, ...]
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -84,25 +78,26 @@ class Drawn(Sequence[int]):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class DraftTree(Sequence[int]):
+class Drawn(_TokenRecord):
+    """Draft tokens sampled from a distribution q, with q's logits, for rejection sampling.
+
+    A plain sequence of draft tokens means q(token) = 1. For each of the `tokens`: its logits [V] float32 as
+    the request's chain left them, and its probability under q.
+    """
+
+    logits: tuple[Tensor, ...]
+    probabilities: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DraftTree(_TokenRecord):
     """Draft tokens as a tree: node i has `tokens[i]` and follows node `parents[i]`, the newest token if -1.
 
     Parents come before their children, and no two children of a node have the same token. Of the children of
     a node the first one is the most likely: following first children gives the principal chain.
     """
 
-    tokens: tuple[int, ...]
     parents: tuple[int, ...]
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    @overload
-    def __getitem__(self, index: int) -> int: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[int, ...]: ...
-    def __getitem__(self, index: int | slice) -> int | tuple[int, ...]:
-        return self.tokens[index]
 
     @property
     def principal(self) -> tuple[int, ...]:

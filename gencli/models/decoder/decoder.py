@@ -203,9 +203,7 @@ class DecoderRunner(LaneRunner):
             make = kept_maker(folder, options, where, number)
         else:
             make = _maker(spec, number, where, bits, options, is_stored=checkpoint.bits is not None)
-        eos_ids = declared_ends(
-            folder
-        )  # a file's vocabulary is read for them: before the weights take memory
+        eos_ids = declared_ends(folder)  # reads a file's vocabulary: before the weights take memory
         workers = min(_MAX_WORKERS, torch.get_num_threads()) if where.type == "cpu" else 1
         decoder, unused = read_decoder(
             checkpoint, make=make, dtype=number, device=where, on_bytes=on_bytes, workers=workers
