@@ -7,7 +7,7 @@ Llama-shaped models only. Hidden states are padded with zeros, the results of ne
 unused, new layers add zero. Logits are those of the small model except for rounding; a step costs that of a
 dense model of the new size.
 
-A draft head of the small model (EAGLE-3 or Medusa, as scripts/train_heads.py writes them) becomes one of the
+A draft head of the small model (EAGLE-3, DFlash or Medusa, as scripts/train_heads.py writes them) becomes one of the
 large model, with the same drafts. The taps keep their numbers: states 0 to L of a small model of L layers are
 those of the large one, padded, and all later states equal state L. So the head has to name its taps: those
 that loaders assume (2, half of the layers, three before the end) are other states in the large model.
@@ -27,7 +27,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 _NAMES = ("config.json", "model.safetensors")  # all else is copied
-_HEAD_KEYS = {"draft_vocab_size", "medusa_num_heads"}  # in the configs of draft heads
+_HEAD_KEYS = {"dflash_config", "draft_vocab_size", "medusa_num_heads"}  # in the configs of draft heads
 _PROJECTIONS = ("lm_head.weight", ".1.weight")  # of EAGLE-3 and Medusa to the vocabulary
 
 
@@ -41,7 +41,8 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=16)
     told = parser.parse_args()
     if _HEAD_KEYS & json.loads((told.source / "config.json").read_text(encoding="utf-8")).keys():
-        inflate_head(told.source, told.target, hidden=told.hidden, intermediate=told.intermediate)
+        sizes = {"hidden": told.hidden, "intermediate": told.intermediate, "layers": told.layers}
+        inflate_head(told.source, told.target, **sizes)
         print(f"{told.target}: a head for a hidden size of {told.hidden}")
         return
     inflate(told.source, told.target, hidden=told.hidden, intermediate=told.intermediate, layers=told.layers)
@@ -75,17 +76,17 @@ def inflate(source: Path, target: Path, *, hidden: int, intermediate: int, layer
     (target / "config.json").write_text(json.dumps(config | sizes, indent=2) + "\n", encoding="utf-8")
 
 
-def inflate_head(source: Path, target: Path, *, hidden: int, intermediate: int) -> None:
-    """Write a head for the model inflated to this hidden size, with the drafts of `source`."""
+def inflate_head(source: Path, target: Path, *, hidden: int, intermediate: int, layers: int) -> None:
+    """Write a head for the model inflated to these sizes, with the drafts of `source`."""
     config = json.loads((source / "config.json").read_text(encoding="utf-8"))
     width, heads = config["hidden_size"], config.get("num_attention_heads")
     if heads and not heads == config["num_key_value_heads"] == width // config["head_dim"]:
-        raise SystemExit("An EAGLE-3 head with attention heads like those of the small model is expected.")
+        raise SystemExit("A head with attention heads like those of the small model is expected.")
     target.mkdir(parents=True, exist_ok=True)
     (file,) = source.glob("*.safetensors")
     made = {}
     for name, weight in load_file(file).items():
-        if name in ("d2t", "t2d"):
+        if name in ("d2t", "t2d") or name.endswith(("q_norm.weight", "k_norm.weight")):
             made[name] = weight
         elif weight.dim() == 1:
             scale = math.sqrt(width / hidden) if "norm" in name else 1.0
@@ -99,6 +100,8 @@ def inflate_head(source: Path, target: Path, *, hidden: int, intermediate: int) 
             made[name] = blocks.flatten(1).to(weight.dtype)
     save_file(made, target / file.name)
     sizes = {"hidden_size": hidden}
+    if "num_target_layers" in config:
+        sizes |= {"num_target_layers": layers}
     if "intermediate_size" in config:
         heads = hidden // config["head_dim"]
         sizes |= {"intermediate_size": intermediate, "num_attention_heads": heads}

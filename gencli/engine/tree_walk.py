@@ -27,25 +27,27 @@ from processors.verification import matched
 def pruned(tree: DraftTree, ask: DraftAsk, pipeline: Pipeline) -> DraftTree:
     """Return the nodes of a tree that can be verified, each followed by those below it, the likeliest first.
 
-    These are the first `ask.nodes`, up to the depth `ask.most`, without those that a grammar refuses.
+    These are the first `ask.nodes` that a grammar allows, up to the depth `ask.most`.
     """
-    children = dict[int, list[int]]()
-    for node, parent in enumerate(tree.parents[: ask.nodes]):
-        children.setdefault(parent, []).append(node)
-    tokens, parents, path, known = list[int](), list[int](), list[int](), set[tuple[int, int]]()
-    stack = [(node, -1, 0) for node in reversed(children.get(-1, ()))]
-    while stack:
-        node, parent, depth = stack.pop()
-        path[depth:] = [tree.tokens[node]]
+    lines: dict[int, tuple[int, ...]] = {-1: ()}  # the nodes from the newest token down to one, by that one
+    known = set[tuple[int, ...]]()
+    for node, parent in enumerate(tree.parents):
+        if parent not in lines or len(lines[parent]) == ask.most:
+            continue
+        line = (*lines[parent], node)
+        path = tuple([tree.tokens[each] for each in line])
         status = pipeline.preview(ask.slot, path) if pipeline.previews else ()
         is_refused = status and (len(status) < len(path) or status[-1].document == "broken")
-        if is_refused or depth == ask.most or (parent, path[-1]) in known:
+        if is_refused or path in known:
             continue
-        known.add((parent, path[-1]))
-        stack += [(child, len(tokens), depth + 1) for child in reversed(children.get(node, ()))]
-        tokens.append(path[-1])
-        parents.append(parent)
-    return DraftTree(tuple(tokens), tuple(parents))
+        lines[node] = line
+        known.add(path)
+        if len(known) == ask.nodes:
+            break
+    ordered = sorted(lines.values())
+    places = {line: place for place, line in enumerate(ordered, -1)}
+    tokens = tuple([tree.tokens[line[-1]] for line in ordered[1:]])
+    return DraftTree(tokens, tuple([places[line[:-1]] for line in ordered[1:]]))
 
 
 def plant(step: Step, trees: Mapping[int, DraftTree]) -> None:

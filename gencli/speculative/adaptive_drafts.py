@@ -116,7 +116,8 @@ class AdaptiveDrafter(OuterDrafter):
         runs = self._drafter.propose(wanted) if wanted else ()
         self._seconds = self._clock() - start if wanted else 0.0
         runs_by_slot = {ask.slot: run for ask, run in zip(wanted, runs, strict=True)}
-        self._longest, self._is_drafting = max(map(len, runs), default=0), bool(wanted)
+        lengths = [min(len(run), ask.nodes or ask.most) for ask, run in zip(wanted, runs, strict=True)]
+        self._longest, self._is_drafting = max(lengths, default=0), bool(wanted)
         for ask, run in zip(wanted, runs, strict=True):
             if isinstance(run, DraftTree):
                 self._slots[ask.slot].principal = len(ask.tokens), run.principal

@@ -31,9 +31,9 @@ from processors.rng import Stream, gumbel, row_key, row_keys, signed
 from processors.rows import Rows
 from processors.sampler import PLAIN_LIMIT, Sampler
 
-# none: drafts are chains. nodes: there are logits behind each node. depth: those of a depth are the same for
-# all nodes.
-Branching = Literal["none", "nodes", "depth"]
+# none: drafts are chains. nodes: there are logits behind each node, which is fed for them. block: so too, but
+# none is fed. depth: the logits of a depth are the same for all nodes.
+Branching = Literal["none", "nodes", "block", "depth"]
 
 
 class DraftSource(Protocol):
@@ -123,27 +123,26 @@ class AutoregressiveDrafter(Drafter):
         for ask in asks:
             shape, most = source.request(ask.slot).drafting.tree, source.room(ask)
             tree = growing_tree(shape, ask, most)
-            if not is_by_depth and source.room(replace(ask, most=tree.most_fed)) < tree.most_fed:
+            if source.branching == "nodes" and source.room(replace(ask, most=tree.most_fed)) < tree.most_fed:
                 tree = growing_tree(None, ask, most)
             trees[ask.slot] = tree
         growing = trees
         logits = source.extend({ask.slot: source.missing(ask) for ask in asks}) if asks else None
         while growing:
             assert logits is not None
-            nodes = [
-                (slot, node)
-                for slot, tree in growing.items()
-                for node in tree.frontier[: 1 if is_by_depth else None]
-            ]
+            is_shared = is_by_depth and not self._choose.has_grammar([*growing])
+            ranked = {slot: tree.frontier[: 1 if is_shared else None] for slot, tree in growing.items()}
+            nodes = [(slot, node) for slot, frontier in ranked.items() for node in frontier]
+            if is_by_depth and not is_shared:
+                counts = upload_ints([len(frontier) for frontier in ranked.values()], logits.device)
+                logits = logits.repeat_interleave(counts, 0)
             slots, paths = [slot for slot, _ in nodes], [trees[slot].path(node) for slot, node in nodes]
             min_p = [source.request(slot).drafting.min_p for slot in slots]
             count = max(tree.width for tree in growing.values())
             rankings = iter(self._choose.rank(logits, slots, paths, count=count, least=min_p))
-            for tree in growing.values():
-                if is_by_depth:
-                    tree.grow([next(rankings)] * len(tree.frontier), self._goes_on)
-                else:
-                    tree.grow([next(rankings) for _ in tree.frontier], self._goes_on)
+            for slot, tree in growing.items():
+                own = [next(rankings) for _ in ranked[slot]]
+                tree.grow(own * len(tree.frontier) if is_shared else own, self._goes_on)
             growing = {slot: tree for slot, tree in growing.items() if tree.frontier}
             if growing:
                 logits = source.branch({slot: tree.level() for slot, tree in growing.items()})
@@ -568,6 +567,10 @@ class DraftSampler:
         table = torch.stack([ids.gather(1, order)[:, :count].double(), scores[:, :count]], dim=-1)
         lines: list[list[list[float]]] = table.tolist()
         return [[(int(token), score) for token, score in line if score > -torch.inf] for line in lines]
+
+    def has_grammar(self, slots: Sequence[int]) -> bool:
+        """Whether a grammar decides what may follow each draft of one of the slots."""
+        return bool(self._pipeline.program(Rows.behind(self._history, slots, [()] * len(slots))).preparing)
 
     def noise(self, slot: int) -> Noise | None:
         """The noise that the slot's draw will add to logits; None for a draw without additive noise."""

@@ -128,11 +128,14 @@ def num_right(drafts: Sequence[int], tokens: Sequence[int]) -> int:
     return len(tokens)
 
 
+_OFFERED = 2  # nodes that are looked up for each that can be verified: a grammar may refuse some
+
+
 class DraftTrie:
-    """Draft tokens of runs that share their beginnings, at most `nodes` of them."""
+    """Draft tokens of runs that share their beginnings, for a tree of `nodes`."""
 
     def __init__(self, nodes: int) -> None:
-        self._max_nodes = nodes
+        self._nodes, self._max_nodes = nodes, _OFFERED * nodes
         self._places: dict[tuple[int, int], int] = {}  # of a child, by parent and token
 
     def child(self, parent: int, token: int) -> int:
@@ -146,7 +149,8 @@ class DraftTrie:
     def drafts(self) -> DraftTree | tuple[int, ...]:
         """Return the tree, with siblings in the order in which they came; a run if nothing branches."""
         parents, tokens = zip(*self._places, strict=True) if self._places else ((), ())
-        return run_or_tree(tokens, parents)
+        drafts = run_or_tree(tokens, parents)
+        return drafts if isinstance(drafts, DraftTree) else drafts[: self._nodes]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -229,6 +233,8 @@ class Drafter:
 
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
         """Propose 0 to `most` draft tokens for each ask, in the order of the asks, or a DraftTree.
+
+        Of a tree the first `nodes` that a grammar allows are verified.
 
         The target has read all but the newest token of a text, and `feed` has had their states. Of a prompt
         whose first token is chosen in this step it may lack any part.

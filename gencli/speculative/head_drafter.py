@@ -10,7 +10,7 @@ A head that drafts a block has no entries, but keys and values of the features t
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import accumulate
@@ -322,6 +322,25 @@ class _TextLanes(Generic[_F]):
             part.cut(slot, min(self._features.lengths[slot], same - lane.base - number - 1))
 
 
+class _NodeRows:
+    """The rows of a pass that fed the last level of the trees of slots."""
+
+    def __init__(self, slots: Iterable[int] = ()) -> None:
+        """`slots`: one row each, that of its newest token."""
+        # From the place of a node, -1 for the newest token, to its row.
+        self._shifts = {slot: row + 1 for row, slot in enumerate(slots)}
+
+    def follow(self, levels: Mapping[int, TreeLevel]) -> list[int]:
+        """Move on to the next levels. Return the row of the parent of each new node in the pass before."""
+        rows, shifts = list[int](), dict[int, int]()
+        for slot, level in levels.items():
+            count = len(level.tokens)
+            shifts[slot] = len(rows) + count - len(level.parents)
+            rows += [self._shifts[slot] + parent for parent in level.parents[-count:]]
+        self._shifts = shifts
+        return rows
+
+
 class HeadLanes(_TextLanes[_FeatureLanes]):
     """Lanes of a head that drafts from its own output, one for each of `max_lanes` slots.
 
@@ -337,8 +356,7 @@ class HeadLanes(_TextLanes[_FeatureLanes]):
         self._runs: dict[int, _SlotDrafts] = {}
         self._num_passes, self._fed = 0, list[Feed]()
         self._made = torch.empty(0)
-        # Of trees: from the place of a node of the last pass to its row there, by slot.
-        self._shifts: dict[int, int] = {}
+        self._nodes = _NodeRows()
 
     @torch.inference_mode()
     def feed(self, parts: Sequence[Features]) -> None:
@@ -393,8 +411,7 @@ class HeadLanes(_TextLanes[_FeatureLanes]):
         features = self._made_for(feeds) if number else self._features.read(feeds)
         part = self._parts[number if has_parts else 0]
         logits, self._made = part.forward(feeds, features, makes_all=has_parts)
-        self._fed, self._num_passes = feeds, number + 1
-        self._shifts = {slot: row + 1 for row, slot in enumerate(parts)}
+        self._fed, self._num_passes, self._nodes = feeds, number + 1, _NodeRows(parts)
         return logits
 
     @property
@@ -403,13 +420,12 @@ class HeadLanes(_TextLanes[_FeatureLanes]):
 
     def branch(self, levels: Mapping[int, TreeLevel]) -> Tensor:
         """Feed the new nodes of trees. Return the logits [N, V] after each of them."""
-        part, feeds, rows, shifts = self._parts[0], list[Feed](), list[int](), dict[int, int]()
-        for slot, level in levels.items():
-            count, start = len(level.tokens), part.lengths[slot]
-            feeds.append(Feed(slot, start, level.tokens, count, parents=level.parents))
-            shifts[slot] = len(rows) + count - len(level.parents)
-            rows += [self._shifts[slot] + parent for parent in level.parents[-count:]]
-        self._shifts = shifts
+        part = self._parts[0]
+        feeds = [
+            Feed(slot, part.lengths[slot], level.tokens, len(level.tokens), parents=level.parents)
+            for slot, level in levels.items()
+        ]
+        rows = self._nodes.follow(levels)
         logits, self._made = part.forward(feeds, self._made[upload_ints(rows, self._made.device)])
         return logits
 
@@ -443,10 +459,12 @@ class BlockLanes(_TextLanes[_ContextLanes]):
         lengths = LaneLengths(max_lanes=max_lanes, context=context, num_ids=head.vocab_size)
         super().__init__(_ContextLanes(head, lengths), ())
         # Of the drafts of this step: the places of slots, their most drafts, how many there are so far, their
-        # states [S, most, H] and logits [S, most, Vd], and the states of the Markov head [S, r].
+        # states [S, most, H] and logits [S, most, Vd], and the states of the Markov head [S, r], or of a tree
+        # those of the last level's nodes.
         self._places: dict[int, int] = {}
         self._count = self._number = 0
         self._states = self._logits = self._markov = torch.empty(0)
+        self._nodes = _NodeRows()
 
     @torch.inference_mode()
     def feed(self, parts: Sequence[Features]) -> None:
@@ -471,25 +489,39 @@ class BlockLanes(_TextLanes[_ContextLanes]):
     @torch.inference_mode()
     def extend(self, parts: Mapping[int, tuple[int, ...]]) -> Tensor:
         """Return the logits [len(parts), V] of the next draft of these slots, behind their last token."""
-        head, number = self._head, self._number
-        if not number:
+        if not self._number:
             self._draft(parts)
-        places = upload_ints([self._places[slot] for slot in parts], head.device)
-        logits = self._logits[places, number]
-        if head.markov is not None:
-            tokens = upload_ints([tokens[-1] for tokens in parts.values()], head.device)
-            bias, state = head.markov(tokens, self._states[places, number], self._markov[places])
-            logits, self._markov[places] = logits + bias, state
-        self._number = number + 1
-        return head.spread(logits)
+            self._nodes = _NodeRows(parts)
+        places = [self._places[slot] for slot in parts]
+        return self._next(places, [tokens[-1] for tokens in parts.values() if tokens], places)
 
     @property
     def branching(self) -> Branching:
-        return "depth" if self._head.markov is None else "none"
+        return "depth" if self._head.markov is None else "block"
 
     def branch(self, levels: Mapping[int, TreeLevel]) -> Tensor:
-        """Return the logits [len(levels), V] of the next draft of these slots."""
-        return self.extend(dict.fromkeys(levels, ()))
+        """Return the logits of the next draft, [N, V] with a Markov head and [len(levels), V] without."""
+        if self._head.markov is None:
+            return self.extend(dict.fromkeys(levels, ()))
+        tokens = [token for level in levels.values() for token in level.tokens]
+        places = [self._places[slot] for slot, level in levels.items() for _ in level.tokens]
+        self._markov = self._markov[upload_ints(self._nodes.follow(levels), self._head.device)]
+        return self._next(places, tokens, [*range(len(tokens))])
+
+    def _next(self, places: Sequence[int], tokens: Sequence[int], rows: Sequence[int]) -> Tensor:
+        """Return the logits [R, V] of the next draft of blocks at these places, behind `tokens` [R].
+
+        The Markov head's states are those at `rows`.
+        """
+        head, number = self._head, self._number
+        self._number += 1
+        at = upload_ints(places, head.device)
+        logits = self._logits[at, number]
+        if head.markov is not None:
+            before, own = upload_ints(tokens, head.device), upload_ints(rows, head.device)
+            bias, self._markov[own] = head.markov(before, self._states[at, number], self._markov[own])
+            logits = logits + bias
+        return head.spread(logits)
 
     def _draft(self, parts: Mapping[int, tuple[int, ...]]) -> None:
         """Compute the blocks of these slots, which begin with their newest tokens."""

@@ -14,12 +14,13 @@ from gencli.core.tree_shapes import MAX_NODES, DynamicTree
 from gencli.models.other_runners import FakeRunner
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.combined_drafters import FallbackDrafter
+from gencli.speculative.drafter import DraftTree
 from processors.chain import Chain
 from processors.request_values import Verification
 from processors.stages.grammar_stage import GrammarParams
 from processors.stages.masks import BanParams
 from tests.engine.harness import engine, request
-from tests.engine.tree_cases import Branching, Forest, compared, run, runner
+from tests.engine.tree_cases import Branching, Forest, branched, compared, run, runner
 
 PROMPTS = ("Once upon a time", "A text", "She said that it was", "x", "There was a king of that land")
 DRAWN = "temperature=0.9"
@@ -109,6 +110,21 @@ def test_what_a_grammar_refuses_is_not_fed():
     ]
     assert {end.document for end in plain.ends.values()} == {"over"}
     assert (len(fed) > 50, set(fed) <= {*b"abcdefghijkl"}) == (True, True)  # half of what is proposed
+
+
+class Offering(Branching):
+    """Proposes the same tokens again and again, each behind the newest one."""
+
+    def _tree(self, ask):
+        return DraftTree(tuple(b"zaybcd"), (-1,) * 6)
+
+
+def test_the_places_of_refused_nodes_go_to_the_next_ones():
+    grammar = GrammarParams("[a-d]{9}", kind="regex")
+    ruled = branched([within(grammar, request("x", chain=DRAWN, jump="off"))], nodes=3)
+    found = run(ruled, kind="fake", drafter=Offering(()))
+    fed = [feed.tokens[-3:] for plan in found.model.plans for feed in plan.feeds if feed.parents]
+    assert {*fed} == {tuple(b"abc")}
 
 
 def test_log_probabilities_and_explanations_are_alike():

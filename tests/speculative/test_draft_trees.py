@@ -179,7 +179,9 @@ def watch(drafter):
 SHAPES = (FIXED, DynamicTree(3, 4, 12), AUTO_TREE)
 
 
-@pytest.mark.parametrize("kind", ["eagle1", "eagle3", "deepseek llama"])
+@pytest.mark.parametrize(
+    "kind", ["eagle1", "eagle3", "deepseek llama", "dspark", "dspark of masks", "dspark speculators"]
+)
 def test_nodes_of_a_head_have_the_logits_of_its_reference_on_their_paths(kind, tmp_path):
     drafts, texts = Drafts.of(kind, tmp_path), {0: [5, 3, 8, 8, 1], 2: [9, 1, 4]}
     rows = []

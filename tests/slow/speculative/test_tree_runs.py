@@ -9,10 +9,10 @@ import pytest
 from gencli.core.request import Drafting, Guidance
 from gencli.core.tree_shapes import read_tree_shape
 from gencli.models.decoder.decoder import DecoderRunner
-from gencli.runtime.wiring import _BUILT_IN
+from gencli.runtime.wiring import _BUILT_IN, read_draft_head
 from gencli.speculative.adaptive_drafts import AdaptiveDrafter
 from gencli.speculative.draft_model import ModelDrafter
-from gencli.speculative.drafter import NgramDrafter, SuffixDrafter
+from gencli.speculative.drafter import NgramDrafter, OuterDrafter, SuffixDrafter
 from gencli.speculative.head_drafter import HeadDrafter
 from gencli.speculative.head_files import open_mtp
 from gencli.speculative.head_models import read_head
@@ -22,6 +22,7 @@ from tests.engine.harness import ends_of, events_of, ids_of, request
 from tests.engine.tree_cases import runner
 from tests.models.native import native_decoder
 from tests.speculative.cases import LETTERS, of_edges
+from tests.speculative.head_runs import choice, conditioned, loaded, pair
 from tests.speculative.test_head_drafter import copying
 from tests.speculative.timed import Ticking
 
@@ -109,3 +110,26 @@ def test_trees_of_a_head_change_no_text(shape, tmp_path):
         assert nodes > accepted > 60
         drafts = [end.drafted for end in ends_of(events).values()]
         assert all(sum(each.accepted) == sum(each.proposed) for each in drafts)
+
+
+class Recording(OuterDrafter):
+    """A drafter whose proposals are counted."""
+
+    proposed = 0
+
+    def propose(self, asks):
+        runs = self._inner[0].propose(asks)
+        self.proposed += sum(map(len, runs))
+        return runs
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rankings_of_a_depth_follow_a_grammar_on_each_path(shape):
+    asked = drafted(shape, asked=conditioned("schema", 4))
+    model = loaded("medusa")
+    head, _, _ = read_draft_head(pair("medusa").head, model, choice("medusa"))
+    drafter = Recording(HeadDrafter(head, model.runner.spec, max_lanes=8))
+    events = events_of(asked, runner=model.runner, tokenizer=model.tokenizer, drafter=drafter, max_batch=4)
+    accepted, nodes = counts(events)
+    assert nodes == drafter.proposed  # nothing is cut
+    assert accepted > 20
