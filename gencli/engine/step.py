@@ -53,7 +53,7 @@ class Step:
     logits: Tensor = field(init=False)  # [R, V]: after guidance, before stages
     companion_logits: tuple[Tensor, ...] = ()  # of each feed of `companions` [K + 1, V]
     inner: Inner | None = None
-    drawn: Tensor | None = None  # [R]: tokens that the walk down trees has chosen already
+    drawn: list[int] | None = None  # [R]: tokens that the walk down trees has chosen already
     # What hooks need of the choice.
     reads: bool = False  # the processed logits
     counts_drafts: bool = False  # `counts`, even where the host could compare the drafts

@@ -23,7 +23,7 @@ from gencli.engine.step import Settle, Step, StepHook
 from gencli.engine.tree_walk import plant
 from gencli.models.model_runner import LayeredRunner, ModelRunner
 from gencli.speculative.drafter import DraftTree
-from processors.graphs import start_download
+from processors.graphs import start_download, upload_ints
 from processors.rows import Rows
 from processors.verification import matched
 
@@ -117,7 +117,7 @@ class StepRunner:
             return
         step.reads |= verifier.reads(rows)
         if step.drawn is not None and not (step.reads or step.force or step.counts_drafts):
-            step.tokens = step.drawn
+            step.tokens = upload_ints(step.drawn, step.logits.device)
             return
         step.processed, tokens = state.chooser.process(logits, rows, step.seen, reads=step.reads)
         if not (step.reads or step.force or step.counts_drafts):
@@ -140,6 +140,8 @@ class StepRunner:
             for hook in launching:
                 hook.meanwhile(step)
             values = download()
+        elif step.drawn is not None and counts is None and not step.packed:
+            values = step.drawn  # which the host has read in its walk
         else:
             values = flat.tolist()
         parts = _tables(values, tensors) if step.packed else iter([values])

@@ -145,7 +145,7 @@ class DraftWalk(StepHook):
         if rows is None or len(rows.counts) < len(paths):
             rows = self._rows(step, paths, [*range(len(paths))])
         step.rows = rows
-        step.drawn = upload_ints([token for path in paths for token in path.drawn], state.history.device)
+        step.drawn = [token for path in paths for token in path.drawn]
         return paths
 
     def _rows(self, step: Step, paths: list[_Path], indices: list[int]) -> Rows:

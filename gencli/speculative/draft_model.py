@@ -134,8 +134,8 @@ class AutoregressiveDrafter(Drafter):
             ranked = {slot: tree.frontier[: 1 if is_shared else None] for slot, tree in growing.items()}
             nodes = [(slot, node) for slot, frontier in ranked.items() for node in frontier]
             if is_by_depth and not is_shared:
-                counts = upload_ints([len(frontier) for frontier in ranked.values()], logits.device)
-                logits = logits.repeat_interleave(counts, 0)
+                rows = [row for row, frontier in enumerate(ranked.values()) for _ in frontier]
+                logits = logits[upload_ints(rows, logits.device)]
             slots, paths = [slot for slot, _ in nodes], [trees[slot].path(node) for slot, node in nodes]
             min_p = [source.request(slot).drafting.min_p for slot in slots]
             count = max(tree.width for tree in growing.values())

@@ -5,9 +5,12 @@ import torch
 import transformers as hf
 
 from gencli.models.decoder.decoder import DecoderRunner
-from gencli.speculative.drafter import Drafter
+from gencli.speculative.drafter import Drafter, DraftTree
+from tests.engine.harness import engine as plain_engine
+from tests.engine.harness import request
 from tests.engine.test_step_runner import VOCABULARY, Dispatched, steady
 from tests.engine.test_step_runner import small_engine as engine
+from tests.engine.tree_cases import branched
 from tests.models.tiny_models import NATIVE_CONFIGS
 from tests.sham import sham_device
 from tests.sham_cuda import differences
@@ -78,3 +81,32 @@ def test_a_step_with_drafts_launches_one_operation_more_than_a_plain_one():
             steady(seen, Wide(), chain, drafter=drafter)[1].calls for drafter in (None, Refused())
         )
     assert len(drafted) == len(plain) + 1  # the cells of rows with drafts
+
+
+class Planted(Drafter):
+    """Proposes the same tree for each text. `taken` are the tokens that a text goes on with, if any."""
+
+    def __init__(self, *tokens):
+        self._tree = DraftTree(tokens, (-1, -1, -1, 0, 0, 1, 3))
+
+    def propose(self, asks):
+        return [self._tree for _ in asks]
+
+
+def test_a_step_with_trees_waits_for_the_device_once_a_round(tmp_path):
+    refused = "abcdefg"
+    chain = f"suppress={[*refused.encode()]} | allowed={[*b'abcdefgxyz']} | temperature=0"
+    with sham_device() as seen:
+        runner, launches = decoder(tmp_path, "llama"), []
+        for tokens, rounds in ((b"abcdefg", 1), (b"xyzxyzx", 2)):
+            on = plain_engine(runner=runner, max_batch=4, run_ahead=False, drafter=Planted(*tokens))
+            for key in "abcd":
+                asked = request(key * 5, key=key, chain=f"ignore_eos=true | {chain}", max_tokens=60)
+                on.submit(*branched([asked], nodes=7))
+            for _ in range(8):
+                on.step()
+            seen.clear()
+            on.step()
+            assert sum(seen.waits.values()) == rounds, tokens
+            launches.append(seen.launches.total())
+    assert launches[0] <= 130
