@@ -7,10 +7,11 @@ Llama-shaped models only. Hidden states are padded with zeros, the results of ne
 unused, new layers add zero. Logits are those of the small model except for rounding; a step costs that of a
 dense model of the new size.
 
-A draft head of the small model (EAGLE-3, DFlash or Medusa, as scripts/train_heads.py writes them) becomes one of the
-large model, with the same drafts. The taps keep their numbers: states 0 to L of a small model of L layers are
-those of the large one, padded, and all later states equal state L. So the head has to name its taps: those
-that loaders assume (2, half of the layers, three before the end) are other states in the large model.
+A draft head of the small model (EAGLE-3, DFlash or Medusa, as scripts/train_heads.py writes them) becomes
+one of the large model, with the same drafts. The taps keep their numbers: states 0 to L of a small model of
+L layers are those of the large one, padded, and all later states equal state L. So the head has to name its
+taps: those that loaders assume (2, half of the layers, three before the end) are other states in the large
+model.
 """
 
 from __future__ import annotations

@@ -59,11 +59,15 @@ def choice(kind: str, max_batch: int = 8) -> ModelChoice:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """By request and sample the ids, the text and its end; numbers of proposed and accepted drafts."""
+    """By request and sample the ids, the text and its end; numbers of proposed and accepted drafts.
+
+    `nodes`: drafts in trees, of which those on the path that was walked are proposed.
+    """
 
     texts: dict[tuple[str, int], tuple[tuple[int, ...], str, str]]
     proposed: int
     accepted: int
+    nodes: int
 
     @property
     def is_mixed(self) -> bool:
@@ -100,6 +104,7 @@ def outcomes(
         },
         sum(sum(drafted.proposed) for drafted in drafts),
         sum(sum(drafted.accepted) for drafted in drafts),
+        sum(drafted.nodes for drafted in drafts),
     )
 
 
