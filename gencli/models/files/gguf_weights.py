@@ -58,14 +58,15 @@ class GgufReader(WeightReader):
     def __init__(
         self,
         head: GgufHead,
+        sources: Mapping[str, GgufSource],
         streams: Mapping[Path, BinaryIO],
         dtype: torch.dtype,
         device: torch.device,
         on_bytes: OnBytes | None,
     ) -> None:
-        self._head, self._streams, self._sources = head, streams, sources_of(head)
+        self._head, self._streams, self._sources = head, streams, sources
         nbytes = sum(tensor.nbytes for tensor in head.tensors.values())
-        super().__init__(set(self._sources) - _OF_CONFIG, nbytes, dtype, device, on_bytes)
+        super().__init__(set(sources) - _OF_CONFIG, nbytes, dtype, device, on_bytes)
 
     def __contains__(self, name: str) -> bool:
         return name in self._sources
@@ -168,13 +169,18 @@ class GgufReader(WeightReader):
 
 @contextmanager
 def open_gguf(
-    path: Path, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
+    path: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    on_bytes: OnBytes | None = None,
+    names: Callable[[GgufHead], Mapping[str, GgufSource]] = sources_of,
 ) -> Iterator[GgufReader]:
-    """Open a file, or all parts of one, for reading its weights.
+    """Open a file, or all parts of one, for reading its weights, which `names` gives by name.
 
     Raises ModelError for a damaged file.
     """
     head = read_gguf_head(path)
+    sources = names(head)
     with ExitStack() as stack:
         streams: dict[Path, BinaryIO] = {}
         for file in {tensor.path for tensor in head.tensors.values()}:
@@ -182,7 +188,7 @@ def open_gguf(
                 streams[file] = stack.enter_context(open_regular(file))
             except OSError as error:
                 raise ModelError(f"{file} cannot be read: {error.strerror}.") from None
-        yield GgufReader(head, streams, dtype, device, on_bytes)
+        yield GgufReader(head, sources, streams, dtype, device, on_bytes)
 
 
 def _layout(source: GgufSource) -> tuple[int, int, int]:
@@ -196,7 +202,7 @@ def _layout(source: GgufSource) -> tuple[int, int, int]:
 
 
 Rows = np.ndarray[Any, np.dtype[np.uint8]]  # [rows, bytes of a row]
-_PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16}
+_PLAIN = {"F32": torch.float32, "F16": torch.float16, "BF16": torch.bfloat16, "I64": torch.int64}
 
 
 def widened(rows: Rows, kind: Kind) -> Tensor:
