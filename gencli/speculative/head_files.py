@@ -31,7 +31,7 @@ from gencli.helpers import shortened
 from gencli.models.decoder.families import IGNORED, DecoderSpec, Unsupported, read_spec
 from gencli.models.files.checkpoint import check_config, read_folder, weight_files
 from gencli.models.files.gguf_header import is_gguf, read_gguf_head
-from gencli.models.files.gguf_heads import head_sources
+from gencli.models.files.gguf_metadata import sources_of
 from gencli.models.files.model_files import OnBytes, StoredTensor, read_table
 
 if TYPE_CHECKING:
@@ -178,7 +178,7 @@ class HeadFile:
             elif is_gguf(self.folder):
                 from gencli.models.files.gguf_weights import open_gguf
 
-                reader = stack.enter_context(open_gguf(self.folder, dtype, device, on_bytes, head_sources))
+                reader = stack.enter_context(open_gguf(self.folder, dtype, device, on_bytes))
             else:
                 opened = stack.enter_context(open_tensors(self.tensors))
                 reader = SafetensorsReader(opened, dtype, device, on_bytes)
@@ -408,9 +408,7 @@ def _read(
     `numbers` is how many its configuration asks for at most.
     """
     if is_gguf(folder):
-        parts = {
-            name: (part.tensor, part.shape) for name, part in head_sources(read_gguf_head(folder)).items()
-        }
+        parts = {name: (part.tensor, part.shape) for name, part in sources_of(read_gguf_head(folder)).items()}
         return {
             name: StoredTensor(name, stored.path, stored.kind.name, shape, stored.start, stored.nbytes)
             for name, (stored, shape) in parts.items()

@@ -14,6 +14,7 @@ import torch
 
 from gencli.errors import ModelError
 from gencli.runtime.model_loading import ModelChoice, load
+from gencli.speculative import head_models
 from gencli.speculative.head_files import BlockConfig, Eagle3Config, HeadFile, is_head, open_head, open_mtp
 from gencli.speculative.head_models import read_head
 from tests.helpers.gguf_files import write_head, write_model
@@ -87,11 +88,15 @@ def test_a_file_is_read_as_the_folder_is(tmp_path: Path, name: str) -> None:
     assert torch.equal(logits(path, head, count), logits(folder, head, count))
 
 
+@pytest.mark.parametrize("least", [1, head_models._MIN_ROUNDED])
 @pytest.mark.parametrize("name", ["eagle3", "dspark speculators"])
-def test_weights_of_few_bits_are_widened(tmp_path: Path, name: str) -> None:
+def test_weights_of_few_bits_are_widened_whatever_format_they_get(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, least: int
+) -> None:
     head = HEADS[name](SHAPE)
-    found = logits(written(tmp_path, head, "Q8_0"), head, 1)
     wanted = logits(head.write(tmp_path / "head"), head, 1)
+    monkeypatch.setattr(head_models, "_MIN_ROUNDED", least)
+    found = logits(written(tmp_path, head, "Q8_0"), head, 1)
     near = wanted.isfinite()
     assert near.equal(found.isfinite())
     error = (found - wanted)[near].norm() / wanted[near].norm()

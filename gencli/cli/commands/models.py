@@ -235,7 +235,7 @@ def _head(name: str, card: Card) -> CommandOutput:
     record = {"name": name, "folder": folder, "is_head": True, "architecture": card.architecture}
     rows = [
         ("name", name),
-        ("folder", folder),
+        ("file" if is_gguf(card.folder) else "folder", folder),
         ("kind", f"a draft head: --draft {name} drafts with it for its model"),
         ("architecture", card.architecture),
         ("weights", size(held)),

@@ -1,4 +1,4 @@
-"""Draft heads in GGUF files: EAGLE-3, DFlash and DSpark under the keys and names that folders of heads have.
+"""The configuration of draft heads in GGUF files: EAGLE-3, DFlash and DSpark under the keys of their folders.
 The facts are those of llama.cpp's converter (https://github.com/ggml-org/llama.cpp/tree/master/conversion).
 It reorders rows of queries and keys of EAGLE-3, names states of DFlash by their index where config.json has
 the layers whose outputs they are, and writes ids of tokens into d2t, which has offsets in folders.
@@ -6,47 +6,27 @@ the layers whose outputs they are, and writes ids of tokens into d2t, which has 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gencli.errors import ModelError
 from gencli.models.files.gguf_header import GgufArray, GgufHead
 from gencli.models.files.gguf_metadata import (
-    GgufSource,
     check_keys,
     check_sizes,
     layer_sizes,
     need,
     rope_config,
-    sources_of,
     window_config,
 )
 
 # Architectures, with the keys that are not of every model.
-HEADS: Mapping[str, tuple[str, ...]] = {
-    "eagle3": (
-        *("target_layers", "extract_layers", "target_hidden_size"),
-        *("norm_before_residual", "norm_before_fc"),
-    ),
-    "dflash": (
-        *("target_layers", "target_hidden_size", "block_size", "sample_from_anchor", "has_confidence_head"),
-        *("attention.causal", "attention.sliding_window", "attention.sliding_window_pattern"),
-        "rope.dimension_sections",
-    ),
+HEADS: Mapping[str, Sequence[str]] = {
+    "eagle3": "target_layers extract_layers target_hidden_size norm_before_residual norm_before_fc".split(),
+    "dflash": """
+        target_layers target_hidden_size block_size sample_from_anchor has_confidence_head attention.causal
+        attention.sliding_window attention.sliding_window_pattern rope.dimension_sections
+    """.split(),
 }
-# Tensors that no model has.
-_NAMES = {
-    "eagle3": {
-        "blk.0.attn_norm_2.weight": "model.layers.0.hidden_norm.weight",
-        "enc.output_norm.weight": "input_norm.weight",
-    },
-    "dflash": {
-        "enc.output_norm.weight": "hidden_norm.weight",
-        "markov_w1.weight": "markov_head.markov_w1.weight",
-        "markov_w2.weight": "markov_head.markov_w2.weight",
-    },
-}
-_UNUSED = ("conf_proj.weight", "conf_proj.bias")  # how many drafts of DSpark to verify
 
 
 def head_config(head: GgufHead) -> dict[str, Any]:
@@ -89,15 +69,3 @@ def head_config(head: GgufHead) -> dict[str, Any]:
             "sample_from_anchor": head.flag("dflash.sample_from_anchor"),
         }
     return {key: value for key, value in config.items() if value is not None}
-
-
-def head_sources(head: GgufHead) -> dict[str, GgufSource]:
-    """Return the tensors by the names of speculative/head_files.py; unknown ones by their own.
-
-    Raises ModelError for one that means the same as another.
-    """
-    names = _NAMES.get(str(head.text("general.architecture")), {})
-    sources = {names.get(name, name): source for name, source in sources_of(head).items()}
-    if lost := head.tensors.keys() - {source.tensor.name for source in sources.values()}:
-        raise ModelError(f"{head.path}: nothing would read the tensor {min(lost)}.")
-    return {name: source for name, source in sources.items() if name not in _UNUSED}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gencli.errors import ModelError
-from gencli.models.files.gguf_header import GgufHead, GgufTensor
+from gencli.models.files.gguf_header import HINT, GgufHead, GgufTensor
 
 # GGUF's names of architectures, and the model types of config.json. A llama with experts is a Mixtral.
 _NAMES = "llama qwen2 qwen3 qwen3moe gemma gemma2 gemma3 phi3 olmo2 granite smollm3".split()
@@ -322,8 +322,14 @@ _OWN = {
     "phi3": {"ffn_up": "mlp.gate_up_proj"},
     "gemma2": {"ffn_norm": "pre_feedforward_layernorm"},
     "gemma3": {"ffn_norm": "pre_feedforward_layernorm"},
+    "eagle3": {"attn_norm_2": "hidden_norm", "enc.output_norm": "input_norm"},
+    "dflash": {
+        "enc.output_norm": "hidden_norm",
+        "markov_w1": "markov_head.markov_w1",
+        "markov_w2": "markov_head.markov_w2",
+    },
 }
-_TENSOR = re.compile(r"(?:blk\.(\d{1,6})\.)?(\w+)\.(weight|bias)")
+_TENSOR = re.compile(r"(?:blk\.(\d{1,6})\.)?((?:enc\.)?\w+)\.(weight|bias)")
 _MAX_EXPERTS = 4096
 # Architectures whose converter reorders rows, and those where it adds 1.
 _REORDERED = ("llama", "granite", "smollm3", "eagle3")
@@ -346,15 +352,21 @@ class GgufSource:
 
 
 def sources_of(head: GgufHead) -> dict[str, GgufSource]:
-    """Return the tensors of a file by their names in a safetensors checkpoint; unknown ones by their own."""
+    """Return the tensors of a file by their names in a safetensors checkpoint; unknown ones by their own.
+
+    Raises ModelError for one that means the same as another.
+    """
     arch = str(head.text("general.architecture"))
-    return {name: source for tensor in head.tensors.values() for name, source in _sources(head, arch, tensor)}
+    named = {name: source for each in head.tensors.values() for name, source in _sources(head, arch, each)}
+    if lost := head.tensors.keys() - {source.tensor.name for source in named.values()}:
+        raise ModelError(f"{head.path}: nothing would read the tensor {min(lost)}.", hint=HINT)
+    return named
 
 
 def _sources(head: GgufHead, arch: str, tensor: GgufTensor) -> Iterator[tuple[str, GgufSource]]:
     match = _TENSOR.fullmatch(tensor.name)
     layer, part, kind = match.groups() if match else (None, "", "")
-    names = _OUTER if layer is None else _PARTS | _EXPERTS | _OWN.get(arch, {})
+    names = (_OUTER if layer is None else _PARTS | _EXPERTS) | _OWN.get(arch, {})
     prefix = "" if layer is None else f"model.layers.{layer}."
     if part not in names:
         yield tensor.name, GgufSource(tensor, tensor.shape)

@@ -48,8 +48,9 @@ from gencli.models.files.gguf_metadata import GgufSource, sources_of
 from gencli.models.files.model_files import OnBytes
 
 _SLICE = 2**19  # numbers that are read at a time; widening them takes a few times as many bytes
-# Tensors that belong to the configuration.
-_OF_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
+# Tensors that belong to the configuration, and those of DSpark that say how many drafts to verify.
+_OF_CONFIG = {f"{name}.weight" for name in ("rope_freqs", "rope_factors_long", "rope_factors_short")}
+_UNUSED = _OF_CONFIG | {"conf_proj.weight", "conf_proj.bias"}
 
 
 class GgufReader(WeightReader):
@@ -58,15 +59,14 @@ class GgufReader(WeightReader):
     def __init__(
         self,
         head: GgufHead,
-        sources: Mapping[str, GgufSource],
         streams: Mapping[Path, BinaryIO],
         dtype: torch.dtype,
         device: torch.device,
         on_bytes: OnBytes | None,
     ) -> None:
-        self._head, self._streams, self._sources = head, streams, sources
+        self._head, self._streams, self._sources = head, streams, sources_of(head)
         nbytes = sum(tensor.nbytes for tensor in head.tensors.values())
-        super().__init__(set(sources) - _OF_CONFIG, nbytes, dtype, device, on_bytes)
+        super().__init__(set(self._sources) - _UNUSED, nbytes, dtype, device, on_bytes)
 
     def __contains__(self, name: str) -> bool:
         return name in self._sources
@@ -169,18 +169,13 @@ class GgufReader(WeightReader):
 
 @contextmanager
 def open_gguf(
-    path: Path,
-    dtype: torch.dtype,
-    device: torch.device,
-    on_bytes: OnBytes | None = None,
-    names: Callable[[GgufHead], Mapping[str, GgufSource]] = sources_of,
+    path: Path, dtype: torch.dtype, device: torch.device, on_bytes: OnBytes | None = None
 ) -> Iterator[GgufReader]:
-    """Open a file, or all parts of one, for reading its weights, which `names` gives by name.
+    """Open a file, or all parts of one, for reading its weights.
 
     Raises ModelError for a damaged file.
     """
     head = read_gguf_head(path)
-    sources = names(head)
     with ExitStack() as stack:
         streams: dict[Path, BinaryIO] = {}
         for file in {tensor.path for tensor in head.tensors.values()}:
@@ -188,7 +183,7 @@ def open_gguf(
                 streams[file] = stack.enter_context(open_regular(file))
             except OSError as error:
                 raise ModelError(f"{file} cannot be read: {error.strerror}.") from None
-        yield GgufReader(head, sources, streams, dtype, device, on_bytes)
+        yield GgufReader(head, streams, dtype, device, on_bytes)
 
 
 def _layout(source: GgufSource) -> tuple[int, int, int]:

@@ -76,7 +76,7 @@ def test_doctor_says_what_is_wrong_with_a_head(gencli, tmp_path):
     head = agreeing_eagle3(make_model(), taps=taps).write(tmp_path / "head")
     told = gencli("doctor", "--dtype", "float32", *model_of("eagle3")[:2], "--draft", head)
     right = f"reads states {', '.join(map(str, TAPS))}"
-    assert f"The head agrees more often with the model if it {right}: see its configuration." in told.err
+    assert f"The head agrees more often with the model if it {right}: see its settings." in told.err
     (best,) = [line for line in told.out.splitlines() if line.startswith("*")]
     assert right in best
     assert "9" in best.split()[-1]
