@@ -30,7 +30,8 @@ from gencli.errors import ModelError, UsageError
 from gencli.helpers import shortened
 from gencli.models.decoder.families import IGNORED, DecoderSpec, Unsupported, read_spec
 from gencli.models.files.checkpoint import check_config, read_folder, weight_files
-from gencli.models.files.gguf_header import is_gguf
+from gencli.models.files.gguf_header import is_gguf, read_gguf_head
+from gencli.models.files.gguf_metadata import sources_of
 from gencli.models.files.model_files import OnBytes, StoredTensor, read_table
 
 if TYPE_CHECKING:
@@ -137,7 +138,7 @@ class BlockConfig:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class HeadFile:
-    """A head's folder: `tensors` by the names above, `notices` for the user.
+    """A head's folder, or its GGUF file: `tensors` by the names above, `notices` for the user.
 
     `mapped` are the tensors of a file of torch.save; {} for safetensors. `vocab_size` is the target's.
     """
@@ -174,6 +175,10 @@ class HeadFile:
             reader: WeightReader
             if self.mapped:
                 reader = MappedReader(MappedTensors(self.tensors, self.mapped), dtype, device, on_bytes)
+            elif is_gguf(self.folder):
+                from gencli.models.files.gguf_weights import open_gguf
+
+                reader = stack.enter_context(open_gguf(self.folder, dtype, device, on_bytes))
             else:
                 opened = stack.enter_context(open_tensors(self.tensors))
                 reader = SafetensorsReader(opened, dtype, device, on_bytes)
@@ -193,7 +198,7 @@ class HeadFile:
         if size == self.vocab_size and name not in reader:
             return None
         ids = reader.joined([name], (size,), dtype=torch.int64)
-        if name == "d2t":  # offsets
+        if name == "d2t" and not is_gguf(self.folder):  # offsets; GGUF files have the ids
             ids = ids + torch.arange(size, device=ids.device)
         ordered = ids.sort().values
         if ordered[0] < 0 or ordered[-1] >= self.vocab_size or (ordered[1:] == ordered[:-1]).any():
@@ -217,8 +222,6 @@ def holds_head(folder: Path, config: Mapping[str, Any]) -> bool:
 
     Raises ModelError for a kind that this version does not have, and for damaged weights.
     """
-    if is_gguf(folder):
-        return False
     with _naming(folder):
         if _named_kind(config) is not None:
             return True
@@ -229,11 +232,11 @@ def holds_head(folder: Path, config: Mapping[str, Any]) -> bool:
 
 
 def open_head(name: str, target: Target) -> HeadFile:
-    """Open the head in a folder, or of a hub name in the cache.
+    """Open the head in a folder or a GGUF file, or of a hub name in the cache.
 
     Raises ModelError for a kind, key, tensor or size that this version does not have, naming it.
     """
-    folder, config = _open_folder(name)
+    folder, config = read_folder(name)
     with _naming(folder):
         kind = _named_kind(config)
         layers = _layers(config, _BLOCK_KEYS if kind in ("dflash", "dspark") else _EAGLE_KEYS)
@@ -252,31 +255,28 @@ def open_mtp(name: str, target: Target) -> HeadFile:
 
     Raises UsageError if it has none, ModelError if they are of a kind that this version does not have.
     """
-    folder, config = _open_folder(name)
+    folder, config = read_folder(name)
+    if is_gguf(folder):
+        raise ModelError(f"Layers for multi-token prediction are not read from GGUF files: {folder}")
     with _naming(folder):
         return _open_mtp(folder, config, target, hidden_first=True)
 
 
-def _open_folder(name: str) -> tuple[Path, dict[str, Any]]:
-    folder, config = read_folder(name)
-    if is_gguf(folder):
-        raise ModelError(f"Draft heads are not read from GGUF files: {folder}")
-    return folder, config
-
-
 @contextmanager
 def _naming(folder: Path) -> Iterator[None]:
-    """Name the folder in errors, and raise ModelError for Unsupported."""
+    """Name the folder in errors, and raise ModelError for Unsupported. A GGUF file has no config.json."""
+    own = "metadata" if is_gguf(folder) else "config.json"
     try:
         yield
     except Unsupported as error:
         raise ModelError(
-            f"{folder}: the draft head is not known in full: {error}.",
+            f"{folder}: the draft head is not known in full: {error}.".replace("config.json", own),
             hint="A part that is left out would change its drafts; a newer version may have it",
         ) from None
     except ModelError as error:
         where = "" if str(folder) in error.message else f"{folder}: "
-        raise ModelError(where + error.message, hint=error.hint) from None
+        message = (where + error.message).replace("config.json", own)
+        raise ModelError(message, hint=error.hint.replace("config.json", own)) from None
 
 
 _OTHERS = {  # kinds that this version does not have, by a part of the names in config.json
@@ -407,6 +407,12 @@ def _read(
 
     `numbers` is how many its configuration asks for at most.
     """
+    if is_gguf(folder):
+        parts = {name: (part.tensor, part.shape) for name, part in sources_of(read_gguf_head(folder)).items()}
+        return {
+            name: StoredTensor(name, stored.path, stored.kind.name, shape, stored.start, stored.nbytes)
+            for name, (stored, shape) in parts.items()
+        }, {}
     if (path := _pickle(folder)) is not None:
         from gencli.models.files.torch_files import read_torch_file, stored_tensors
 

@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
-__all__ = ["add_byte_level", "add_letters", "add_sentencepiece", "random_blocks", "write_model"]
+__all__ = ["add_byte_level", "add_letters", "add_sentencepiece", "random_blocks", "write_head", "write_model"]
 
 ARCHS = {"mistral": "llama", "mixtral": "llama", "qwen3_moe": "qwen3moe", "gemma3_text": "gemma3"}
 REORDERED = ("llama", "granite", "smollm3")
@@ -48,6 +48,129 @@ def write_model(path: Path, model: Any, kind: str = "F32", add_vocabulary: Any =
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
+
+
+# Tensors of draft heads, and what the converter calls them. Others are left out, as t2d is.
+_HEAD_NAMES = {
+    "fc.weight": "fc.weight",
+    "norm.weight": "output_norm.weight",
+    "lm_head.weight": "output.weight",
+    "embed_tokens.weight": "token_embd.weight",
+    "input_norm.weight": "enc.output_norm.weight",
+    "hidden_norm.weight": "enc.output_norm.weight",
+    **{f"markov_head.markov_w{number}.weight": f"markov_w{number}.weight" for number in (1, 2)},
+    **{f"confidence_head.proj.{part}": f"conf_proj.{part}" for part in ("weight", "bias")},
+}
+_LAYER_NAMES = {
+    **{f"self_attn.{part}_proj": f"attn_{part}" for part in "qkv"},
+    **{f"self_attn.{part}_norm": f"attn_{part}_norm" for part in "qk"},
+    **{f"mlp.{part}_proj": f"ffn_{part}" for part in ("gate", "up", "down")},
+    "self_attn.o_proj": "attn_output",
+    "input_layernorm": "attn_norm",
+    "hidden_norm": "attn_norm_2",
+    "post_attention_layernorm": "ffn_norm",
+}
+
+
+def write_head(
+    path: Path,
+    config: Mapping[str, Any],
+    tensors: Mapping[str, torch.Tensor],
+    kind: str = "F32",
+    *,
+    layers: int,
+    keys: Mapping[str, Any] | None = None,
+    more: Mapping[str, torch.Tensor] | None = None,
+    add_vocabulary: Any = None,
+) -> Path:
+    """Write a draft head for a model of so many layers, from config.json and tensors of a folder.
+
+    `keys` are added, or replace others, or leave them out (None); so are the tensors `more`.
+    """
+    config = {**config, **config.get("dflash_config", {}), **config.get("transformer_layer_config", {})}
+    is_eagle = "layers.0.hidden_norm.weight" in {_bare(name) for name in tensors}
+    arch = "eagle3" if is_eagle else "dflash"
+    heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
+    width = config.get("head_dim") or config["hidden_size"] // heads
+    writer = gguf.GGUFWriter(path, arch)
+    values: dict[str, Any] = {
+        "context_length": config["max_position_embeddings"],
+        "embedding_length": config["hidden_size"],
+        "feed_forward_length": config["intermediate_size"],
+        "block_count": config["num_hidden_layers"],
+        "attention.head_count": heads,
+        "attention.head_count_kv": groups,
+        "attention.key_length": width,
+        "attention.value_length": width,
+        "attention.layer_norm_rms_epsilon": config["rms_norm_eps"],
+        "rope.freq_base": float((config.get("rope_parameters") or config)["rope_theta"]),
+        "rope.dimension_count": width,
+    }
+    values |= _eagle_keys(config, layers) if is_eagle else _block_keys(config)
+    mask = {} if is_eagle else {"tokenizer.ggml.mask_token_id": config["mask_token_id"]}
+    for key, value in (
+        {f"{arch}.{key}": value for key, value in values.items()} | mask | dict(keys or {})
+    ).items():
+        if value is not None:
+            add = {bool: writer.add_bool, int: writer.add_uint32, float: writer.add_float32}
+            add.get(type(value), writer.add_array)(key, value)
+    (add_vocabulary or add_letters)(writer, config["vocab_size"])
+    renamed = dict(_head_tensors(tensors, heads if is_eagle else 0, groups)) | dict(more or {})
+    for name, tensor in renamed.items():
+        if name == "d2t":
+            ids = tensor + torch.arange(len(tensor))
+            writer.add_tensor(name, ids.numpy())
+        elif tensor is not None:
+            _add_tensor(writer, name, tensor, kind)
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.write_tensors_to_file()
+    writer.close()
+    return path
+
+
+def _eagle_keys(config: Mapping[str, Any], layers: int) -> dict[str, Any]:
+    ids = {**config, **config.get("eagle_config", {})}.get("eagle_aux_hidden_state_layer_ids")
+    return {
+        "target_layers": ids or [2, layers // 2, layers - 3],
+        "target_hidden_size": config.get("target_hidden_size") or config["hidden_size"],
+        "norm_before_residual": config.get("norm_before_residual", False),
+        "norm_before_fc": config.get("norm_before_fc", False),
+    }
+
+
+def _block_keys(config: Mapping[str, Any]) -> dict[str, Any]:
+    states = config.get("aux_hidden_state_layer_ids") or [layer + 1 for layer in config["target_layer_ids"]]
+    near = [one == "sliding_attention" for one in config["layer_types"]]
+    return {
+        "target_layers": states,
+        "block_size": config["block_size"],
+        "attention.causal": config.get("causal", False),
+        "attention.sliding_window": config["sliding_window"],
+        "attention.sliding_window_pattern": near if any(near) else None,
+        "sample_from_anchor": config.get("sample_from_anchor"),
+    }
+
+
+def _head_tensors(
+    tensors: Mapping[str, torch.Tensor], heads: int, groups: int
+) -> Iterator[tuple[str, torch.Tensor]]:
+    """Yield the tensors of a head; rows of queries and keys are reordered where there are `heads`."""
+    for name, tensor in tensors.items():
+        name = _bare(name)
+        if name.startswith("layers."):
+            _, layer, rest = name.split(".", 2)
+            part, _, suffix = rest.rpartition(".")
+            if heads and part.endswith(("q_proj", "k_proj")):
+                tensor = _permuted(tensor, heads if "q_proj" in part else groups)
+            if part in _LAYER_NAMES:
+                yield f"blk.{layer}.{_LAYER_NAMES[part]}.{suffix}", tensor
+        elif name == "d2t" or name in _HEAD_NAMES:
+            yield _HEAD_NAMES.get(name, name), tensor
+
+
+def _bare(name: str) -> str:
+    return name.removeprefix("model.").replace("midlayer.", "layers.0.")
 
 
 def _converted(

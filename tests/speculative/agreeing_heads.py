@@ -17,10 +17,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
+from tests.helpers.gguf_files import add_byte_level, write_head
+from tests.helpers.gguf_files import write_model as write_gguf
 from tests.speculative.reference_heads import Markov
 from tests.speculative.tiny_heads import (
     EPS,
@@ -296,6 +300,8 @@ MTP: Mapping[str, tuple[str, int]] = {
     "mtp mimo": ("mimo", 1),
     "mtp deepseek of two layers": ("deepseek", 2),
 }
+# Heads in GGUF files, and whether their model is in one too.
+GGUF: Mapping[str, bool] = {"eagle3 narrow gguf": True, "dspark gguf": False}
 KINDS = (*HEADS, *MTP)
 
 
@@ -312,5 +318,23 @@ def write_pair(kind: str, folder: Path) -> Pair:
     if kind in MTP:
         naming, layers = MTP[kind]
         return Pair(str(write_model(folder / "model", mtp=naming, layers=layers)), "mtp")
-    head = {**HEADS, **FIRST}[kind](make_model()).write(folder / "head")
-    return Pair(str(write_model(folder / "model")), str(head))
+    made = {**HEADS, **FIRST}[kind.removesuffix(" gguf")](make_model())
+    model = write_model(folder / "model")
+    if kind not in GGUF:
+        return Pair(str(model), str(made.write(folder / "head")))
+    head = write_head(folder / "head.gguf", made.config, made.tensors, layers=SHAPE.layers)
+    return Pair(str(gguf_of(model) if GGUF[kind] else model), str(head))
+
+
+def gguf_of(folder: Path) -> Path:
+    """Write the model of a folder with its tokenizer and template as a GGUF file, and return it."""
+    from transformers import AutoModelForCausalLM
+
+    def add(writer: Any, count: int) -> None:
+        tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        add_byte_level(writer, tokenizer, "gpt-2", count=count, bos=0, eos=1)
+        writer.add_chat_template((folder / "chat_template.jinja").read_text(encoding="utf-8"))
+
+    path = folder.with_suffix(".gguf")
+    write_gguf(path, AutoModelForCausalLM.from_pretrained(folder), add_vocabulary=add)
+    return path

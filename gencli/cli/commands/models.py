@@ -230,12 +230,12 @@ def _show(names: Sequence[str], values: Mapping[str, Any]) -> CommandOutput:
 def _head(name: str, card: Card) -> CommandOutput:
     """Return a trained draft head, which needs no memory of its own without its model."""
     files = (file for kind in ("safetensors", "bin", "pt") for file in card.folder.glob(f"*.{kind}"))
-    held = sum(file.stat().st_size for file in files)
+    held = card.weights.bytes if is_gguf(card.folder) else sum(file.stat().st_size for file in files)
     folder = str(card.folder)
     record = {"name": name, "folder": folder, "is_head": True, "architecture": card.architecture}
     rows = [
         ("name", name),
-        ("folder", folder),
+        ("file" if is_gguf(card.folder) else "folder", folder),
         ("kind", f"a draft head: --draft {name} drafts with it for its model"),
         ("architecture", card.architecture),
         ("weights", size(held)),

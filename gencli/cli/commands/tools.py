@@ -97,7 +97,7 @@ def _check_head(values: Mapping[str, Any]) -> int:
     for notice in notices:
         stderr.notice(notice)
     if best is not found[0]:
-        stderr.notice(f"The head agrees more often with the model if it {best.change}: see its config.json.")
+        stderr.notice(f"The head agrees more often with the model if it {best.change}: see its settings.")
     rows = [("", "variant", *(f"draft {number}" for number in range(1, len(best.shares) + 1)))]
     records = list[dict[str, Any]]()
     for each in found:

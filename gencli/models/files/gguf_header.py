@@ -392,6 +392,7 @@ KINDS: Mapping[int, Kind] = {
     12: Kind("Q4_K", 256, 144),
     13: Kind("Q5_K", 256, 176),
     14: Kind("Q6_K", 256, 210),
+    27: Kind("I64", 1, 8),  # of token ids
     30: Kind("BF16", 1, 2),
 }
 # Formats that are known by name only.

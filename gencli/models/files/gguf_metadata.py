@@ -8,12 +8,12 @@ and keys.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gencli.errors import ModelError
-from gencli.models.files.gguf_header import GgufHead, GgufTensor
+from gencli.models.files.gguf_header import HINT, GgufHead, GgufTensor
 
 # GGUF's names of architectures, and the model types of config.json. A llama with experts is a Mixtral.
 _NAMES = "llama qwen2 qwen3 qwen3moe gemma gemma2 gemma3 phi3 olmo2 granite smollm3".split()
@@ -64,12 +64,7 @@ def gguf_config(head: GgufHead) -> dict[str, Any]:
             hint=f"It runs {', '.join(MODEL_TYPES)}. "
             "The folder of the original model may run with transformers.",
         )
-    keys = {f"{arch}.{key}" for key in (*_KEYS, *_MORE.get(arch, ()))}
-    for key in head.values:
-        if key.startswith(f"{arch}.") and key not in keys:
-            raise head.wrong(
-                key, f"is not known for the architecture {arch}, and may change what is computed"
-            )
+    check_keys(head, arch, _MORE.get(arch, ()))
     config = _sizes(head, arch) | rope_config(head, arch)
     if arch in ("gemma2", "gemma3"):
         config |= _gemma(head, arch, config)
@@ -85,27 +80,34 @@ def gguf_config(head: GgufHead) -> dict[str, Any]:
     if arch == "qwen3moe":
         config |= {
             "norm_topk_prob": True,
-            "moe_intermediate_size": _need(head, f"{arch}.expert_feed_forward_length"),
+            "moe_intermediate_size": need(head, f"{arch}.expert_feed_forward_length"),
         }
-    _check_sizes(head, arch, config)
+    check_sizes(head, arch, config)
     return {key: value for key, value in config.items() if value is not None}
 
 
-def _check_sizes(head: GgufHead, arch: str, config: Mapping[str, Any]) -> None:
-    """Raise ModelError for sizes that the tensors of the first layer do not have.
+def check_keys(head: GgufHead, arch: str, more: Iterable[str]) -> None:
+    """Raise ModelError for a key of an architecture that is neither common to all nor among `more`."""
+    keys = {f"{arch}.{key}" for key in (*_KEYS, *more)}
+    for key in head.values:
+        if key.startswith(f"{arch}.") and key not in keys:
+            raise head.wrong(
+                key, f"is not known for the architecture {arch}, and may change what is computed"
+            )
+
+
+def check_sizes(head: GgufHead, arch: str, config: Mapping[str, Any]) -> None:
+    """Raise ModelError for sizes that the tensors of the first layer, and embeddings if any, do not have.
 
     Memory is taken by these sizes before the tensors are read, so they have to be those of the file.
     """
-    heads, groups = config["num_attention_heads"], config["num_key_value_heads"]
-    if heads % groups:
-        raise head.wrong(
-            f"{arch}.attention.head_count_kv", f"is {groups}, which does not divide {heads} heads"
-        )
+    inner = config["num_attention_heads"] * config["head_dim"]
     wanted: dict[str, tuple[int, ...]] = {
-        "token_embd": (config["vocab_size"], config["hidden_size"]),
-        "blk.0.attn_output": (config["hidden_size"], heads * config["head_dim"]),
+        "blk.0.attn_output": (config["hidden_size"], inner),
         "blk.0.ffn_down": (config["hidden_size"], config["intermediate_size"]),
     }
+    if "token_embd.weight" in head.tensors:
+        wanted["token_embd"] = (config["vocab_size"], config["hidden_size"])
     if experts := config.get("num_experts") or config.get("num_local_experts"):
         if not 1 <= (config.get("num_experts_per_tok") or 0) <= experts:
             raise head.wrong(f"{arch}.expert_used_count", f"is not from 1 to {experts}")
@@ -122,18 +124,37 @@ def _check_sizes(head: GgufHead, arch: str, config: Mapping[str, Any]) -> None:
             )
 
 
-def _sizes(head: GgufHead, arch: str) -> dict[str, Any]:
-    heads = _need(head, f"{arch}.attention.head_count")
+def layer_sizes(head: GgufHead, arch: str) -> dict[str, Any]:
+    """Return the sizes of layers. Raises ModelError for one that is missing or cannot be."""
+    heads = need(head, f"{arch}.attention.head_count")
+    groups = head.count(f"{arch}.attention.head_count_kv") or heads
+    if heads % groups:
+        raise head.wrong(
+            f"{arch}.attention.head_count_kv", f"is {groups}, which does not divide {heads} heads"
+        )
     width = head.count(f"{arch}.attention.key_length")
     if head.count(f"{arch}.attention.value_length") != width:
         raise head.wrong(f"{arch}.attention.value_length", "differs from the length of the keys")
+    layers = need(head, f"{arch}.block_count")
+    if layers > len(head.tensors):
+        raise head.wrong(f"{arch}.block_count", f"is {layers}, but the file has {len(head.tensors)} tensors")
+    return {
+        "hidden_size": need(head, f"{arch}.embedding_length"),
+        "intermediate_size": need(head, f"{arch}.feed_forward_length"),
+        "num_hidden_layers": layers,
+        "num_attention_heads": heads,
+        "num_key_value_heads": groups,
+        "head_dim": width or need(head, f"{arch}.embedding_length") // heads,
+        "max_position_embeddings": need(head, f"{arch}.context_length"),
+        "rms_norm_eps": head.number(f"{arch}.attention.layer_norm_rms_epsilon"),
+    }
+
+
+def _sizes(head: GgufHead, arch: str) -> dict[str, Any]:
     if "token_embd.weight" not in head.tensors:
         raise ModelError(
             f"{head.path} lacks the tensor token_embd.weight.", hint="Is it the vocabulary of a model?"
         )
-    layers = _need(head, f"{arch}.block_count")
-    if layers > len(head.tensors):
-        raise head.wrong(f"{arch}.block_count", f"is {layers}, but the file has {len(head.tensors)} tensors")
     has_bias = arch != "qwen2" and _has_bias(head, "attn_output")
     if arch != "qwen2" and not has_bias and (_has_bias(head, "attn_q") or _has_bias(head, "attn_qkv")):
         raise ModelError(f"{head.path} has biases of queries, which gencli does not know for {arch}.")
@@ -142,14 +163,7 @@ def _sizes(head: GgufHead, arch: str) -> dict[str, Any]:
         "architectures": [f"{arch} (GGUF)"],
         "model_type": "mixtral" if arch == "llama" and experts else MODEL_TYPES[arch],
         "vocab_size": head.tensors["token_embd.weight"].shape[0],
-        "hidden_size": _need(head, f"{arch}.embedding_length"),
-        "intermediate_size": _need(head, f"{arch}.feed_forward_length"),
-        "num_hidden_layers": layers,
-        "num_attention_heads": heads,
-        "num_key_value_heads": head.count(f"{arch}.attention.head_count_kv") or heads,
-        "head_dim": width or _need(head, f"{arch}.embedding_length") // heads,
-        "max_position_embeddings": _need(head, f"{arch}.context_length"),
-        "rms_norm_eps": head.number(f"{arch}.attention.layer_norm_rms_epsilon"),
+        **layer_sizes(head, arch),
         "tie_word_embeddings": "output.weight" not in head.tensors,
         "attention_bias": has_bias,
         "mlp_bias": _has_bias(head, "ffn_down"),
@@ -158,7 +172,7 @@ def _sizes(head: GgufHead, arch: str) -> dict[str, Any]:
     }
 
 
-def _need(head: GgufHead, key: str) -> int:
+def need(head: GgufHead, key: str) -> int:
     value = head.count(key)
     if not value:
         raise head.wrong(key, "is missing or zero")
@@ -173,26 +187,31 @@ def _gemma(head: GgufHead, arch: str, config: Mapping[str, Any]) -> dict[str, An
     layers, width = config["num_hidden_layers"], config["head_dim"]
     if layers == _LAYERS_OF_27B[arch]:
         width = config["hidden_size"] / config["num_attention_heads"]
-    # Which layers have a window: all but every n-th, or as the file lists.
+    scale = head.number(f"{arch}.attention.scale")
+    return {
+        **window_config(head, arch, layers, _PATTERN[arch]),
+        "query_pre_attn_scalar": scale**-2 if scale else width,
+        "attn_logit_softcapping": head.number(f"{arch}.attn_logit_softcapping"),
+        "final_logit_softcapping": head.number(f"{arch}.final_logit_softcapping"),
+    }
+
+
+def window_config(head: GgufHead, arch: str, layers: int, every: int = 0) -> dict[str, Any]:
+    """Return the sliding window and the types of layers, which the file lists; or all but each n-th have it.
+
+    `every` is n if the file does not give it. Raises ModelError for a list of another length, and without n.
+    """
     key = f"{arch}.attention.sliding_window_pattern"
+    window = head.count(f"{arch}.attention.sliding_window")
     if type(head.values.get(key)) is not int and key in head.values:
         are_near = [bool(mark) for mark in head.numbers(key) or ()]
         if len(are_near) != layers:
             raise head.wrong(key, f"has {len(are_near)} values for {layers} layers")
     else:
-        every = head.count(key) or _PATTERN[arch]
+        every = head.count(key) or every or (need(head, key) if window else 1)
         are_near = [(layer + 1) % every != 0 for layer in range(layers)]
-    scale = head.number(f"{arch}.attention.scale")
-    window = head.count(f"{arch}.attention.sliding_window")
-    return {
-        "query_pre_attn_scalar": scale**-2 if scale else width,
-        "attn_logit_softcapping": head.number(f"{arch}.attn_logit_softcapping"),
-        "final_logit_softcapping": head.number(f"{arch}.final_logit_softcapping"),
-        "sliding_window": window,
-        "layer_types": [
-            "sliding_attention" if window and is_near else "full_attention" for is_near in are_near
-        ],
-    }
+    types = ["sliding_attention" if window and is_near else "full_attention" for is_near in are_near]
+    return {"sliding_window": window, "layer_types": types}
 
 
 _THETA = 10_000.0  # of files that do not give it
@@ -303,11 +322,17 @@ _OWN = {
     "phi3": {"ffn_up": "mlp.gate_up_proj"},
     "gemma2": {"ffn_norm": "pre_feedforward_layernorm"},
     "gemma3": {"ffn_norm": "pre_feedforward_layernorm"},
+    "eagle3": {"attn_norm_2": "hidden_norm", "enc.output_norm": "input_norm"},
+    "dflash": {
+        "enc.output_norm": "hidden_norm",
+        "markov_w1": "markov_head.markov_w1",
+        "markov_w2": "markov_head.markov_w2",
+    },
 }
-_TENSOR = re.compile(r"(?:blk\.(\d{1,6})\.)?(\w+)\.(weight|bias)")
+_TENSOR = re.compile(r"(?:blk\.(\d{1,6})\.)?((?:enc\.)?\w+)\.(weight|bias)")
 _MAX_EXPERTS = 4096
 # Architectures whose converter reorders rows, and those where it adds 1.
-_REORDERED = ("llama", "granite", "smollm3")
+_REORDERED = ("llama", "granite", "smollm3", "eagle3")
 _NORMS_PLUS_1 = ("gemma", "gemma2", "gemma3")
 
 
@@ -327,15 +352,21 @@ class GgufSource:
 
 
 def sources_of(head: GgufHead) -> dict[str, GgufSource]:
-    """Return the tensors of a file by their names in a safetensors checkpoint; unknown ones by their own."""
+    """Return the tensors of a file by their names in a safetensors checkpoint; unknown ones by their own.
+
+    Raises ModelError for one that means the same as another.
+    """
     arch = str(head.text("general.architecture"))
-    return {name: source for tensor in head.tensors.values() for name, source in _sources(head, arch, tensor)}
+    named = {name: source for each in head.tensors.values() for name, source in _sources(head, arch, each)}
+    if lost := head.tensors.keys() - {source.tensor.name for source in named.values()}:
+        raise ModelError(f"{head.path}: nothing would read the tensor {min(lost)}.", hint=HINT)
+    return named
 
 
 def _sources(head: GgufHead, arch: str, tensor: GgufTensor) -> Iterator[tuple[str, GgufSource]]:
     match = _TENSOR.fullmatch(tensor.name)
     layer, part, kind = match.groups() if match else (None, "", "")
-    names = _OUTER if layer is None else _PARTS | _EXPERTS | _OWN.get(arch, {})
+    names = (_OUTER if layer is None else _PARTS | _EXPERTS) | _OWN.get(arch, {})
     prefix = "" if layer is None else f"model.layers.{layer}."
     if part not in names:
         yield tensor.name, GgufSource(tensor, tensor.shape)

@@ -15,6 +15,7 @@ from typing import Any
 from gencli.errors import ModelError
 from gencli.models.decoder.families import DecoderSpec, spec_if_any
 from gencli.models.files.gguf_header import is_gguf, read_gguf_head
+from gencli.models.files.gguf_heads import HEADS, head_config
 from gencli.models.files.gguf_metadata import gguf_config, read_vocabulary
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_files import (
@@ -218,7 +219,10 @@ def _kv_values(text: Mapping[str, Any]) -> int | None:
 
 def read_config(model: Path) -> dict[str, Any]:
     """Return the configuration of a folder or a GGUF file. Raises ModelError if there is none."""
-    return gguf_config(read_gguf_head(model)) if is_gguf(model) else read_object(model / "config.json")
+    if not is_gguf(model):
+        return read_object(model / "config.json")
+    head = read_gguf_head(model)
+    return head_config(head) if head.text("general.architecture") in HEADS else gguf_config(head)
 
 
 def read_config_if_any(model: Path) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from gencli.runtime.wiring import make_drafter
 from processors.chain import Chain
 from processors.verification import Verification
 from tests.engine.harness import ends_of, events_of, ids_of
-from tests.speculative.agreeing_heads import KINDS
+from tests.speculative.agreeing_heads import GGUF, KINDS
 from tests.speculative.head_runs import (
     REJECTION,
     choice,
@@ -40,7 +40,7 @@ SHARED = tuple(b"A beginning that is long enough to be copied from lane to lane.
 LONG = tuple(b"It is a long way to the sea, and nobody knows how far it is. " * 20)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", [*KINDS, *GGUF])
 def test_a_text_is_the_one_without_drafts_however_many_and_in_any_batch(kind):
     check_texts(kind, [(4, 1), (None, 5), (7, 3)], 2)
 
