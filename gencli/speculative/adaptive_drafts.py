@@ -28,7 +28,7 @@ _INITIAL_BUDGET, _BUDGET_SHARE = 1.0, 0.02  # allowed loss, in plain steps: at t
 _MAX_CREDIT = 8.0  # largest gain that later losses may use up, in plain steps
 _PAUSE = 8  # steps without drafts, before the gain is estimated again
 _TRIAL = 4  # steps of a trial, with one draft token each
-_REST, _LONGEST_REST = 64, 1024  # steps without drafts before a trial: first, and after repeated doubling
+_REST, _LONGEST_REST = 24, 1024  # steps without drafts before a trial: first, and after repeated doubling
 
 
 class _Amount(NamedTuple):
