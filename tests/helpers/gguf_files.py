@@ -146,7 +146,7 @@ def _block_keys(config: Mapping[str, Any]) -> dict[str, Any]:
         "target_layers": states,
         "block_size": config["block_size"],
         "attention.causal": config.get("causal", False),
-        "attention.sliding_window": config["sliding_window"],
+        "attention.sliding_window": config.get("sliding_window"),
         "attention.sliding_window_pattern": near if any(near) else None,
         "sample_from_anchor": config.get("sample_from_anchor"),
     }
