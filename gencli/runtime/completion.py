@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self, TextIO
 
-from gencli.core.events import Error, Event, Finish, TokenLogprobs
+from gencli.core.events import Drafted, Error, Event, Finish, TokenLogprobs
 from gencli.errors import GenerationError
 from gencli.explain.page import html_fragments as html
 from gencli.explain.token_record import Record, Views, records, views
@@ -32,7 +32,8 @@ class Sample:
     prefix cache. `score`: score of beam search or best-of-n. `value`: the parsed structured output.
     `logprobs`: log-probabilities of the tokens, if requested. `trace`: records of the effect of each stage,
     if requested (docs/trace.schema.json). `token_ids`: the ids as they were generated, `completion_tokens` of
-    them: also those of a stop, of an end token and of thinking, which `text` lacks.
+    them: also those of a stop, of an end token and of thinking, which `text` lacks. `drafted`: passes of
+    the model, and by position how many draft tokens were proposed and accepted; None without a drafter.
     """
 
     text: str
@@ -47,6 +48,7 @@ class Sample:
     logprobs: tuple[TokenLogprobs, ...] = ()
     trace: Trace = field(default=Trace())
     token_ids: tuple[int, ...] = ()
+    drafted: Drafted | None = field(default=None, compare=False)
 
     @classmethod
     def of(
@@ -73,6 +75,7 @@ class Sample:
             logprobs,
             Trace(trace),
             ids,
+            end.drafted,
         )
 
     @property

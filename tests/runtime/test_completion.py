@@ -244,3 +244,14 @@ def test_an_error_ends_the_line(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         interrupted()
     assert sys.stderr.getvalue().endswith("1 of 3\n")
+
+
+def test_a_sample_says_what_was_drafted():
+    with LLM("tiny", dtype="float32", draft="tiny-draft") as llm:
+        options = {"temperature": 0, "max_tokens": 24, "draft_tokens": 3}
+        (sample,) = llm.generate("Once upon a time", draft_tree="2x3x5", **options).samples
+        (plain,) = llm.generate("Once upon a time", draft="none", **options).samples
+    assert (sample.text, plain.drafted) == (plain.text, None)
+    drafted = sample.drafted
+    assert drafted.forwards + sum(drafted.accepted) == sample.completion_tokens == 24
+    assert 0 < sum(drafted.accepted) < sum(drafted.proposed) < drafted.nodes
