@@ -256,7 +256,14 @@ _BEGINNINGS = (
     ("The drafter", "draft"),
     ("The amateur", "contrast"),
     ("There is no tool", "tool_choice"),
+    ("A draft (", "beams"),
+    ("A draft (", "contrastive_alpha"),
 )
+# Beginnings of messages about stages, and the options that have stages in them.
+_OF_STAGE = re.compile(
+    r"stages\.|((In )?[Tt]he stage|Stage|An item of chain|/\S* is|\w+:|\w+ (names|cannot compile)) "
+)
+_STAGES = ("chain", "stages", "fields")
 
 
 def api_error(error: BaseException, fields: Mapping[str, str] | None = None) -> ApiError:
@@ -279,9 +286,10 @@ def api_error(error: BaseException, fields: Mapping[str, str] | None = None) -> 
 
 def _param(message: str, code: str, fields: Mapping[str, str]) -> str | None:
     # The body's field that a message is about.
-    first = message.split(" ", 1)[0].strip("`:").partition("[")[0]
+    first = message.split(" ", 1)[0].strip("`:,").partition("[")[0]
     keys = [first, *(entry.key for entry in OPTIONS if entry.stage == first)]
     keys += [key for beginning, key in _BEGINNINGS if message.startswith(beginning)]
     keys += re.findall(r"`(\w+)`", message)
     keys += KINDS if code == "invalid_structure" else ()
+    keys += _STAGES if _OF_STAGE.match(message) else ()
     return next((fields[key] for key in keys if key in fields), None)

@@ -29,7 +29,7 @@ from gencli.config.run_options import PENALTY_STAGES
 from gencli.config.settings import FLAG, Settings, SettingsLayer, resolve
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.errors import UsageError
+from gencli.errors import ConfigError, UsageError
 from gencli.helpers import Recent, once
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_card import Card, declared_template, read_card
@@ -324,7 +324,7 @@ class Preparer:
             for text in chat_notices(job, self.tokenizer):
                 self._notice(text)
             prompts = [self._fitting(self.encode(self.render(call, job), special=False), "messages", call)]
-        if call.session and (len(prompts) > 1 or job.n > 1):
+        if call.session and (len(prompts) > 1 or max(job.n, job.best_of or 1) > 1):
             fault = "A session continues one answer: send one prompt, and n = 1."
             raise ApiError(400, fault, param="session", code="invalid_value")
         if call.route == "responses" and job.n > 1:
@@ -443,14 +443,18 @@ class Preparer:
         return ids
 
     def _of_presets(self, names: tuple[str, ...], *, has_chat_draw: bool = False) -> tuple[Settings, Jobs]:
+        bad_preset = partial(ApiError, 400, param="preset", code="invalid_value")
+
         def make() -> tuple[Settings, Jobs]:
             settings = self._settings
             if names:
-                layers = load_presets(names, self.registry)
+                try:
+                    layers = load_presets(names, self.registry)
+                except ConfigError as error:
+                    raise bad_preset(error.message, hint=error.hint) from None
                 keys = BODY_KEYS | {"chat", "raw"}  # decided by the route
                 for key in (key for layer in layers for key in layer.values if key not in keys):
-                    message = f"A preset of a request cannot set {key}."
-                    raise ApiError(400, message, param="preset", code="invalid_value")
+                    raise bad_preset(f"A preset of a request cannot set {key}.")
                 settings = resolve(*settings.layers, *layers, registry=settings.registry)
             if has_chat_draw:
                 settings = with_chat_draw(settings, self.registry)
