@@ -59,12 +59,19 @@ class EngineThread:
 
     All methods are called from that event loop. The thread processes its inbox before each step, delivers the
     events of a step in one call, and blocks on the inbox when idle. Tokens of short steps are delivered at
-    most every `pause` seconds, because each delivery takes time from the engine. An error raised by a step
-    ends the thread: `error` is set, and every call, open or new, gets EngineDied.
+    most every `pause` seconds, because each delivery takes time from the engine. Notices of the engine leave
+    it by `notice`. An error raised by a step ends the thread: `error` is set, and every call, open or new,
+    gets EngineDied.
     """
 
-    def __init__(self, engine: RetryingEngine, *, pause: float = _PAUSE) -> None:
-        self._engine, self._pause = engine, pause
+    def __init__(
+        self,
+        engine: RetryingEngine,
+        *,
+        pause: float = _PAUSE,
+        notice: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._engine, self._pause, self._notice = engine, pause, notice
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._mailboxes: dict[str, Mailbox] = {}  # by request
@@ -121,6 +128,8 @@ class EngineThread:
     def _run(self) -> None:
         try:
             while not self._is_stopped:
+                while self._engine.notices:
+                    self._notice(self._engine.notices.pop(0))
                 self._take_inbox()
                 self._held += self._engine.step()
                 is_due = time.monotonic() >= self._due or not self._engine.has_work

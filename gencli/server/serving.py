@@ -115,11 +115,14 @@ def planned_batch(settings: Sequence[Settings]) -> int:
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _THREADS = 4  # threads of each pool
+_MAX_NOTICES = 1000  # of a model: texts of some have numbers of the request in them
 _WINDOW = 8  # texts that may overtake one in the queue; people wait for them, unlike for rows of a batch
 
 
 class Serving:
     """Owns the engine of one model, its thread and the pools. `start` and `stop` are for the event loop.
+
+    `notice` is called with each notice for the operator once, with those of the engine too.
 
     Options of a call are read and prompts prepared on a pool; calls with a grammar have a pool of their own,
     so that slow grammars delay each other only.
@@ -143,6 +146,7 @@ class Serving:
         self._model = str(settings["model"])
         self.name = name or public_name(self._model)
         spec, grammars = self.spec, Grammars(compiler, retries_late=True)
+        self._notice = notice = once(notice, limit=_MAX_NOTICES)
         self.preparer = Preparer(settings, loaded.tokenizer, grammars, context=spec.context, notice=notice)
         registry = self.preparer.registry
         self.engine: Engine = make_engine(loaded, settings, compiler, registry=registry, window=_WINDOW)
@@ -157,7 +161,7 @@ class Serving:
 
     def start(self) -> None:
         """Start the engine's thread, for the running event loop."""
-        self.thread = EngineThread(RetryingEngine(self.engine))
+        self.thread = EngineThread(RetryingEngine(self.engine), notice=self._notice)
         self.thread.on_event = self.metrics.add
 
     def stop(self) -> None:
@@ -232,8 +236,8 @@ class Prepared:
 class Preparer:
     """Prepares calls for one model. `settings`: the server's, overridden by presets and bodies.
 
-    `context`: the largest number of tokens of prompt and output. `notice` is called with each notice for the
-    operator once.
+    `context`: the largest number of tokens of prompt and output. `notice` is called with notices for the
+    operator.
     """
 
     def __init__(
@@ -251,7 +255,7 @@ class Preparer:
         self._grammars = grammars
         self._jobs: Recent[tuple[tuple[str, ...], bool], tuple[Settings, Jobs]] = Recent(_MAX_PRESETS)
         self._encoding = Lock()
-        self._notice = once(notice)
+        self._notice = notice
         _, jobs = self._of_presets(())  # faults of the server's own options are reported here
         self.registry = jobs.base.registry
 

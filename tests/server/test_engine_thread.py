@@ -130,7 +130,7 @@ def test_a_refused_request_is_an_error_of_its_own():
 class Broken:
     """An engine whose second step fails."""
 
-    has_work, steps = False, 0
+    has_work, steps, notices = False, 0, ()
 
     def submit(self, request, structure=None):
         self.has_work = True
