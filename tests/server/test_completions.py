@@ -534,7 +534,8 @@ def test_the_operator_is_told_once_what_has_no_effect_and_nothing_of_the_prompts
     told = []
     with serve(draft="ngram", notice=told.append) as client:
         for prompt in ("secret", "hidden", "secret"):
-            body = {"prompt": prompt, "draft_tree": "auto", "max_tokens": 2}
+            tree = "auto" if prompt == "hidden" else [[0], [1], [0, 0]]
+            body = {"prompt": prompt, "draft_tree": tree, "max_tokens": 2}
             body |= {"xtc_probability": 0.5, "xtc_threshold": 0.6}
             assert client.post("/v1/completions", json=body).status_code == 200
     xtc, tree = told
