@@ -50,10 +50,7 @@ def counted(count: int, noun: str, several: str = "") -> str:
 def once(
     report: Callable[[str], None], reported: Iterable[str] = (), *, limit: float = math.inf
 ) -> Callable[[str], None]:
-    """Return a function that reports each text once, as notices of many requests; `reported` ones never.
-
-    `limit`: the largest number of texts.
-    """
+    """Return a function that reports each text once, at most `limit` texts; `reported` ones never."""
     seen = set(reported)
 
     def report_new(text: str) -> None:

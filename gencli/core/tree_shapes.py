@@ -91,10 +91,7 @@ def is_tree_file(text: str) -> bool:
 
 
 def read_shape_text(text: str | Sequence[Sequence[int]]) -> str:
-    """Return the text of a shape or of a list of paths, checked. Raises UsageError.
-
-    The name of a file is returned as it is.
-    """
+    """Return the checked text of a shape or of paths; the name of a file as it is. Raises UsageError."""
     if not isinstance(text, str):
         return str(_static(text, "The draft tree"))
     return text if is_tree_file(text) else str(read_tree_shape(text) or NO_TREE)

@@ -52,6 +52,7 @@ class _Refused:
 
 
 _Delivery = Event | _Refused
+_Report = Callable[[str], None]
 
 
 class EngineThread:
@@ -64,13 +65,7 @@ class EngineThread:
     gets EngineDied.
     """
 
-    def __init__(
-        self,
-        engine: RetryingEngine,
-        *,
-        pause: float = _PAUSE,
-        notice: Callable[[str], None] = lambda text: None,
-    ) -> None:
+    def __init__(self, engine: RetryingEngine, notice: _Report, *, pause: float = _PAUSE) -> None:
         self._engine, self._pause, self._notice = engine, pause, notice
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()

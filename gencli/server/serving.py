@@ -122,10 +122,9 @@ _WINDOW = 8  # texts that may overtake one in the queue; people wait for them, u
 class Serving:
     """Owns the engine of one model, its thread and the pools. `start` and `stop` are for the event loop.
 
-    `notice` is called with each notice for the operator once, with those of the engine too.
-
     Options of a call are read and prompts prepared on a pool; calls with a grammar have a pool of their own,
-    so that slow grammars delay each other only.
+    so that slow grammars delay each other only. `notice` gets each notice for the operator once, the engine's
+    too.
     """
 
     thread: EngineThread
@@ -161,7 +160,7 @@ class Serving:
 
     def start(self) -> None:
         """Start the engine's thread, for the running event loop."""
-        self.thread = EngineThread(RetryingEngine(self.engine), notice=self._notice)
+        self.thread = EngineThread(RetryingEngine(self.engine), self._notice)
         self.thread.on_event = self.metrics.add
 
     def stop(self) -> None:
@@ -447,18 +446,19 @@ class Preparer:
         return ids
 
     def _of_presets(self, names: tuple[str, ...], *, has_chat_draw: bool = False) -> tuple[Settings, Jobs]:
-        bad_preset = partial(ApiError, 400, param="preset", code="invalid_value")
-
         def make() -> tuple[Settings, Jobs]:
             settings = self._settings
             if names:
                 try:
                     layers = load_presets(names, self.registry)
                 except ConfigError as error:
-                    raise bad_preset(error.message, hint=error.hint) from None
+                    raise ApiError(
+                        400, error.message, param="preset", code="invalid_value", hint=error.hint
+                    ) from None
                 keys = BODY_KEYS | {"chat", "raw"}  # decided by the route
                 for key in (key for layer in layers for key in layer.values if key not in keys):
-                    raise bad_preset(f"A preset of a request cannot set {key}.")
+                    message = f"A preset of a request cannot set {key}."
+                    raise ApiError(400, message, param="preset", code="invalid_value")
                 settings = resolve(*settings.layers, *layers, registry=settings.registry)
             if has_chat_draw:
                 settings = with_chat_draw(settings, self.registry)

@@ -188,8 +188,8 @@ def _rewritten(rewritten: Schema, scope: Scope, whitespace: int) -> BackendCandi
     loose = max(loose, len(left), len(gone) + sum(keyword.grade != "tight" for keyword in inside))
     tight = len(scope.tight) + sum(keyword.grade == "tight" for keyword in inside)
     constraint = Constraint("json_schema", json.dumps(spelled, ensure_ascii=False), backend, whitespace)
-    free = sorted(_free(schema, spelled, at).items())
-    audit = Audit(backend, (*findings, *(each for _, each in free)))
+    free = dict(sorted(_free(schema, spelled, at).items()))
+    audit = Audit(backend, (*findings, *free.values()))
     return BackendCandidate(Variant(constraint, audit), loose, tight, is_endless=bool(scope.unbounded))
 
 
@@ -198,11 +198,9 @@ def _free(schema: Any, spelled: Any, at: Mapping[str, frozenset[str]]) -> dict[s
     free: dict[str, KeywordFinding] = {}
     for pointer, keyword in free_names(spelled):
         places = {key.rpartition("/")[0] for key in at.get(child(pointer, keyword), ())}
-        for place in places:
-            free[place] = duplicate_name_finding(place, is_typed=True)
-        if not places:
-            place = _nearest(schema, pointer, at)
-            free.setdefault(place, duplicate_name_finding(place, is_typed=False))
+        for place in places or {_nearest(schema, pointer, at)}:
+            if places or place not in free:
+                free[place] = duplicate_name_finding(place, is_typed=bool(places))
     return free
 
 
