@@ -47,12 +47,14 @@ def counted(count: int, noun: str, several: str = "") -> str:
     return f"{count:,} {noun if count == 1 else several or f'{noun}s'}"
 
 
-def once(report: Callable[[str], None], reported: Iterable[str] = ()) -> Callable[[str], None]:
-    """Return a function that reports each text once, as notices of many requests; `reported` ones never."""
+def once(
+    report: Callable[[str], None], reported: Iterable[str] = (), *, limit: float = math.inf
+) -> Callable[[str], None]:
+    """Return a function that reports each text once, at most `limit` texts; `reported` ones never."""
     seen = set(reported)
 
     def report_new(text: str) -> None:
-        if text not in seen:
+        if text not in seen and len(seen) < limit:
             seen.add(text)
             report(text)
 

@@ -438,7 +438,7 @@ def _shape(hint: Any, bounds: Bounds) -> dict[str, Any]:
         return {"anyOf": [_shape(item, bounds) for item in arguments]}
     if get_origin(hint) is tuple and arguments[-1] is Ellipsis:
         items = {"type": "array", "items": _shape(arguments[0], bounds)}
-        if get_origin(arguments[0]) is not tuple:
+        if get_origin(arguments[0]) is not tuple or get_args(arguments[0])[-1] is Ellipsis:
             return items
         value = _shape(get_args(arguments[0])[1], bounds)  # pairs may be written as a mapping
         return {"anyOf": [items, {"type": "object", "additionalProperties": value}]}

@@ -12,7 +12,7 @@ from typing import Any, Literal, get_args
 from gencli.config.option import MAX_BATCH, MAX_SAMPLES, MAX_SECONDS, Option, read_pairs
 from gencli.config.result_formats import FORMATS, RECORDS_LISTED
 from gencli.core.request import NO_DRAFTER
-from gencli.core.tree_shapes import NO_TREE, read_shape_text
+from gencli.core.tree_shapes import MAX_NODES, NO_TREE, read_shape_text
 from gencli.errors import UsageError
 from gencli.text.escapes import unescape
 from processors.catalog import BUILTIN, Draw
@@ -391,11 +391,11 @@ OPTIONS: tuple[Option, ...] = (
     Option(("--draft-tokens",), int | Literal["auto"], "At most this many draft tokens at a time; auto takes "
            "as many as save time.", "Drafts", "auto", Bounds(ge=1, le=64), read=_read_tokens,
            metavar="NUMBER"),
-    Option(("--draft-tree",), str, "Draft trees, whose branches one forward verifies together. off: chains; "
-           "auto: trees where they save time; WIDTHxDEPTHxNODES: of the NODES most likely tokens, where at "
-           "each of DEPTH levels WIDTH tokens get WIDTH continuations; or the paths of all nodes, as in "
-           "[[0],[1],[0,0]], or a file of them.", "Drafts", NO_TREE, read=read_shape_text,
-           metavar="SHAPE|FILE"),
+    Option(("--draft-tree",), str | tuple[tuple[int, ...], ...], "Draft trees, whose branches one forward "
+           "verifies together. off: chains; auto: trees where they save time; WIDTHxDEPTHxNODES: of the "
+           "NODES most likely tokens, where at each of DEPTH levels WIDTH tokens get WIDTH continuations; or "
+           "the paths of all nodes, as in [[0],[1],[0,0]], or a file of them.", "Drafts", NO_TREE,
+           Bounds(ge=0, le=MAX_NODES - 1), read=read_shape_text, metavar="SHAPE|FILE"),
     Option(("--draft-min-p",), float, "Draft only tokens with at least this probability in the drafter.",
            "Drafts", 0.0, Bounds(ge=0, le=1)),
     Option(("--verify",), Policy, "Which draft tokens are accepted. match: those that the model chooses, so "

@@ -15,6 +15,7 @@ from typing import Any
 from gencli.config.option import Option
 from gencli.config.option_names import meant_option
 from gencli.config.run_options import OPTIONS, option
+from gencli.core.tree_shapes import read_shape_text
 from gencli.errors import ModelError, UsageError
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_card import declared_template
@@ -408,7 +409,10 @@ def checked(key: str, value: Any) -> Any:
         if entry.stage:
             params = builtin_registry().spec(entry.stage).params.from_mapping({entry.field: value})
             return getattr(params, entry.field)
-        return convert(value, hint_of(entry), entry.bounds)
+        value = convert(value, hint_of(entry), entry.bounds)
+        return read_shape_text(value) if key == "draft_tree" else value
+    except UsageError as error:
+        raise ParamError(f"{key}: {error.message} {error.hint}".rstrip()) from None
     except ParamError as error:
         text = f"{key} {str(error).removeprefix(f'{entry.field} ')}"
         tail = f" {entry.hint}" if entry.hint and entry.hint not in text else ""

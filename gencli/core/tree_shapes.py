@@ -90,8 +90,10 @@ def is_tree_file(text: str) -> bool:
     return not is_shape
 
 
-def read_shape_text(text: str) -> str:
-    """Return the text of a shape, checked; the name of a file is returned as it is. Raises UsageError."""
+def read_shape_text(text: str | Sequence[Sequence[int]]) -> str:
+    """Return the checked text of a shape or of paths; the name of a file as it is. Raises UsageError."""
+    if not isinstance(text, str):
+        return str(_static(text, "The draft tree"))
     return text if is_tree_file(text) else str(read_tree_shape(text) or NO_TREE)
 
 
@@ -140,7 +142,7 @@ def _static(value: Any, name: str) -> StaticTree:
     for path in value:
         is_path = isinstance(path, Sequence) and not isinstance(path, str) and bool(path)
         if not is_path or not all(type(rank) is int and 0 <= rank < MAX_NODES for rank in path):
-            shown = shortened(json.dumps(path), 40)
+            shown = shortened(json.dumps(path, default=str), 40)
             raise UsageError(f"{name}: {shown} is no path of ranks from 0 to {MAX_NODES - 1}.", hint=_FORMS)
     paths = sorted(map(tuple, value), key=lambda path: (len(path), path))
     known = set[tuple[int, ...]]()

@@ -192,6 +192,11 @@ class RetryingEngine:
             yield from self._process(event)
 
     @property
+    def notices(self) -> list[str]:
+        """The notices of the engine; whoever shows them may remove them."""
+        return self._engine.notices
+
+    @property
     def has_work(self) -> bool:
         """Whether any request has not ended."""
         return self._engine.has_work

@@ -52,6 +52,7 @@ class _Refused:
 
 
 _Delivery = Event | _Refused
+_Report = Callable[[str], None]
 
 
 class EngineThread:
@@ -59,12 +60,13 @@ class EngineThread:
 
     All methods are called from that event loop. The thread processes its inbox before each step, delivers the
     events of a step in one call, and blocks on the inbox when idle. Tokens of short steps are delivered at
-    most every `pause` seconds, because each delivery takes time from the engine. An error raised by a step
-    ends the thread: `error` is set, and every call, open or new, gets EngineDied.
+    most every `pause` seconds, because each delivery takes time from the engine. Notices of the engine leave
+    it by `notice`. An error raised by a step ends the thread: `error` is set, and every call, open or new,
+    gets EngineDied.
     """
 
-    def __init__(self, engine: RetryingEngine, *, pause: float = _PAUSE) -> None:
-        self._engine, self._pause = engine, pause
+    def __init__(self, engine: RetryingEngine, notice: _Report, *, pause: float = _PAUSE) -> None:
+        self._engine, self._pause, self._notice = engine, pause, notice
         self._loop = asyncio.get_running_loop()
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._mailboxes: dict[str, Mailbox] = {}  # by request
@@ -121,6 +123,8 @@ class EngineThread:
     def _run(self) -> None:
         try:
             while not self._is_stopped:
+                while self._engine.notices:
+                    self._notice(self._engine.notices.pop(0))
                 self._take_inbox()
                 self._held += self._engine.step()
                 is_due = time.monotonic() >= self._due or not self._engine.has_work
@@ -256,7 +260,14 @@ _BEGINNINGS = (
     ("The drafter", "draft"),
     ("The amateur", "contrast"),
     ("There is no tool", "tool_choice"),
+    ("A draft (", "beams"),
+    ("A draft (", "contrastive_alpha"),
 )
+# Beginnings of messages about stages, and the options that have stages in them.
+_OF_STAGE = re.compile(
+    r"stages\.|((In )?[Tt]he stage|Stage|An item of chain|/\S* is|\w+:|\w+ (names|cannot compile)) "
+)
+_STAGES = ("chain", "stages", "fields")
 
 
 def api_error(error: BaseException, fields: Mapping[str, str] | None = None) -> ApiError:
@@ -279,9 +290,10 @@ def api_error(error: BaseException, fields: Mapping[str, str] | None = None) -> 
 
 def _param(message: str, code: str, fields: Mapping[str, str]) -> str | None:
     # The body's field that a message is about.
-    first = message.split(" ", 1)[0].strip("`:").partition("[")[0]
+    first = message.split(" ", 1)[0].strip("`:,").partition("[")[0]
     keys = [first, *(entry.key for entry in OPTIONS if entry.stage == first)]
     keys += [key for beginning, key in _BEGINNINGS if message.startswith(beginning)]
     keys += re.findall(r"`(\w+)`", message)
     keys += KINDS if code == "invalid_structure" else ()
+    keys += _STAGES if _OF_STAGE.match(message) else ()
     return next((fields[key] for key in keys if key in fields), None)

@@ -29,7 +29,7 @@ from gencli.config.run_options import PENALTY_STAGES
 from gencli.config.settings import FLAG, Settings, SettingsLayer, resolve
 from gencli.core.request import Limits, Request
 from gencli.engine.engine import Engine
-from gencli.errors import UsageError
+from gencli.errors import ConfigError, UsageError
 from gencli.helpers import Recent, once
 from gencli.models.files.local_models import find_local
 from gencli.models.files.model_card import Card, declared_template, read_card
@@ -115,6 +115,7 @@ def planned_batch(settings: Sequence[Settings]) -> int:
 T = TypeVar("T")
 _LOG = logging.getLogger(__name__)
 _THREADS = 4  # threads of each pool
+_MAX_NOTICES = 1000  # of a model: texts of some have numbers of the request in them
 _WINDOW = 8  # texts that may overtake one in the queue; people wait for them, unlike for rows of a batch
 
 
@@ -122,7 +123,8 @@ class Serving:
     """Owns the engine of one model, its thread and the pools. `start` and `stop` are for the event loop.
 
     Options of a call are read and prompts prepared on a pool; calls with a grammar have a pool of their own,
-    so that slow grammars delay each other only.
+    so that slow grammars delay each other only. `notice` gets each notice for the operator once, the engine's
+    too.
     """
 
     thread: EngineThread
@@ -143,6 +145,7 @@ class Serving:
         self._model = str(settings["model"])
         self.name = name or public_name(self._model)
         spec, grammars = self.spec, Grammars(compiler, retries_late=True)
+        self._notice = notice = once(notice, limit=_MAX_NOTICES)
         self.preparer = Preparer(settings, loaded.tokenizer, grammars, context=spec.context, notice=notice)
         registry = self.preparer.registry
         self.engine: Engine = make_engine(loaded, settings, compiler, registry=registry, window=_WINDOW)
@@ -157,7 +160,7 @@ class Serving:
 
     def start(self) -> None:
         """Start the engine's thread, for the running event loop."""
-        self.thread = EngineThread(RetryingEngine(self.engine))
+        self.thread = EngineThread(RetryingEngine(self.engine), self._notice)
         self.thread.on_event = self.metrics.add
 
     def stop(self) -> None:
@@ -232,8 +235,8 @@ class Prepared:
 class Preparer:
     """Prepares calls for one model. `settings`: the server's, overridden by presets and bodies.
 
-    `context`: the largest number of tokens of prompt and output. `notice` is called with each notice for the
-    operator once.
+    `context`: the largest number of tokens of prompt and output. `notice` is called with notices for the
+    operator.
     """
 
     def __init__(
@@ -251,7 +254,7 @@ class Preparer:
         self._grammars = grammars
         self._jobs: Recent[tuple[tuple[str, ...], bool], tuple[Settings, Jobs]] = Recent(_MAX_PRESETS)
         self._encoding = Lock()
-        self._notice = once(notice)
+        self._notice = notice
         _, jobs = self._of_presets(())  # faults of the server's own options are reported here
         self.registry = jobs.base.registry
 
@@ -324,7 +327,7 @@ class Preparer:
             for text in chat_notices(job, self.tokenizer):
                 self._notice(text)
             prompts = [self._fitting(self.encode(self.render(call, job), special=False), "messages", call)]
-        if call.session and (len(prompts) > 1 or job.n > 1):
+        if call.session and (len(prompts) > 1 or max(job.n, job.best_of or 1) > 1):
             fault = "A session continues one answer: send one prompt, and n = 1."
             raise ApiError(400, fault, param="session", code="invalid_value")
         if call.route == "responses" and job.n > 1:
@@ -446,7 +449,12 @@ class Preparer:
         def make() -> tuple[Settings, Jobs]:
             settings = self._settings
             if names:
-                layers = load_presets(names, self.registry)
+                try:
+                    layers = load_presets(names, self.registry)
+                except ConfigError as error:
+                    raise ApiError(
+                        400, error.message, param="preset", code="invalid_value", hint=error.hint
+                    ) from None
                 keys = BODY_KEYS | {"chat", "raw"}  # decided by the route
                 for key in (key for layer in layers for key in layer.values if key not in keys):
                     message = f"A preset of a request cannot set {key}."

@@ -42,7 +42,7 @@ CALL_FIELDS = (
     "continue_final_message chat_template_kwargs reasoning_effort reasoning include_reasoning thinking "
     "documents response_format"
 ).split()
-_JSON = ("json_schema", "tools", "structural_tag", "draft_tree")  # options whose text is a JSON document
+_JSON = ("json_schema", "tools", "structural_tag")  # options whose text is a JSON document
 
 
 @dataclass(frozen=True, slots=True)

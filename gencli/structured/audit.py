@@ -100,8 +100,10 @@ def _is_free(schema: dict[str, Any]) -> bool:
     return bool(schema.get("patternProperties")) or others is not False
 
 
-def duplicate_name_finding(pointer: str) -> KeywordFinding:
-    return KeywordFinding(pointer, UNIQUE_NAMES, "check", "the mask allows a free name twice")
+def duplicate_name_finding(pointer: str, *, is_typed: bool) -> KeywordFinding:
+    """Return the finding about a value with free names; `is_typed`: a keyword names its type or its names."""
+    where = "" if is_typed else " in values of any type"
+    return KeywordFinding(pointer, UNIQUE_NAMES, "check", f"the mask allows a free name twice{where}")
 
 
 def without_formats(plan: Plan) -> Plan:

@@ -7,9 +7,10 @@ recursive schema stays finite.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Any
 
 from jsonschema import Draft202012Validator
@@ -63,9 +64,9 @@ from gencli.structured.rewrite_objects import (
     settle_marks,
 )
 from gencli.structured.rewrite_strings import rewrite_number, rewrite_string
-from gencli.structured.schema_errors import GiveUp, SchemaError, child
+from gencli.structured.schema_errors import GiveUp, SchemaError, child, descend
 from processors.grammar.json_grammars import REFERENCE, unmarked
-from processors.request_values import MAX_EXPONENT, MAX_NUMBER, Constraint
+from processors.request_values import MAX_EXPONENT, MAX_NUMBER, Constraint, keys_of
 
 _BACKENDS = ("xgrammar", "llguidance")
 _USUAL = PlanRequest()
@@ -187,9 +188,33 @@ def _rewritten(rewritten: Schema, scope: Scope, whitespace: int) -> BackendCandi
     loose = max(loose, len(left), len(gone) + sum(keyword.grade != "tight" for keyword in inside))
     tight = len(scope.tight) + sum(keyword.grade == "tight" for keyword in inside)
     constraint = Constraint("json_schema", json.dumps(spelled, ensure_ascii=False), backend, whitespace)
-    free = {key.rpartition("/")[0] for here in free_names(spelled) for key in at.get(child(*here)) or [""]}
-    audit = Audit(backend, (*findings, *map(duplicate_name_finding, sorted(free))))
+    free = dict(sorted(_free(schema, spelled, at).items()))
+    audit = Audit(backend, (*findings, *free.values()))
     return BackendCandidate(Variant(constraint, audit), loose, tight, is_endless=bool(scope.unbounded))
+
+
+def _free(schema: Any, spelled: Any, at: Mapping[str, frozenset[str]]) -> dict[str, KeywordFinding]:
+    """Return the findings about free names of a rewritten schema, by places of the given one."""
+    free: dict[str, KeywordFinding] = {}
+    for pointer, keyword in free_names(spelled):
+        places = {key.rpartition("/")[0] for key in at.get(child(pointer, keyword), ())}
+        for place in places or {_nearest(schema, pointer, at)}:
+            if places or place not in free:
+                free[place] = duplicate_name_finding(place, is_typed=bool(places))
+    return free
+
+
+def _nearest(schema: Any, pointer: str, at: Mapping[str, frozenset[str]]) -> str:
+    """Return the place of the given schema that is, or is nearest above, one of the rewritten schema."""
+    for outer in above(f"{pointer}/"):
+        if keys := at.get(outer):
+            key = min(keys, key=lambda each: (len(each), each))
+            place = key + pointer.removeprefix(outer)
+            with suppress(KeyError):
+                if isinstance(reduce(descend, keys_of(place), schema), dict | bool):  # no name of `required`
+                    return place
+            return key.rpartition("/")[0]
+    return ""
 
 
 def _keyword_findings(
@@ -259,7 +284,7 @@ def _as_it_stands(schema: Any, backend: str, request: PlanRequest) -> BackendCan
     relaxed, grades, gone = relax(unmarked(schema), backend, request.deadline)
     dropped = {keyword.pointer for keyword in gone}
     findings = list(map(finding, (*gone, *(each for each in grades if each.pointer not in dropped))))
-    findings += [duplicate_name_finding(pointer) for pointer, _ in free_names(relaxed)]
+    findings += [duplicate_name_finding(pointer, is_typed=bool(key)) for pointer, key in free_names(relaxed)]
     refused = [each for each in (*gone, *grades) if each.grade not in ("exact", "tight")]
     loose = sum(not keyword.shape.startswith("?") for keyword in refused)
     tight = sum(keyword.grade == "tight" for keyword in grades)

@@ -111,7 +111,7 @@ def check_pointer(pointer: str) -> None:
         keys_of(pointer)
     except ValueError as error:
         hint = "Write /KEY/0/KEY; the empty pointer is the whole document."
-        raise UsageError(f"{error}, but a part is named by a JSON pointer", hint=hint) from None
+        raise UsageError(f"`select`: {error}, but a part is named by a JSON pointer.", hint=hint) from None
 
 
 def select(value: Any, pointer: str) -> str:

@@ -5,14 +5,16 @@ import shutil
 
 import pytest
 
-from gencli.config.job import make_job, make_requests, notices
+from gencli.config.job import SamplingParams, make_job, make_requests, notices, params_layer
 from gencli.config.layers import gather
 from gencli.config.settings import CHAT_DEFAULT, FLAG, resolve
 from gencli.core.request import Drafting, Limits, Request, Stops
+from gencli.core.tree_shapes import StaticTree
 from gencli.errors import UsageError
 from gencli.models.files.local_models import bundled_folder
 from gencli.text.tokenizer import ByteTokenizer
 from processors.chain import Chain
+from processors.registry import builtin_registry
 from processors.rng import derive
 
 
@@ -51,6 +53,19 @@ def test_every_limit_stop_and_draw_arrives():
 
     (request,) = requests(["hi"], chat=True, system="be kind")
     assert bytes(request.prompt_ids) == b"<bos>[system]be kind[user]hi"
+
+
+def test_a_draft_tree_is_a_text_or_a_list_of_paths():
+    tree = StaticTree(((0,), (1,), (0, 0)))
+    for paths in ("[[0],[1],[0,0]]", [[0], [0, 0], [1]], ((0,), (1,), (0, 0))):
+        values = {"draft": "ngram", "draft_tree": paths}
+        of_flags, of_params = (FLAG, values), params_layer(SamplingParams(**values), builtin_registry())
+        for layer in (of_flags, of_params):
+            assert make_job(resolve(layer)).drafting.tree == tree, (paths, layer)
+    for wrong in (5, [["a"]], [0], [[2]]):
+        for read in (lambda **values: resolve((FLAG, values)), SamplingParams):
+            with pytest.raises(UsageError, match="draft_tree"):
+                read(draft_tree=wrong)
 
 
 def test_stages_that_contradict_each_other_are_refused_by_the_names_of_their_options():

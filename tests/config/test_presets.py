@@ -129,6 +129,9 @@ def test_yaml_means_what_it_says(here, monkeypatch):
         ("stop: [a, b]", "stop", ("a", "b")),
         ("logit_bias: {42: 1.5, ' fox': -.inf}", "logit_bias", ((42, 1.5), (" fox", float("-inf")))),
         ("ban: &a [x]\nstop: *a", "stop", ("x",)),
+        ("draft_tree: [[0], [0, 0], [1]]", "draft_tree", "[[0],[1],[0,0]]"),
+        ("draft_tree: '[[0],[1]]'", "draft_tree", "[[0],[1]]"),
+        ("draft_tree: off", "draft_tree", "off"),
     ]:
         here("a.yaml", text)
         assert gather_presets("a.yaml")[key] == value, text
@@ -139,6 +142,20 @@ def test_yaml_means_what_it_says(here, monkeypatch):
     monkeypatch.setenv("SECRET", "x")
     here("a.yaml", "system: '${SECRET} $(id) `id`'\n")
     assert gather_presets("a.yaml")["system"] == "${SECRET} $(id) `id`"
+
+
+def test_a_wrong_draft_tree_has_its_place_in_the_file(here):
+    for text, place in [
+        ("n: 1\ndraft_tree: [[0], [a]]", 'a.yaml:2:20: draft_tree has "a" in it, where there has to be'),
+        ("draft_tree: [[64]]", "a.yaml:1:15: draft_tree has 64 in it, where there has to be a number >= 0"),
+        ("draft_tree: [[0], [2]]", "a.yaml:1:13: draft_tree: The draft tree has [2], but not [1]. Add [1]."),
+        ("draft_tree: 5", "a.yaml:1:13: draft_tree is 5, but has to be a text or a list."),
+        ("draft_tree: 4x0x9", "a.yaml:1:13: draft_tree: The depth of the draft tree is 0, but has to be 1"),
+    ]:
+        here("a.yaml", text)
+        with pytest.raises(ConfigError) as caught:
+            load_presets(["a.yaml"])
+        assert caught.value.message.startswith(place), caught.value.message
 
 
 NEEDS_PIPES = pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs named pipes")

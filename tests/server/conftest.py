@@ -18,10 +18,10 @@ LETTERS = list(range(97, 107))
 
 
 @contextmanager
-def serve(conditions=None, names=("",), **settings):
+def serve(conditions=None, names=("",), notice=lambda text: None, **settings):
     """Yield a client of a server with one model for each name; its attribute `serving` is the first."""
     with (
-        loaded_models(conditions, names, **settings) as models,
+        loaded_models(conditions, names, notice, **settings) as models,
         TestClient(make_app(models), base_url="http://localhost") as client,
     ):
         client.serving = models.get(None)
@@ -29,7 +29,7 @@ def serve(conditions=None, names=("",), **settings):
 
 
 @contextmanager
-def loaded_models(conditions=None, names=("",), **settings):
+def loaded_models(conditions=None, names=("",), notice=lambda text: None, **settings):
     """Yield the models of a server, which have not started."""
     settings = gather({"model": "fake", **settings}, {})
     conditions = conditions or Conditions()
@@ -38,7 +38,7 @@ def loaded_models(conditions=None, names=("",), **settings):
         for name in names:
             loaded, _ = load_model(settings, StoringReporter(), companions=True, rows=8)
             compiler = stack.enter_context(closing(make_compiler(grammar_env(loaded), 30.0)))
-            servings.append(Serving(settings, loaded, compiler, conditions, name=name))
+            servings.append(Serving(settings, loaded, compiler, conditions, name=name, notice=notice))
         yield Models(*servings)
 
 

@@ -248,6 +248,26 @@ def test_a_wrong_value_names_its_field_and_the_server_answers_on(fake):
         assert fake.get("/health").status_code == 200, body
 
 
+def test_an_error_about_an_option_or_a_stage_in_a_field_names_the_field():
+    pointer = {"json_schema": {"type": "object"}, "select": "a"}
+    cases = [
+        ({"draft_tree": "1x1x99"}, "draft_tree"), ({"draft_tree": ""}, "draft_tree"),
+        ({"draft_tree": [[0], [2]]}, "draft_tree"), ({"draft_tree": 5}, "draft_tree"),
+        ({"beams": 2}, "beams"), ({"contrastive_alpha": 0.5}, "contrastive_alpha"),
+        ({"guidance": 2, "negative": "x", "contrast": "x"}, "guidance"), (pointer, "select"),
+        ({"chain": [[0]]}, "chain"), ({"chain": [{"lz": "x"}]}, "chain"), ({"samplers": "x: ("}, "samplers"),
+        ({"stages": {"lz": {"x": 1}}}, "stages"), ({"stages": {"lz": {}}}, "stages"),
+        ({"stages": {"bias": {"zzz": 1}}}, "stages"), ({"stages": {"tail": 5}}, "stages"),
+        ({"encoder_no_repeat_ngram_size": -5}, "encoder_no_repeat_ngram_size"),
+        ({"json": True, "fields": {"/a": 5}}, "fields"), ({"preset": "nope"}, "preset"),
+        ({"session": "x", "best_of": 2, "temperature": 1}, "session"),
+    ]  # fmt: skip
+    with serve(draft="ngram") as client:
+        for body, param in cases:
+            error = refusal(client, "completions", prompt="a", **body)
+            assert error["param"] == param, (body, error)
+
+
 ASKED = {"prompt": "hi", "max_tokens": 5, "seed": 3, "ignore_eos": True}
 
 

@@ -9,6 +9,7 @@ import torch
 
 from gencli import LLM
 from gencli.models.files.local_models import find_local
+from gencli.server import serving
 from tests.server.conftest import LETTERS, events, post, refusal, serve
 
 TEXT = {"prompt": "Once upon a time", "seed": 7, "max_tokens": 20, "temperature": 0.8, "top_p": 0.9}
@@ -527,3 +528,28 @@ def test_a_grammar_of_vllm_is_gbnf_or_lark(fake):
         grammar = f'{root} "ab" | "ac"'
         for body in ({"guided_grammar": grammar}, {"structured_outputs": {"grammar": grammar}}):
             assert text_of(fake, **body) in ("ab", "ac"), body
+
+
+def test_the_operator_is_told_once_what_has_no_effect_and_nothing_of_the_prompts():
+    told = []
+    with serve(draft="ngram", notice=told.append) as client:
+        for prompt in ("secret", "hidden", "secret"):
+            tree = "auto" if prompt == "hidden" else [[0], [1], [0, 0]]
+            body = {"prompt": prompt, "draft_tree": tree, "max_tokens": 2}
+            body |= {"xtc_probability": 0.5, "xtc_threshold": 0.6}
+            assert client.post("/v1/completions", json=body).status_code == 200
+    xtc, tree = told
+    assert tree == "`draft_tree` has no effect, drafts are chains: fake:258:0 takes no trees."
+    assert xtc.startswith("xtc has a threshold of 0.6")
+    assert not any(prompt in text for text in told for prompt in ("secret", "hidden"))
+
+
+def test_requests_cannot_fill_the_log(monkeypatch):
+    monkeypatch.setattr(serving, "_MAX_NOTICES", 3)
+    told = []
+    with serve(notice=told.append) as client:
+        for number in range(5):
+            xtc = {"xtc_probability": 0.5, "xtc_threshold": 0.6 + number / 100}
+            body = {"prompt": "a", "max_tokens": 1, **xtc}
+            assert client.post("/v1/completions", json=body).status_code == 200
+    assert len(told) == 3

@@ -36,7 +36,7 @@ def in_loop(scenario, engine=None):
     """Run `scenario(thread)` in an event loop, with a thread on the fake model."""
 
     async def run():
-        thread = EngineThread(RetryingEngine(engine or make_engine()))
+        thread = EngineThread(RetryingEngine(engine or make_engine()), print)
         try:
             return await asyncio.wait_for(scenario(thread), 60)
         finally:
@@ -75,7 +75,7 @@ def test_a_slow_reader_gets_all_tokens_in_few_events():
 
 def test_tokens_of_short_steps_are_handed_over_with_what_ends_them():
     async def scenario():
-        thread = EngineThread(RetryingEngine(make_engine()), pause=60)
+        thread = EngineThread(RetryingEngine(make_engine()), print, pause=60)
         try:
             await all_of(thread.open([order("first", tokens=1)]))  # the pause begins
             mailbox = thread.open([order("a", tokens=40)])
@@ -130,7 +130,7 @@ def test_a_refused_request_is_an_error_of_its_own():
 class Broken:
     """An engine whose second step fails."""
 
-    has_work, steps = False, 0
+    has_work, steps, notices = False, 0, ()
 
     def submit(self, request, structure=None):
         self.has_work = True
@@ -147,7 +147,7 @@ class Broken:
 
 def test_a_step_that_fails_ends_every_request_with_an_error():
     async def scenario():
-        thread = EngineThread(Broken())
+        thread = EngineThread(Broken(), print)
         mailbox = thread.open([order("a")])
         assert [event.text for event in await mailbox.take()] == ["x"]
         with pytest.raises(EngineDied, match="the device is gone"):
@@ -167,7 +167,7 @@ def test_an_idle_thread_takes_no_step():
 
     async def scenario():
         engine = Idle()
-        thread = EngineThread(engine)
+        thread = EngineThread(engine, print)
         await asyncio.sleep(0.05)
         assert engine.steps == 0
         await all_of(thread.open([order("a")]))

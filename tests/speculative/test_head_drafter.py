@@ -2,61 +2,18 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 
-import torch
-import transformers as hf
-
 from gencli.core.request import Drafting
-from gencli.models.decoder.decoder import DecoderRunner
 from gencli.speculative.head_drafter import HeadDrafter
-from gencli.speculative.head_files import open_mtp
-from gencli.speculative.head_models import read_head
-from tests.engine.harness import ends_of, events_of, ids_of, request
-from tests.models.native import native_decoder
-from tests.models.tiny_models import base
-from tests.speculative.tiny_heads import write_tensors
-
-WINDOW = 16
-
-
-def copying(folder):
-    """A model of one layer with a sliding window, and the folder of an MTP layer that computes what it does.
-
-    The embeddings have one length, so that a norm of them is a factor. The entries of a head lack the first
-    token of a text; no token sees it that is farther away than the window.
-    """
-    config = hf.MistralConfig(**base(num_hidden_layers=1, sliding_window=WINDOW, vocab_size=258))
-    torch.manual_seed(2)
-    model = hf.AutoModelForCausalLM.from_config(config).eval()
-    embeddings = model.model.embed_tokens.weight.data
-    embeddings /= embeddings.square().mean(-1, keepdim=True).sqrt()
-    inner = model.model.layers[0].state_dict()
-    tensors = {f"model.layers.1.{name}": tensor for name, tensor in inner.items()}
-    size = config.hidden_size
-    tensors["model.layers.1.enorm.weight"] = tensors["model.layers.1.hnorm.weight"] = torch.ones(size)
-    tensors["model.layers.1.eh_proj.weight"] = torch.cat((torch.eye(size), torch.zeros(size, size)), -1)
-    tensors["model.layers.1.shared_head.norm.weight"] = model.model.norm.weight.data
-    known = {key: value for key, value in config.to_dict().items() if value is not None}
-    (folder / "config.json").write_text(json.dumps(known | {"num_nextn_predict_layers": 1}), encoding="utf-8")
-    write_tensors(folder / "model.safetensors", tensors)
-    return model
+from tests.engine.harness import ends_of, events_of, ids_of
+from tests.speculative.copying_heads import copied, copying
 
 
 def test_a_head_that_equals_its_target_is_right_always(tmp_path):
-    model = copying(tmp_path)
-    runner = DecoderRunner(native_decoder(model), max_lanes=8)
-    head = read_head(open_mtp(str(tmp_path), runner.spec), runner)
-    chain = "temperature=1.2 | top_p=0.9 | frequency=0.5 | ignore_eos=true"
-    wanted = [
-        request("A text that is longer than the window: one", key=1, n=2, chain=chain),
-        request("A text that is longer than the window: two", key=2, chain="temperature=0 | ignore_eos=true"),
-        request("Another one, which has nothing in common with them.", key=3, chain=chain),
-        request("A text that is longer than the window: one, and more", key=4, chain=chain, max_tokens=9),
-    ]
-    plain = ids_of(events_of(wanted, runner=runner))
-    wanted = [replace(one, drafting=Drafting("", 4)) for one in wanted]
+    runner, head = copying(tmp_path)
+    plain = ids_of(events_of(copied(), runner=runner))
+    wanted = [replace(one, drafting=Drafting("", 4)) for one in copied()]
     for options in ({"max_batch": 1}, {"max_batch": 3, "step_tokens": 24}):
         drafter = HeadDrafter(head, runner.spec, max_lanes=8)
         events = events_of(wanted, runner=runner, drafter=drafter, **options)

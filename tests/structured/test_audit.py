@@ -173,3 +173,23 @@ def test_each_shape_is_shown_texts_of_both_kinds():
         "propertyNames::untyped",
     }
     assert accepting - refusing <= harmless
+
+
+def test_names_may_repeat_where_they_are_free_and_not_where_a_list_closes_them():
+    closed = {"type": "object", "additionalProperties": False}
+    typed, anything = "the mask allows a free name twice", {"minimum": 3}
+    any_type = f"{typed} in values of any type"
+    for schema, places in [
+        ({**closed, "properties": {"a": {"type": "string"}}}, {}),
+        ({"type": "object", "propertyNames": {"enum": ["a"]}, "additionalProperties": {"type": "null"}}, {}),
+        ({**closed, "properties": {"a": {}}}, {"/properties/a": any_type}),
+        ({**closed, "properties": {"a": anything, "b": {"type": "null"}}}, {"/properties/a": any_type}),
+        ({"$ref": "#/$defs/x", "$defs": {"x": {**closed, "properties": {"a": anything}}}},
+         {"/$defs/x/properties/a": any_type}),
+        ({"type": "object", "required": ["0"]}, {"": any_type}),
+        ({"type": "object", "propertyNames": {"enum": ["a"]}}, {"": any_type}),
+        ({"type": "object", "additionalProperties": {"type": "null"}}, {"": typed}),
+    ]:  # fmt: skip
+        for backend in BACKENDS:
+            found = candidate(schema, backend).variant.audit.findings
+            assert {one.pointer: one.reason for one in found if one.keyword == UNIQUE_NAMES} == places, schema

@@ -169,8 +169,9 @@ def _on_trace(
             f"{', '.join(idle) or 'A prompt'} has no effect in a comparison on a trace.",
             hint="The trace has its text, and the chain that made it.",
         )
-    tokenizer = flags.get("model")
-    b = _side("b", values["b"], {**shared, "model": tokenizer or "fake"})
+    b = _side("b", values["b"], shared)
+    if not (has_model := b.settings.is_given("model")):
+        b = _side("b", values["b"], {**shared, "model": "fake"})  # without the defaults of a model's files
     stderr = Stderr(is_quiet=b.settings["quiet"])
     # Values of a preset that only a model can use.
     sections = ("Prompt", "Guidance", "Draw", "Limits and stops")
@@ -181,9 +182,7 @@ def _on_trace(
         with stderr.starting(), importing():
             from gencli.cli.experiment_runs import compare_on_trace
 
-        return compare_on_trace(
-            values["trace"], b, values, sink=sink, stderr=stderr, has_model=tokenizer is not None
-        )
+        return compare_on_trace(values["trace"], b, values, sink=sink, stderr=stderr, has_model=has_model)
 
 
 _MAX_TEXTS = 100_000

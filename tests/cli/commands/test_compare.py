@@ -59,7 +59,7 @@ def test_forms_have_both_texts_and_where_they_part(compare):
         assert json.dumps(place["b"])
 
 
-def test_a_trace_that_kept_too_little_or_has_no_tokenizer_tells_neither(gencli, compare, tmp_path):
+def test_a_trace_that_kept_too_little_or_has_no_tokenizer_tells_neither(gencli, tmp_path, monkeypatch):
     trace = tmp_path / "t.jsonl"
     gencli("run", *ONE, "the cat", "--trace", trace, "--keep-logits", "9")
     found = gencli("compare", "--trace", trace, "--b", "top_k=3", "--assert-equal")
@@ -72,7 +72,12 @@ def test_a_trace_that_kept_too_little_or_has_no_tokenizer_tells_neither(gencli, 
     gencli("compare", "--trace", trace, "--b", 'ban=["e"]').refused(
         "B: ban works on texts", "--model names a tokenizer"
     )
-    assert gencli("compare", "--trace", trace, "--b", 'ban=["e"]', "--model", "fake").code == 0
+    given = gencli("compare", "--trace", trace, "--b", 'ban=["e"]', "--model", "fake")
+    assert given.code == 0
+    monkeypatch.setenv("GENCLI_MODEL", "fake")
+    assert gencli("compare", "--trace", trace, "--b", 'ban=["e"]').out == given.out
+    monkeypatch.setenv("GENCLI_MODEL", "/nowhere")
+    assert gencli("compare", "--trace", trace, "--b", 'ban=["e"]', "--model", "fake").out == given.out
 
 
 def test_what_cannot_be_compared_is_refused_by_name(gencli, here):  # noqa: F811

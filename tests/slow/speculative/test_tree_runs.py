@@ -22,8 +22,8 @@ from tests.engine.harness import ends_of, events_of, ids_of, request
 from tests.engine.tree_cases import runner
 from tests.models.native import native_decoder
 from tests.speculative.cases import LETTERS, of_edges
+from tests.speculative.copying_heads import copied, copying
 from tests.speculative.head_runs import choice, conditioned, loaded, pair
-from tests.speculative.test_head_drafter import copying
 from tests.speculative.timed import Ticking
 
 STATIC = "[[0],[1],[2],[0,0],[0,1],[1,0],[0,0,0],[0,0,1],[1,0,0],[0,1,0],[0,0,0,0]]"
@@ -92,19 +92,11 @@ def test_trees_of_a_drafter_change_no_text_and_are_right_more_often_than_chains(
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_trees_of_a_head_change_no_text(shape, tmp_path):
-    target = DecoderRunner(native_decoder(copying(tmp_path)), max_lanes=8)
-    head = read_head(open_mtp(str(tmp_path), target.spec), target)
-    chain = "temperature=1.2 | top_p=0.9 | frequency=0.5 | ignore_eos=true"
-    wanted = [
-        request("A text that is longer than the window: one", key=1, n=2, chain=chain),
-        request("A text that is longer than the window: two", key=2, chain="temperature=0 | ignore_eos=true"),
-        request("Another one, which has nothing in common with them.", key=3, chain=chain),
-        request("A text that is longer than the window: one, and more", key=4, chain=chain, max_tokens=9),
-    ]
-    plain = told(events_of(wanted, runner=target))
+    target, head = copying(tmp_path)
+    plain = told(events_of(copied(), runner=target))
     for options in ({"max_batch": 1}, {"max_batch": 3, "step_tokens": 24}):
         drafter = AdaptiveDrafter(HeadDrafter(head, target.spec, max_lanes=8), clock=Ticking())
-        events = events_of(drafted(shape, asked=wanted), runner=target, drafter=drafter, **options)
+        events = events_of(drafted(shape, asked=copied()), runner=target, drafter=drafter, **options)
         assert told(events) == plain
         accepted, nodes = counts(events)
         assert nodes > accepted > 60

@@ -54,3 +54,13 @@ def test_a_model_or_port_that_cannot_be_had_ends_the_server_with_its_error(gencl
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         gencli("serve", "--model", "fake", "--port", port).refused("The server cannot listen on")
+
+
+def test_stderr_tells_once_that_an_option_of_requests_has_no_effect(serve):
+    process, url = serve("--draft", "ngram")
+    for _ in range(2):
+        ask(f"{url}/v1/completions", {"prompt": "secret", "max_tokens": 2, "draft_tree": "auto"})
+    process.send_signal(signal.SIGTERM)
+    told = process.stderr.read()
+    assert told.count("Notice: --draft-tree has no effect, drafts are chains: ") == 1
+    assert "secret" not in told
