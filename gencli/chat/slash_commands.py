@@ -286,7 +286,7 @@ def _path(name: str, argument: str) -> Path:
 def stats_command(chat: Chat, argument: str, env: CommandContext) -> CommandResult:
     rows: list[tuple[str, ...]] = [("answer", "prompt", "kept", "read", "output", "tok/s", "end")]
     for number, end in enumerate(env.answers, start=1):
-        speed = (end.completion_tokens - 1) / end.timings.decode if end.timings.decode > 0 else 0.0
+        speed = (end.decoded_tokens - 1) / end.timings.decode if end.timings.decode > 0 else 0.0
         counts = (end.prompt_tokens, end.cached_tokens, end.prompt_tokens - end.cached_tokens)
         shown = f"{speed:.1f}" if speed else "-"
         rows.append((str(number), *map(str, counts), str(end.completion_tokens), shown, end.reason))

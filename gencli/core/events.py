@@ -196,7 +196,8 @@ class Finish:
     alone, without the reasoning before it. `drafted`: draft statistics; None without drafts. `candidates`:
     all texts of a beam search or best-of choice, best first; `score` is that of this text. For other requests
     `candidates` is empty, `score` is None and `logprob` is not computed. `more`: the number of samples after
-    this one that end alike; like this one they had not begun (see `by_sample`).
+    this one that end alike; like this one they had not begun (see `by_sample`). `closing_tokens`: how many of
+    the last tokens complete a cut document; no forward pass chose them.
     """
 
     request: str
@@ -216,6 +217,12 @@ class Finish:
     candidates: tuple[Candidate, ...] = ()
     drafted: Drafted | None = None
     more: int = 0
+    closing_tokens: int = 0
+
+    @property
+    def decoded_tokens(self) -> int:
+        """The number of tokens that forward passes gave, those of forced text among them."""
+        return self.completion_tokens - self.closing_tokens
 
     @property
     def is_late(self) -> bool:

@@ -60,6 +60,7 @@ class Sequence:
     first_token: float | None = None
     logprob: float = 0.0  # sum over `output`, computed for beam search and best-of
     drafted: Drafted | None = None
+    num_closing: int = 0  # of the last tokens, which complete a cut document
     held: tuple[int, ...] = ()
     prompt: tuple[int, ...] = field(init=False)
     drafts_decide: bool = field(init=False)
@@ -234,7 +235,7 @@ class Sequence:
             self.output.append(token)
             self._texts.append(self.stream.add(token).text)
         if closing:
-            self.document = "complete"
+            self.document, self.num_closing = "complete", len(closing)
         self.close("closed" if closing else "length", cut or self.cut)
 
     def _follow(self, token: int, followed: GrammarStatus) -> Delta:
@@ -256,6 +257,7 @@ class Sequence:
         self.hold(())
         self.output, self._logprobs, self._views, self._texts, self.logprob = [], [], [], [], 0.0
         self.finish, self.cut, self.document, self.drafted = None, "", None, None
+        self.num_closing = 0
 
     def drain(self, now: float, error: Exception | None = None) -> list[Event]:
         """Return the events since the last call."""
@@ -299,6 +301,7 @@ def _finished(sequence: Sequence, finish: FinishReason, text: str, now: float) -
         document=sequence.document,
         logprob=sequence.logprob,
         drafted=sequence.drafted,
+        closing_tokens=sequence.num_closing,
     )
 
 

@@ -272,9 +272,9 @@ def failure(outcome: Outcome) -> Error | None:
 def tokens_per_second(finishes: Sequence[Finish]) -> float | None:
     """Return the decoding speed of samples submitted together, in tokens per second; None if too few tokens.
 
-    (number of tokens - one per sample) / (time from the first token of all samples to the last).
+    (number of decoded tokens - one per sample) / (time from the first token of all samples to the last).
     """
-    tokens = sum(max(0, finish.completion_tokens - 1) for finish in finishes)
+    tokens = sum(max(0, finish.decoded_tokens - 1) for finish in finishes)
     if not tokens:
         return None
     times = [finish.timings for finish in finishes]
@@ -382,7 +382,7 @@ def draft_record(finish: Finish | None, drafter: str) -> dict[str, Any] | None:
     return {
         "drafter": drafter,
         "forwards": drafted.forwards,
-        "tokens_per_forward": _rounded(finish.completion_tokens, drafted.forwards),
+        "tokens_per_forward": _rounded(finish.decoded_tokens, drafted.forwards),
         "proposed": list(drafted.proposed),
         "accepted": list(drafted.accepted),
         "nodes": drafted.nodes,
@@ -399,7 +399,7 @@ def draft_lines(finishes: Sequence[Finish], drafter: str) -> Iterator[str]:
     if not drafting:
         return
     total = reduce(add, (finish.drafted for finish in drafting if finish.drafted), Drafted())
-    tokens = sum(finish.completion_tokens for finish in drafting)
+    tokens = sum(finish.decoded_tokens for finish in drafting)
     proposed, accepted = sum(total.proposed), sum(total.accepted)
     if not proposed:
         yield f"Drafts ({drafter}): none were made."

@@ -314,8 +314,8 @@ class Metrics:
         self._times["request_prefill_time_seconds"].add(times.prefill)
         self._times["request_decode_time_seconds"].add(times.decode)
         self._times["e2e_request_latency_seconds"].add(times.first_token + times.decode)
-        if event.completion_tokens > 1:
-            self._times["inter_token_latency_seconds"].add(times.decode / (event.completion_tokens - 1))
+        if event.decoded_tokens > 1:
+            self._times["inter_token_latency_seconds"].add(times.decode / (event.decoded_tokens - 1))
 
     def families(self, model: str, gauges: Mapping[str, float]) -> Iterator[Family]:
         """Yield each metric of a model as its name, type and lines; `gauges`: current values."""

@@ -63,6 +63,8 @@ def test_the_speed_counts_tokens_after_the_first_of_each_sample():
     ends = [finish(tokens=5, timings=(0.5, 2.0, 1.0)), finish(tokens=3, timings=(0.5, 1.0, 2.0))]
     assert tokens_per_second(ends) == 6 / 2.0
     assert tokens_per_second([finish(tokens=1)]) is None
+    cut = [replace(ends[0], completion_tokens=50, closing_tokens=45), ends[1]]
+    assert tokens_per_second(cut) == tokens_per_second(ends)
 
 
 def test_a_sample_without_a_token_in_its_time_has_failed():

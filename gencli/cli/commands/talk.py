@@ -259,7 +259,7 @@ class _ChatLoop:
 def _summary(end: Finish) -> Iterator[str]:
     read, seconds = end.prompt_tokens - end.cached_tokens, end.timings.decode
     prompt = f"prompt {end.prompt_tokens}: {end.cached_tokens} kept, {read} read"
-    speed = f", {(end.completion_tokens - 1) / seconds:.1f} tok/s" if seconds > 0 else ""
+    speed = f", {(end.decoded_tokens - 1) / seconds:.1f} tok/s" if seconds > 0 else ""
     yield f"[{prompt}; answer {end.completion_tokens}{speed}, {end.reason}]"
     if end.matched == "context":
         yield "The context is full. /undo removes the last turn, /clear all of them."

@@ -427,8 +427,9 @@ def test_a_cut_document_is_completed_if_asked_for():
                 assert (end.reason, end.matched, end.document) == ("closed", "max_tokens", "complete"), limits
                 assert end.text.startswith(cut[key].text.rstrip("\ufffd")), limits
                 assert end.completion_tokens > cut[key].completion_tokens == limits.max_tokens
+                assert end.decoded_tokens == cut[key].decoded_tokens == limits.max_tokens
             else:
-                assert end.text == cut[key].text, limits
+                assert (end.text, end.closing_tokens) == (cut[key].text, 0), limits
 
 
 def test_the_context_is_a_limit_as_well_and_a_text_without_a_grammar_is_cut():
