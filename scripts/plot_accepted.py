@@ -23,7 +23,7 @@ TARGET = Path(__file__).parent.parent / "docs" / "accepted.png"
 
 
 def main() -> None:
-    """Plot one line for each drafter: the share of the steps in which at least so many drafts were accepted."""
+    """Plot for each drafter the share of the steps in which at least so many drafts were accepted."""
     figure, axes = plt.subplots(figsize=(6.4, 4), layout="constrained")
     for told in sys.argv[1:]:
         name, _, file = told.partition("=")

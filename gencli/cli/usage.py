@@ -77,12 +77,23 @@ the prompt if none is given; otherwise it is appended to the prompt, or replaces
 )
 
 
-def values_of(options: Iterable[Option], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the value of each option by key. Raises UsageError for a bad value."""
-    return {
-        entry.key: entry.value(flags[entry.key], entry.flag) if entry.key in flags else entry.default
-        for entry in options
-    }
+def values_of(
+    options: Iterable[Option], flags: Mapping[str, Any], environ: Mapping[str, str] | None = None
+) -> dict[str, Any]:
+    """Return the value of each option by key. Raises UsageError for a bad value.
+
+    `environ`: variables, which set those that are options of a run.
+    """
+    from gencli.config.settings import environment_layer
+
+    variables = environment_layer(environ).values if environ else {}
+
+    def value(entry: Option) -> Any:
+        if entry.key in flags:
+            return entry.value(flags[entry.key], entry.flag)
+        return variables.get(entry.key, entry.default) if entry in OPTIONS else entry.default
+
+    return {entry.key: value(entry) for entry in options}
 
 
 def with_format(flags: Mapping[str, Any], *more: str) -> Mapping[str, Any]:

@@ -126,11 +126,10 @@ class AutoregressiveDrafter(Drafter):
             if source.branching == "nodes" and source.room(replace(ask, most=tree.most_fed)) < tree.most_fed:
                 tree = growing_tree(None, ask, most)
             trees[ask.slot] = tree
-        growing = trees
+        growing, is_shared = trees, is_by_depth and not self._choose.has_grammar([*trees])
         logits = source.extend({ask.slot: source.missing(ask) for ask in asks}) if asks else None
         while growing:
             assert logits is not None
-            is_shared = is_by_depth and not self._choose.has_grammar([*growing])
             ranked = {slot: tree.frontier[: 1 if is_shared else None] for slot, tree in growing.items()}
             nodes = [(slot, node) for slot, frontier in ranked.items() for node in frontier]
             if is_by_depth and not is_shared:

@@ -100,11 +100,9 @@ class GrowingTree:
     def _kept(self) -> list[int]:
         """Return the nodes of the tree, the likeliest first; the parent of each is among those before it."""
         nodes = range(len(self._tokens))
-        return (
-            self._best(nodes, self._max_nodes)
-            if isinstance(self._shape, DynamicTree)
-            else [*nodes][: self._max_nodes]
-        )
+        if isinstance(self._shape, DynamicTree):
+            return self._best(nodes, self._max_nodes)
+        return [*nodes[: self._max_nodes]]
 
     def _best(self, nodes: Iterable[int], count: int) -> list[int]:
         return nsmallest(count, nodes, key=lambda node: (-self._scores[node], node))

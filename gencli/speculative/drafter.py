@@ -234,10 +234,9 @@ class Drafter:
     def propose(self, asks: Sequence[DraftAsk]) -> Sequence[Sequence[int]]:
         """Propose 0 to `most` draft tokens for each ask, in the order of the asks, or a DraftTree.
 
-        Of a tree the first `nodes` that a grammar allows are verified.
-
-        The target has read all but the newest token of a text, and `feed` has had their states. Of a prompt
-        whose first token is chosen in this step it may lack any part.
+        Of a tree the first `nodes` that a grammar allows are verified. The target has read all but the
+        newest token of a text, and `feed` has had their states. Of a prompt whose first token is chosen in
+        this step it may lack any part.
 
         Where `Request.drafts_decide`, the drafts must depend on the request and its text alone. For requests
         verified by rejection, sampled drafts are returned as Drawn and use noise independent of the target's.

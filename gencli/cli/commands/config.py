@@ -299,7 +299,7 @@ a user's message in the model's chat template.
 
 def run_tokenize(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the tokens and return the exit code. Raises UsageError for options that exclude each other."""
-    values = values_of(TOKENIZE_PAGE.options, flags)
+    values = values_of(TOKENIZE_PAGE.options, flags, os.environ)
     beside = {"a text": arguments, "--chat": values["chat"], "--show-prompt": values["show_prompt"]}
     for name in (name for name, is_on in beside.items() if is_on and values["decode"]):
         raise UsageError(f"--decode and {name} are both given.", hint="Leave one of them out.")

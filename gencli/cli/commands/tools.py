@@ -4,6 +4,7 @@ detect`.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -58,7 +59,7 @@ def run_doctor(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the findings and return 0."""
     from gencli.runtime.machine import examine
 
-    values = values_of(DOCTOR_PAGE.options, flags)
+    values = values_of(DOCTOR_PAGE.options, flags, os.environ)
     if values["draft"] is not None:
         return _check_head(values)
     if given := [entry.flag for entry in _LOADING if entry.key in flags]:
@@ -259,7 +260,7 @@ enough tokens to tell.
 
 def run_detect(arguments: Sequence[str], flags: Mapping[str, Any]) -> int:
     """Print the result and return the exit code. Raises UsageError, or ConfigError for the key file."""
-    values = values_of(DETECT_PAGE.options, flags)
+    values = values_of(DETECT_PAGE.options, flags, os.environ)
     kind, name = values["watermark"], values["watermark_key"]
     if kind == "none" or name is None:
         missing = "--watermark" if kind == "none" else "--watermark-key"

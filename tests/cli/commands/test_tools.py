@@ -30,6 +30,15 @@ def test_tokenize_shows_ids_pieces_and_bytes_and_decodes(gencli):
     assert gencli("tokenize", "--decode", ids).out == "Hello Mia\n"
 
 
+def test_commands_that_read_a_model_take_that_of_the_variable(gencli, monkeypatch):
+    monkeypatch.setenv("GENCLI_MODEL", "missing-model")
+    for arguments in (["tokenize", "x"], ["doctor", "--draft", "mtp"]):
+        assert "missing-model" in gencli(*arguments).err
+    assert gencli("tokenize", "--model", "fake", "x").out
+    monkeypatch.setenv("GENCLI_DRAFT", "mtp")  # a drafter of runs; doctor checks a head if it is asked to
+    assert "python" in gencli("doctor").out
+
+
 def test_what_tokenize_cannot_do_is_said(gencli):
     for arguments, said in [
         (["--decode", "1", "x"], "both given"),
