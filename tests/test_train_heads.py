@@ -70,6 +70,17 @@ def stored_eagle(folder, target):
     return head
 
 
+def stored_dflash(folder, target):
+    """Return the stored head as a module."""
+    config = json.loads((folder / "config.json").read_text())
+    choices, sizes = config["dflash_config"], {"layers": config["num_hidden_layers"], "drafts": DRAFTS}
+    taps = [layer + 1 for layer in choices["target_layer_ids"]]
+    mask, inner = choices["mask_token_id"], config["intermediate_size"]
+    head = DFlash(target, taps, inner, mask=mask, **sizes)
+    head.load_state_dict(load_file(folder / "model.safetensors"))
+    return head
+
+
 def test_an_eagle_3_head_has_the_layout_of_the_reference(eagle):
     assert {name: tuple(tensor.shape) for name, tensor in load_file(eagle / "model.safetensors").items()} == {
         "fc.weight": (WIDTH, 3 * WIDTH),
@@ -171,8 +182,7 @@ def test_a_dflash_head_has_the_layout_and_the_drafts_of_the_reference(dflash, ti
     assert (config["block_size"], config["num_target_layers"]) == (1 + DRAFTS, 6)
     choices = config["dflash_config"]
     assert choices["target_layer_ids"] == [1, 3, 5]
-    head = DFlash(tiny, [2, 4, 6], INNER, layers=2, drafts=DRAFTS, mask=choices["mask_token_id"])
-    head.load_state_dict(tensors)
+    head = stored_dflash(dflash, tiny)
     states = {tap: tiny.read(IDS, [tap])[0] for tap in head.taps}
     ends = reference_heads.Target(tiny.embed.weight, tiny.head.weight)
     reference = reference_heads.DFlash(
@@ -229,11 +239,17 @@ def test_training_lowers_the_loss(tmp_path, capsys):
     assert losses[-1] < 0.8 * losses[0]
 
 
-def test_an_inflated_head_drafts_for_the_inflated_target_what_the_small_one_does(eagle, tmp_path, tiny):
-    inflate.inflate(TINY, tmp_path / "big", hidden=320, intermediate=500, layers=8)
-    inflate.inflate_head(eagle, tmp_path / "head", hidden=320, intermediate=500)
+@pytest.mark.parametrize(("kind", "stored"), [("eagle", stored_eagle), ("dflash", stored_dflash)])
+def test_an_inflated_head_drafts_for_the_inflated_target_what_the_small_one_does(
+    kind, stored, request, tmp_path, tiny
+):
+    sizes, folder = {"hidden": 320, "intermediate": 500, "layers": 8}, request.getfixturevalue(kind)
+    inflate.inflate(TINY, tmp_path / "big", **sizes)
+    inflate.inflate_head(folder, tmp_path / "head", **sizes)
     big = Target(str(tmp_path / "big"), "cpu")
-    small, large = stored_eagle(eagle, tiny), stored_eagle(tmp_path / "head", big)
+    small, large = stored(folder, tiny), stored(tmp_path / "head", big)
+    if kind == "dflash":  # a loader checks it
+        assert json.loads((tmp_path / "head" / "config.json").read_text())["num_target_layers"] == 8
     for one, other in zip(
         small(tiny.read(IDS, small.taps)[0], IDS, DRAFTS),
         large(big.read(IDS, large.taps)[0], IDS, DRAFTS),
