@@ -1,4 +1,4 @@
-"""With weights of few bits a seeded text is the same alone, in a batch, with drafts, resumed and forked."""
+"""With few bits a seeded text is the same alone, in a batch, with drafts and trees, resumed and forked."""
 
 import json
 
@@ -55,5 +55,6 @@ def test_seeded_texts_are_the_same_in_every_way(bits, tmp_path):
     assert batch.texts("--max-batch", "8") == texts
     batch.interrupt()
     assert batch.texts("--resume", "--max-batch", "3") == texts
-    for draft in ("ngram", str(gguf(SMOL))):  # the file has other bits: some drafts are rejected
-        assert batch.texts("--draft", draft, "--max-batch", "4", "--overwrite") == texts, draft
+    other = str(gguf(SMOL))  # which has other bits: some drafts are rejected
+    for drafts in (("ngram",), ("ngram", "--draft-tree", "auto"), (other,), (other, "--draft-tree", "2x4x8")):
+        assert batch.texts("--draft", *drafts, "--max-batch", "4", "--overwrite") == texts, drafts
