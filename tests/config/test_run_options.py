@@ -122,7 +122,10 @@ def test_every_number_has_both_bounds():
 
 
 def is_number(entry: Option):
-    return bool(kinds(entry.type) & {int, float}) or isinstance(entry.read and _read(entry, "1"), int)
+    """Whether the option takes a number; a text may have numbers in it."""
+    found = kinds(entry.type)
+    is_typed = str not in found and bool(found & {int, float})
+    return is_typed or isinstance(entry.read and _read(entry, "1"), int)
 
 
 def _read(entry, text):
