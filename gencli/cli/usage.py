@@ -84,9 +84,11 @@ def values_of(
 
     `environ`: variables, which set those that are options of a run.
     """
-    from gencli.config.settings import environment_layer
+    variables: Mapping[str, Any] = {}
+    if environ:
+        from gencli.config.settings import environment_layer
 
-    variables = environment_layer(environ).values if environ else {}
+        variables = environment_layer(environ).values
 
     def value(entry: Option) -> Any:
         if entry.key in flags:

@@ -492,7 +492,7 @@ class BlockLanes(_TextLanes[_ContextLanes]):
         if not self._number:
             self._draft(parts)
             self._nodes = _NodeRows(parts)
-        places = [self._places[slot] for slot in parts]
+        places = upload_ints([self._places[slot] for slot in parts], self._head.device)
         return self._next(places, [tokens[-1] for tokens in parts.values() if tokens], places)
 
     @property
@@ -506,20 +506,19 @@ class BlockLanes(_TextLanes[_ContextLanes]):
         tokens = [token for level in levels.values() for token in level.tokens]
         places = [self._places[slot] for slot, level in levels.items() for _ in level.tokens]
         self._markov = self._markov[upload_ints(self._nodes.follow(levels), self._head.device)]
-        return self._next(places, tokens, [*range(len(tokens))])
+        return self._next(upload_ints(places, self._head.device), tokens, slice(None))
 
-    def _next(self, places: Sequence[int], tokens: Sequence[int], rows: Sequence[int]) -> Tensor:
+    def _next(self, places: Tensor, tokens: Sequence[int], rows: Tensor | slice) -> Tensor:
         """Return the logits [R, V] of the next draft of blocks at these places, behind `tokens` [R].
 
         The Markov head's states are those at `rows`.
         """
         head, number = self._head, self._number
         self._number += 1
-        at = upload_ints(places, head.device)
-        logits = self._logits[at, number]
+        logits = self._logits[places, number]
         if head.markov is not None:
-            before, own = upload_ints(tokens, head.device), upload_ints(rows, head.device)
-            bias, self._markov[own] = head.markov(before, self._states[at, number], self._markov[own])
+            before, states = upload_ints(tokens, head.device), self._states[places, number]
+            bias, self._markov[rows] = head.markov(before, states, self._markov[rows])
             logits = logits + bias
         return head.spread(logits)
 

@@ -179,6 +179,7 @@ class HeadFile:
                 from gencli.models.files.gguf_weights import open_gguf
 
                 reader = stack.enter_context(open_gguf(self.folder, dtype, device, on_bytes))
+                reader.unread &= self.tensors.keys()
             else:
                 opened = stack.enter_context(open_tensors(self.tensors))
                 reader = SafetensorsReader(opened, dtype, device, on_bytes)
@@ -408,7 +409,8 @@ def _read(
     `numbers` is how many its configuration asks for at most.
     """
     if is_gguf(folder):
-        parts = {name: (part.tensor, part.shape) for name, part in sources_of(read_gguf_head(folder)).items()}
+        sources = _renamed(sources_of(read_gguf_head(folder)), ())
+        parts = {name: (part.tensor, part.shape) for name, part in sources.items()}
         return {
             name: StoredTensor(name, stored.path, stored.kind.name, shape, stored.start, stored.nbytes)
             for name, (stored, shape) in parts.items()

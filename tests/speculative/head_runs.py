@@ -150,4 +150,22 @@ def conditioned(name: str, number: int, first: int = 0) -> list[Request]:
     return made
 
 
+def of_cells(
+    kind: str, name: str, cells: Sequence[tuple[dict[str, Any], int]], each: int
+) -> Iterator[tuple[Any, Outcomes]]:
+    """Yield each cell, options of drafts and a batch size, with its outcomes of `each` requests.
+
+    The texts have to be those without drafts.
+    """
+    number = len(cells) * each
+    requests = conditioned(name, number, first=CONDITIONS.index(name) * number)
+    expected = outcomes(kind, plain(requests)).texts
+    for cell, (values, max_batch) in enumerate(cells):
+        part = drafted(kind, requests[cell :: len(cells)], **values)
+        found = outcomes(kind, part, max_batch=max_batch)
+        assert found.texts == {key: expected[key] for key in found.texts}, (values, max_batch)
+        assert len(found.texts) == each
+        yield (values, max_batch), found
+
+
 CONDITIONS = ("greedy", "drawn", "schema", "regex", "guidance", "penalties")

@@ -327,6 +327,7 @@ _OWN = {
         "enc.output_norm": "hidden_norm",
         "markov_w1": "markov_head.markov_w1",
         "markov_w2": "markov_head.markov_w2",
+        "conf_proj": "confidence_head.proj",
     },
 }
 _TENSOR = re.compile(r"(?:blk\.(\d{1,6})\.)?((?:enc\.)?\w+)\.(weight|bias)")

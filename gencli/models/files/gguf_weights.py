@@ -48,9 +48,8 @@ from gencli.models.files.gguf_metadata import GgufSource, sources_of
 from gencli.models.files.model_files import OnBytes
 
 _SLICE = 2**19  # numbers that are read at a time; widening them takes a few times as many bytes
-# Tensors that belong to the configuration, and those of DSpark that say how many drafts to verify.
-_OF_CONFIG = {f"{name}.weight" for name in ("rope_freqs", "rope_factors_long", "rope_factors_short")}
-_UNUSED = _OF_CONFIG | {"conf_proj.weight", "conf_proj.bias"}
+# Tensors that belong to the configuration.
+_OF_CONFIG = {"rope_freqs.weight", "rope_factors_long.weight", "rope_factors_short.weight"}
 
 
 class GgufReader(WeightReader):
@@ -66,7 +65,7 @@ class GgufReader(WeightReader):
     ) -> None:
         self._head, self._streams, self._sources = head, streams, sources_of(head)
         nbytes = sum(tensor.nbytes for tensor in head.tensors.values())
-        super().__init__(set(self._sources) - _UNUSED, nbytes, dtype, device, on_bytes)
+        super().__init__(set(self._sources) - _OF_CONFIG, nbytes, dtype, device, on_bytes)
 
     def __contains__(self, name: str) -> bool:
         return name in self._sources

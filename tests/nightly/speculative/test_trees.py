@@ -10,10 +10,11 @@ import pytest
 from gencli.cli.app import main
 from gencli.core.tree_shapes import read_tree_shape
 from tests.speculative.agreeing_heads import FIRST, KINDS
-from tests.speculative.head_runs import CONDITIONS, conditioned, drafted, outcomes, pair, plain
+from tests.speculative.head_runs import CONDITIONS, of_cells, pair
 
 STATIC = "[[0],[1],[2],[0,0],[0,1],[1,0],[0,0,0],[0,0,1],[1,0,0],[0,1,0],[0,0,0,0]]"
-CELLS = tuple(product((STATIC, "3x4x12"), (1, 5)))  # shapes of trees and the batch size
+SHAPES = tuple({"tokens": 4, "tree": read_tree_shape(shape)} for shape in (STATIC, "3x4x12"))
+CELLS = tuple(product(SHAPES, (1, 5)))  # of drafts, and the batch size
 PROMPTS = 9  # of a cell
 TREES = [kind for kind in (*KINDS, *FIRST) if kind != "mtp deepseek of two layers"]  # which drafts chains
 
@@ -21,15 +22,8 @@ TREES = [kind for kind in (*KINDS, *FIRST) if kind != "mtp deepseek of two layer
 @pytest.mark.parametrize("kind", TREES)
 @pytest.mark.parametrize("name", CONDITIONS)
 def test_every_text_is_the_one_without_drafts(kind, name):
-    number = len(CELLS) * PROMPTS
-    requests = conditioned(name, number, first=CONDITIONS.index(name) * number)
-    expected = outcomes(kind, plain(requests)).texts
-    for cell, (shape, max_batch) in enumerate(CELLS):
-        part = drafted(kind, requests[cell :: len(CELLS)], 4, tree=read_tree_shape(shape))
-        found = outcomes(kind, part, max_batch=max_batch)
-        assert found.texts == {key: expected[key] for key in found.texts}, (shape, max_batch)
-        assert len(found.texts) == PROMPTS
-        assert 0 < found.accepted < found.nodes, (shape, max_batch)
+    for cell, found in of_cells(kind, name, CELLS, PROMPTS):
+        assert 0 < found.accepted < found.nodes, cell
 
 
 @pytest.mark.parametrize("kind", ["eagle3", "medusa", "dflash"])
